@@ -1,0 +1,50 @@
+# Two commands do everything: `make quickstart` and `make test`. `make help` lists the rest.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+VENV := .venv
+PY := $(VENV)/bin/python
+# Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
+PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation --no-compile
+RECIPE ?= recipes/quickstart.yaml
+
+.PHONY: help quickstart install test lint format bench clean
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+quickstart: $(VENV)/.installed ## install, build recipes/quickstart.yaml, say what to type next
+	$(VENV)/bin/edgepack build $(RECIPE)
+
+install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
+
+test: $(VENV)/.installed-dev ## all tests: unit, then integration with the real Paddle stack
+	$(PY) -m pytest
+
+lint: $(VENV)/.installed-dev ## ruff and mypy --strict
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in data (one JSON line)
+	$(PY) benchmarks/bag_of_characters.py
+
+clean: ## remove the environment, stage results and dist/
+	rm -rf $(VENV) .edgepack dist build *.egg-info
+
+$(PY): scripts/find-python
+	@python=$$(scripts/find-python) && echo "making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+
+$(VENV)/.installed: $(PY) requirements/build.txt pyproject.toml
+	@echo "installing the pinned build environment (about 150 packages, 600 MB to fetch; one to three minutes)"
+	@$(PIP_INSTALL) -r requirements/build.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
+	@echo "installing the pinned test tools"
+	@$(PIP_INSTALL) -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,229 @@
+"""What stages hand to each other: frozen dataclasses, each describing one folder of files.
+
+A stage writes its files and `artifact.json` into its output folder; the next stage gets the dataclass back. Paths
+are kept relative to the folder, so that a folder can be renamed into the workspace and carried to another machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
+
+from edgepack.errors import StageFailedError
+from edgepack_runtime.stats import wilson
+
+ARTIFACT_FILE = "artifact.json"
+Split = Literal["train", "dev", "test", "calibration"]
+Precision = Literal["float32", "int8"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One labelled text."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A proportion (0 to 1) with its Wilson interval at `confidence`, measured on `n` rows."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    confidence: float
+
+
+def proportion(right: int, n: int, confidence: float = 0.95) -> Interval:
+    """`right` of `n` as a proportion with its Wilson score interval."""
+    bounds = wilson(right, n, confidence)
+    return Interval(right / n, bounds.low, bounds.high, n, confidence)
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One row of the loss ledger: what a stage made of the model, and how far from the row before.
+
+    `p50_ms` is text in to label out at batch 1; it and `model_mib` are null where no shipped-form file exists.
+    `parity` is the largest absolute difference of a logit to the row named in `parity_with`, on the same texts.
+    """
+
+    stage: str
+    accuracy: Interval
+    model_mib: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    parity: float | None = None
+    parity_with: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Base: `folder` is where the files lie; it is not stored in `artifact.json` but set on load."""
+
+    folder: Path
+
+
+@dataclass(frozen=True)
+class DataArtifact(Artifact):
+    """`{train,dev,test,calibration}.jsonl`, one `{"text", "label"}` a line, and the sorted label set."""
+
+    labels: tuple[str, ...]
+    rows: dict[Split, int]
+    source: str
+    warnings: tuple[str, ...]
+
+    def read(self, split: Split) -> list[Row]:
+        """All rows of one split, in file order."""
+        with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
+            return [Row(**json.loads(line)) for line in lines]
+
+
+@dataclass(frozen=True)
+class ModelArtifact(Artifact):
+    """A trained model: a PaddleNLP folder (`config.json`, `model_state.pdparams`, `vocab.txt`) and its test logits.
+
+    `test_logits.npy` has shape (n_test, n_labels), float32, in the order of the test split.
+    """
+
+    labels: tuple[str, ...]
+    max_length: int
+    parameters: int
+    steps: int
+    train_seconds: float
+    dev_accuracy: Interval
+    test_accuracy: Interval
+
+    @property
+    def test_logits(self) -> Path:
+        return self.folder / "test_logits.npy"
+
+
+def weight_digest(weight: npt.NDArray[np.generic]) -> str:
+    """sha256 of a weight's float32 values, row-major, shape (in, out).
+
+    Exporters rename parameters; the values are the one name that survives them.
+    """
+    return hashlib.sha256(np.ascontiguousarray(weight, dtype=np.float32).tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LinearScales:
+    """Quantization ranges of one Linear layer, from PaddleSlim's observers.
+
+    `weight_sha256` is `weight_digest` of the weight; `weight_abs_max` has one entry an output column.
+    """
+
+    layer: str
+    weight_sha256: str
+    activation_min: float
+    activation_max: float
+    weight_abs_max: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ScalesArtifact(Artifact):
+    """What PaddleSlim decided: ranges of every Linear's input and weight. Empty when nothing is quantized."""
+
+    observer: str
+    calibration_rows: int
+    linears: tuple[LinearScales, ...]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One exported model as the runtime loads it: a folder with `model.onnx`, `model.json` and `vocab.txt`."""
+
+    folder: str  # relative to the artifact's folder
+    precision: Precision
+    onnx_bytes: int
+    ledger: LedgerRow
+
+
+@dataclass(frozen=True)
+class ExportArtifact(Artifact):
+    """`paddle/` (static graph), `onnx-float/`, and `onnx-int8/` unless nothing was quantized."""
+
+    static_graph: LedgerRow
+    float_model: ModelFile
+    int8_model: ModelFile | None
+    shipped: Precision
+    reason: str  # why that one ships, with the figures that decided
+
+    @property
+    def shipped_model(self) -> ModelFile:
+        """The file that goes into the bundle."""
+        if self.shipped == "int8" and self.int8_model is not None:
+            return self.int8_model
+        return self.float_model
+
+
+@dataclass(frozen=True)
+class BundleArtifact(Artifact):
+    """One signed-format bundle for one target."""
+
+    file_name: str
+    target: str
+    bundle_bytes: int
+    unpacked_bytes: int
+    manifest_sha256: str
+    bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.file_name
+
+
+@dataclass(frozen=True)
+class GateArtifact(Artifact):
+    """What the bundle's own `gate` verb said on the target; the receipt is `receipt.json`."""
+
+    target: str
+    exit_code: int
+    verdict: Literal["pass", "fail", "inconclusive"]
+    ledger: LedgerRow
+    receipt: dict[str, Any]
+
+
+A = TypeVar("A", bound=Artifact)
+
+
+def save(artifact: Artifact) -> None:
+    """Write `artifact.json` into the artifact's folder."""
+    adapter: TypeAdapter[Any] = TypeAdapter(type(artifact))
+    document = adapter.dump_python(artifact, mode="json")
+    del document["folder"]
+    text = json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
+    (artifact.folder / ARTIFACT_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def load(kind: type[A], folder: Path) -> A:
+    """Read the artifact of `kind` back from `folder`.
+
+    Raises:
+        StageFailedError: when `artifact.json` is missing or does not describe a `kind`.
+    """
+    adapter: TypeAdapter[A] = TypeAdapter(kind)
+    try:
+        document = json.loads((folder / ARTIFACT_FILE).read_text(encoding="utf-8"))
+        return adapter.validate_python({**document, "folder": folder}, strict=False)
+    except (OSError, ValueError, TypeError, ValidationError) as error:
+        raise StageFailedError(
+            f"{folder / ARTIFACT_FILE} does not hold a {kind.__name__}", why=str(error), fix="build again"
+        ) from error
+
+
+def moved(artifact: A, folder: Path) -> A:
+    """The same artifact at another place."""
+    assert any(f.name == "folder" for f in fields(artifact))
+    return replace(artifact, folder=folder)

@@ -1,0 +1,338 @@
+"""What a person sees while a build runs and when it ends: bars, stage lines, findings, tables, errors.
+
+Results go to stdout, everything else to stderr. On a terminal there are bars and colours; anywhere else there
+are plain lines, few enough for a CI log. Text from recipes, data and devices is printed, never interpreted.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from rich import box
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.progress import Task as RichTask
+from rich.table import Table
+from rich.text import Text
+
+from edgepack.errors import EdgepackError, RecipeInvalidError
+from edgepack.progress import SILENT, Task
+from edgepack.report import NOTHING, limit, quantity, span
+
+if TYPE_CHECKING:
+    from edgepack.artifacts import LedgerRow
+    from edgepack.recipe.findings import Finding
+
+WIDTH: Final = 100  # columns of tables, and of everything where there is no terminal
+PLAIN_SECONDS: Final = 10.0  # between two lines of one task where there is no terminal
+# Control characters move cursors, bidirectional overrides reorder what is read: both are shown, not obeyed.
+_UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STYLES: Final = {
+    "pass": "green",
+    "fail": "bold red",
+    "inconclusive": "yellow",
+    "error": "red",
+    "warning": "yellow",
+}
+
+
+class Console:
+    """Draws progress (`edgepack.progress.Progress`), findings, errors and results.
+
+    Args:
+        quiet: no progress and no warnings; results and errors only.
+        stdout, stderr: streams to write to; the process's own by default.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._quiet = quiet
+        self._clock = clock
+        self._out = _rich(stdout or sys.stdout)
+        self._err = _rich(stderr or sys.stderr)
+        self._bars: RichProgress | None = None
+        self._open_bars = 0
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Task]:
+        """Open a bar of `total` steps, or without a terminal a line now and then. Both end in one line."""
+        if self._quiet:
+            with SILENT.task(label, total) as silent:
+                yield silent
+        elif _is_live(self._err):
+            with self._live() as bars:
+                identifier = bars.add_task(_safe(label), total=total, note="")
+                task = _Task(label, total, self._clock, self.line, bars, identifier)
+                try:
+                    yield task
+                finally:
+                    bars.remove_task(identifier)
+            task.end()
+        else:
+            task = _Task(label, total, self._clock, self.line)
+            yield task
+            task.end()
+
+    def line(self, text: str) -> None:
+        """Print one line of progress above the bars."""
+        if not self._quiet:
+            _print(self._err, Text("      " + _safe(text).replace("\n", "\n      ")))
+
+    def stage(self, name: str, index: int, total: int, cached: bool) -> None:
+        """A stage starts (`index` from 1 of `total`), or its result was found in the workspace."""
+        if not self._quiet:
+            line = Text(f"[{index}/{total}] ", style="dim").append(_safe(name), style="bold")
+            _print(self._err, line.append(" (cached)", style="dim") if cached else line)
+
+    def stage_done(self, name: str, seconds: float) -> None:
+        """The stage that started last took `seconds`."""
+        self.line(f"{name} done in {_duration(seconds)}")
+
+    def findings(self, findings: Sequence[Finding]) -> None:
+        """Print findings as file:line, severity, reason and fix; quiet leaves the warnings out."""
+        for finding in findings:
+            if self._quiet and finding.severity == "warning":
+                continue
+            head = Text(_safe(finding.place) + ": ", style="bold")
+            head.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
+            head.append(_safe(finding.reason), style="not bold")
+            _print(self._err, head.append(f"\n    fix: {_safe(finding.fix)}", style="not bold"))
+
+    def error(self, error: EdgepackError, verbose: bool = False) -> None:
+        """Print what went wrong, why, and what to do; `verbose` adds the traceback."""
+        if verbose:
+            _print(self._err, Text(_safe("".join(traceback.format_exception(error)))))
+        why = error.why
+        if isinstance(error, RecipeInvalidError) and error.findings:
+            self.findings(error.findings)
+            why = ""  # the findings are the cause, and have just been read
+        text = Text("error: ", style="bold red").append(_safe(error.what), style="not bold default")
+        for name, words in (("why", why), ("fix", error.fix)):
+            if words:
+                text.append(f"\n  {name}: " + _safe(words).replace("\n", "\n       "), style="not bold default")
+        _print(self._err, text)
+
+    def ledger(self, rows: Sequence[LedgerRow]) -> None:
+        """The loss ledger as a table: what each stage cost in accuracy, MiB and ms."""
+        bases = {_basis(row) for row in rows}
+        table = self._table("stage", "accuracy", "MiB", "p50 ms", "p95 ms", "parity", "note")
+        before = ""
+        for row in rows:
+            accuracy = f"{quantity(row.accuracy.value, 'fraction')} {_interval(row)}"
+            table.add_row(
+                _safe(row.stage),
+                accuracy if len(bases) == 1 else f"{accuracy} {_basis(row)}",
+                quantity(row.model_mib, "MiB").removesuffix(" MiB"),
+                quantity(row.p50_ms, "ms").removesuffix(" ms"),
+                quantity(row.p95_ms, "ms").removesuffix(" ms"),
+                _parity(row, before),
+                _safe(row.note),
+            )
+            before = row.stage
+        self._out.print(table)
+        basis = f" ({bases.pop()})" if len(bases) == 1 else ""
+        legend = f"accuracy with its interval{basis}; parity: largest difference of a logit to the row before"
+        _print(self._out, Text(legend, style="dim"))
+
+    def gate(self, receipt: Mapping[str, Any]) -> None:
+        """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
+        bundle, verdict = receipt["bundle"], str(receipt["verdict"])
+        head = Text(_safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
+        _print(self._out, head.append(verdict.upper(), style=_STYLES[verdict]))
+        table = self._table("check", "verdict", "value", "interval", "limit", "n")
+        for check in receipt["checks"]:
+            table.add_row(
+                _safe(check["gate"]),
+                Text(check["verdict"], style=_STYLES[check["verdict"]]),
+                quantity(check["value"], check["unit"]),
+                span(check["low"], check["high"], check["unit"]),
+                limit(check),
+                str(check["n"] or NOTHING),
+            )
+        self._out.print(table)
+        for check in receipt["checks"]:
+            if check["verdict"] != "pass":
+                _print(self._out, Text(_safe(f"{check['gate']}: {check['verdict']}: {check['detail']}")))
+        _print(self._out, Text(_safe(_conditions(receipt.get("conditions") or {})), style="dim"))
+
+    def closing(self, lines: Sequence[str]) -> None:
+        """What was made and what to type next, after an empty line."""
+        _print(self._out, Text("\n" + "\n".join(_safe(line) for line in lines)))
+
+    def _table(self, first: str, *columns: str) -> Table:
+        live = self._out.is_terminal
+        table = Table(
+            box=box.SIMPLE_HEAD if live else None,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1) if live else (0, 2, 0, 0),
+            header_style="bold",
+        )
+        table.add_column(first, no_wrap=True)
+        for name in columns:
+            numeric = name in ("MiB", "p50 ms", "p95 ms", "value", "limit", "n")
+            table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "note")
+        return table
+
+    @contextmanager
+    def _live(self) -> Iterator[RichProgress]:
+        """One group of bars for all tasks that are open, however they nest."""
+        if self._bars is None:
+            self._bars = RichProgress(
+                TextColumn("      {task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed:.0f}/{task.total:.0f}", markup=False),
+                _Rate(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[note]}", markup=False),
+                console=self._err,
+                transient=True,
+            )
+            self._bars.start()
+        self._open_bars += 1
+        try:
+            yield self._bars
+        finally:
+            self._open_bars -= 1
+            if self._open_bars == 0:
+                self._bars.stop()
+                self._bars = None
+
+
+class _Rate(ProgressColumn):
+    """Steps a second."""
+
+    def render(self, task: RichTask) -> Text:
+        return Text(f"{task.speed:.1f}/s" if task.speed else "", style="dim")
+
+
+class _Task:
+    """One running task: moves its bar, or without one says now and then where it is."""
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        clock: Callable[[], float],
+        line: Callable[[str], None],
+        bars: RichProgress | None = None,
+        identifier: TaskID = TaskID(0),  # noqa: B008 (a number under another name)
+    ) -> None:
+        self._label, self._total, self._clock, self._line = label, total, clock, line
+        self._bars, self._identifier = bars, identifier
+        self._done, self._note = 0, ""
+        self._started = self._said = clock()
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Move on by `steps`; an empty note keeps the last one."""
+        self._done += steps
+        self._note = note or self._note
+        now = self._clock()
+        if self._bars is not None:
+            self._bars.update(self._identifier, completed=self._done, note=_safe(self._note))
+        elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
+            self._said = now
+            rate = self._done / (now - self._started)
+            left = f", {_duration((self._total - self._done) / rate)} left" if rate else ""
+            self._say(f"{self._done}/{self._total} ({self._done / self._total:.0%}), {rate:.1f}/s{left}")
+
+    def end(self) -> None:
+        """Say what was done in all."""
+        seconds = self._clock() - self._started
+        rate = f" ({self._done / seconds:.1f}/s)" if seconds else ""
+        self._say(f"{self._done}/{self._total} in {_duration(seconds)}{rate}")
+
+    def _say(self, words: str) -> None:
+        self._line(f"{self._label}: {words}" + (f", {self._note}" if self._note else ""))
+
+
+class _Tolerant(io.TextIOBase):
+    """A stream that writes what its encoding cannot hold as escapes, as a log under LANG=C must."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+def _rich(stream: TextIO) -> RichConsole:
+    tolerant: Any = _Tolerant(stream)
+    console = RichConsole(file=tolerant, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = WIDTH  # a log has no width of its own
+    return console
+
+
+def _is_live(console: RichConsole) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def _print(console: RichConsole, text: Text) -> None:
+    """Print without breaking lines: whoever copies a path or searches a log finds it whole."""
+    console.print(text, soft_wrap=True)
+
+
+def _safe(text: object) -> str:
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(text))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _basis(row: LedgerRow) -> str:
+    return f"{100 * row.accuracy.confidence:.4g} %, n={row.accuracy.n}"
+
+
+def _interval(row: LedgerRow) -> str:
+    return span(row.accuracy.low, row.accuracy.high, "fraction")
+
+
+def _parity(row: LedgerRow, before: str) -> str:
+    if row.parity is None:
+        return NOTHING
+    other = "" if row.parity_with in (None, before) else f" (to {_safe(row.parity_with)})"
+    return f"{row.parity:.1e}{other}"
+
+
+def _conditions(conditions: Mapping[str, Any]) -> str:
+    """One line on where and how a receipt was measured."""
+    parts = [str(conditions["cpu_model"])] if conditions.get("cpu_model") else []
+    named = ((key, conditions.get(key)) for key in ("threads", "governor", "onnxruntime"))
+    parts += [f"{key} {value}" for key, value in named if value is not None]
+    parts += ["emulated"] if conditions.get("emulated") else []
+    return "measured on " + ", ".join(parts) if parts else "measured under unknown conditions"

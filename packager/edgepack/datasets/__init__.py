@@ -1,0 +1,1 @@
+"""Data that edgepack generates itself, so that a first build needs neither a download nor a licence."""

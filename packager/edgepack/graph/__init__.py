@@ -1,0 +1,1 @@
+"""ONNX graph work: folding, the quantized-graph writer, parity. Imports onnx, never Paddle."""

@@ -1,0 +1,61 @@
+"""A read-only index over an ONNX graph: who makes a tensor, who reads it, what is constant."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+
+Array = npt.NDArray[np.generic]
+
+
+class GraphView:
+    """Look-ups over `model.graph`, made once; changing the graph makes the view stale."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self._constants = {item.name: item for item in model.graph.initializer}
+
+    @cached_property
+    def readers(self) -> dict[str, list[onnx.NodeProto]]:
+        """Nodes that read each tensor, in graph order."""
+        readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+        for node in self.model.graph.node:
+            for name in node.input:
+                readers[name].append(node)
+        return dict(readers)
+
+    @cached_property
+    def outputs(self) -> frozenset[str]:
+        """Names of the graph's outputs."""
+        return frozenset(value.name for value in self.model.graph.output)
+
+    def is_constant(self, name: str) -> bool:
+        """Whether `name` is an initializer."""
+        return name in self._constants
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of an initializer."""
+        return tuple(self._constants[name].dims)
+
+    def constant(self, name: str) -> Array:
+        """Value of an initializer."""
+        return numpy_helper.to_array(self._constants[name])
+
+    def only_reader(self, name: str) -> onnx.NodeProto | None:
+        """The one node that reads `name`, or None when several do or it leaves the graph."""
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+
+def drop_unused(model: onnx.ModelProto) -> None:
+    """Remove, in place, initializers that no node reads."""
+    used = {name for node in model.graph.node for name in node.input}
+    used |= {value.name for value in model.graph.output}
+    kept = [item for item in model.graph.initializer if item.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)

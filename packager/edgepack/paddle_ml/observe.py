@@ -1,0 +1,72 @@
+"""Quantization ranges from PaddleSlim's observers, through `paddle.quantization.PTQ`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.quantization import PTQ, QuantConfig
+from paddleslim.quant.observers import AbsMaxChannelWiseWeightObserver, AbsmaxObserver, HistObserver
+
+from edgepack.artifacts import LinearScales, weight_digest
+from edgepack.errors import StageFailedError
+from edgepack.paddle_ml.models import Classifier, pad
+from edgepack.progress import Progress
+
+# The grid is asymmetric uint8: an observer that keeps minimum and maximum apart wastes no step on one-sided tensors.
+_OBSERVERS: dict[str, Any] = {
+    "hist": lambda: HistObserver(sign=False, symmetric=False, percent=0.9999),
+    "abs_max": lambda: AbsmaxObserver(),
+}
+
+
+def observe(
+    classifier: Classifier, ids: Sequence[Sequence[int]], observer: str, progress: Progress
+) -> tuple[LinearScales, ...]:
+    """Run the calibration rows one by one (no padding is observed) and read every Linear's ranges.
+
+    Raises:
+        StageFailedError: when a layer was never reached, or a range is not finite.
+    """
+    config = QuantConfig(activation=None, weight=None)
+    config.add_type_config(
+        [paddle.nn.Linear], activation=_OBSERVERS[observer](), weight=AbsMaxChannelWiseWeightObserver()
+    )
+    classifier.network.eval()
+    observed = PTQ(config).quantize(classifier.network, inplace=False)
+    observed.eval()
+    with progress.task(f"calibrate ({observer})", len(ids)) as task, paddle.no_grad():
+        for row in ids:
+            tokens = paddle.to_tensor(pad([row]))  # (1, T)
+            observed(tokens, paddle.zeros_like(tokens))
+            task.advance()
+    return tuple(
+        _scales(name, layer) for name, layer in observed.named_sublayers() if type(layer).__name__ == "QuantedLinear"
+    )
+
+
+def _scales(name: str, layer: Any) -> LinearScales:
+    layer.activation_quanter.cal_thresholds()
+    layer.weight_quanter.cal_thresholds()
+    low, high = _range(layer.activation_quanter)
+    columns = np.asarray(layer.weight_quanter.scales().numpy(), dtype=np.float32)  # (out,)
+    weight = layer.weight.numpy()  # (in, out)
+    if not (np.isfinite([low, high]).all() and low < high and columns.shape == (weight.shape[1],)):
+        raise StageFailedError(f"quantize: the observer gave no usable range for {name}", why=f"{low} .. {high}")
+    return LinearScales(
+        layer=name,
+        weight_sha256=weight_digest(weight),
+        activation_min=low,
+        activation_max=high,
+        weight_abs_max=tuple(columns.tolist()),
+    )
+
+
+def _range(quanter: Any) -> tuple[float, float]:
+    """Minimum and maximum that the observer settled on, widened to hold zero."""
+    low, high = float(quanter.min_value()), float(quanter.max_value())
+    if type(quanter).__name__.startswith("Absmax"):
+        low = -high  # an absolute maximum says nothing of the sign
+    return min(low, 0.0), max(high, 0.0)

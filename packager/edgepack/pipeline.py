@@ -1,0 +1,226 @@
+"""The stages in order: data, teacher, student, quantize, export, then bundle and gate for each target."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from edgepack import __version__
+from edgepack.artifacts import (
+    Artifact,
+    BundleArtifact,
+    DataArtifact,
+    ExportArtifact,
+    GateArtifact,
+    LedgerRow,
+    ModelArtifact,
+    ScalesArtifact,
+)
+from edgepack.paddle_ml import environment
+from edgepack.progress import Progress
+from edgepack.recipe.model import Data, FromScratch, Recipe, Section, is_builtin, is_local_folder
+from edgepack.stages import bundle, data, export, gate, quantize, student, teacher
+from edgepack.targets.host import host_facts
+from edgepack.workspace import Key, Result, Workspace, digest_file, digest_folder, make_key
+
+A = TypeVar("A", bound=Artifact)
+
+
+class Listener(Progress, Protocol):
+    """A progress that also hears where a build is."""
+
+    def stage(self, name: str, index: int, total: int, cached: bool) -> None:
+        """A stage starts, or its result was found in the workspace."""
+
+    def stage_done(self, name: str, seconds: float) -> None:
+        """The stage that started last has its result."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One target's bundle and what its gate said."""
+
+    bundle: BundleArtifact
+    gate: GateArtifact
+
+
+@dataclass(frozen=True)
+class Build:
+    """Everything a build made, in the order it was made."""
+
+    recipe: Recipe
+    data: DataArtifact
+    teacher: ModelArtifact | None
+    student: ModelArtifact
+    scales: ScalesArtifact
+    export: ExportArtifact
+    deliveries: tuple[Delivery, ...]
+
+    @property
+    def ledger(self) -> tuple[LedgerRow, ...]:
+        """The loss ledger from the float teacher to every target."""
+        return (
+            *model_ledger(self.teacher, self.student, self.export),
+            *(d.gate.ledger for d in self.deliveries),
+        )
+
+
+def model_ledger(
+    taught_by: ModelArtifact | None, learner: ModelArtifact, exported: ExportArtifact
+) -> tuple[LedgerRow, ...]:
+    """Ledger rows up to the exported files; the bundle carries them."""
+    rows = [_trained("teacher", taught_by)] if taught_by else []
+    rows += [_trained("student", learner), exported.static_graph, exported.float_model.ledger]
+    rows += [exported.int8_model.ledger] if exported.int8_model else []
+    return tuple(rows)
+
+
+def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
+    """Build `recipe`, taking from the workspace whatever is already there.
+
+    Raises:
+        EdgepackError: naming the stage that failed. A missed gate does not raise: its verdict is in the result.
+    """
+    stages = 4 + (recipe.teacher is not None) + 2 * len(recipe.targets)
+    step = _Stepper(workspace, listener, stages)
+    paddle = environment.versions() | _versions()
+
+    rows = step(
+        DataArtifact,
+        make_key("data", data.VERSION, _dump(recipe.data), _data_digests(recipe.data), {"edgepack": __version__}),
+        lambda out: data.run(recipe.data, out, listener),
+    )
+    taught_by: Result[ModelArtifact] | None = None
+    if (lesson := recipe.teacher) is not None:
+        taught_by = step(
+            ModelArtifact,
+            make_key("teacher", teacher.VERSION, _dump(lesson), [rows.digest, *_weights(lesson.model)], paddle),
+            lambda out: teacher.run(lesson, rows.artifact, out, listener),
+        )
+    soft = taught_by if recipe.student.distill is not None else None
+    learner = step(
+        ModelArtifact,
+        make_key(
+            "student",
+            student.VERSION,
+            _dump(recipe.student),
+            [rows.digest, *_weights(recipe.student.model), *([soft.digest] if soft else [])],
+            paddle,
+        ),
+        lambda out: student.run(recipe.student, rows.artifact, soft.artifact if soft else None, out, listener),
+    )
+    scales = step(
+        ScalesArtifact,
+        make_key("quantize", quantize.VERSION, _dump(recipe.quantize), [rows.digest, learner.digest], paddle),
+        lambda out: quantize.run(recipe.quantize, rows.artifact, learner.artifact, out, listener),
+    )
+    exported = step(
+        ExportArtifact,
+        make_key(
+            "export",
+            export.VERSION,
+            _dump(recipe.quantize),
+            [rows.digest, learner.digest, scales.digest, *_runtime()],
+            paddle | _versions("onnx", "onnxruntime", "tokenizers") | host_facts(),
+        ),
+        lambda out: export.run(recipe.quantize, rows.artifact, learner.artifact, scales.artifact, out, listener),
+    )
+    ledger = model_ledger(taught_by.artifact if taught_by else None, learner.artifact, exported.artifact)
+    deliveries = tuple(_deliver(step, recipe, target, rows, exported, ledger, listener) for target in recipe.targets)
+    return Build(
+        recipe,
+        rows.artifact,
+        taught_by.artifact if taught_by else None,
+        learner.artifact,
+        scales.artifact,
+        exported.artifact,
+        deliveries,
+    )
+
+
+def _deliver(
+    step: _Stepper,
+    recipe: Recipe,
+    target: str,
+    rows: Result[DataArtifact],
+    exported: Result[ExportArtifact],
+    ledger: tuple[LedgerRow, ...],
+    listener: Listener,
+) -> Delivery:
+    """Bundle and gate one target. A gate that did not pass is measured again by the next build, never cached."""
+    facts = {"name": recipe.name, "version": recipe.version, "gates": _dump(recipe.gates), "target": target}
+    packed = step(
+        BundleArtifact,
+        make_key(
+            "bundle",
+            bundle.VERSION,
+            facts | {"ledger": [asdict(row) for row in ledger]},
+            [rows.digest, exported.digest, *_runtime(), *bundle.inputs(target)],
+            _versions("onnxruntime", "tokenizers", "numpy"),
+        ),
+        lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, listener),
+    )
+    judged = step(
+        GateArtifact,
+        make_key("gate", gate.VERSION, facts, [packed.digest], host_facts()),
+        lambda out: gate.run(packed.artifact, exported.artifact.shipped_model.ledger.model_mib or 0.0, out, listener),
+    )
+    if judged.artifact.verdict != "pass":
+        step.workspace.forget(judged.artifact.folder)
+    return Delivery(packed.artifact, judged.artifact)
+
+
+class _Stepper:
+    """Runs one stage after the other, or finds its result in the workspace, and tells the listener which."""
+
+    def __init__(self, workspace: Workspace, listener: Listener, total: int) -> None:
+        self.workspace = workspace
+        self._listener = listener
+        self._total = total
+        self._index = 0
+
+    def __call__(self, kind: type[A], key: Key, run_stage: Callable[[Path], A]) -> Result[A]:
+        self._index += 1
+        found = self.workspace.load(kind, key)
+        self._listener.stage(key.stage, self._index, self._total, cached=found is not None)
+        if found is not None:
+            return found
+        started = time.monotonic()
+        made = self.workspace.build(key, run_stage)
+        self._listener.stage_done(key.stage, time.monotonic() - started)
+        return made
+
+
+def _trained(name: str, model: ModelArtifact) -> LedgerRow:
+    note = f"{model.parameters / 1e6:.1f} M parameters, {model.steps} steps in {model.train_seconds:.0f} s"
+    return LedgerRow(name, model.test_accuracy, note=note)
+
+
+def _dump(section: Section) -> dict[str, Any]:
+    return section.model_dump(mode="json", by_alias=True)
+
+
+def _data_digests(section: Data) -> list[str]:
+    """Digests of the data files; a built-in generator is named by its seed and edgepack's version."""
+    files = [section.train, section.dev, section.test]
+    return [digest_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
+
+
+def _weights(model: str | FromScratch) -> list[str]:
+    return [digest_folder(Path(str(model)))] if is_local_folder(model) else []
+
+
+def _runtime() -> Sequence[str]:
+    """Digest of the runtime's own source: it measures what is exported and travels in what is bundled."""
+    import edgepack_runtime
+
+    folder = Path(edgepack_runtime.__path__[0])
+    return [digest_file(file) for file in sorted(folder.rglob("*.py"))]
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    return {"edgepack": __version__} | {name: importlib.metadata.version(name) for name in packages}

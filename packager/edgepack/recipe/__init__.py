@@ -1,0 +1,1 @@
+"""Recipe: YAML -> findings (file:line, reason, fix) -> frozen resolved recipe."""

@@ -1,0 +1,260 @@
+"""What pydantic says about a recipe -> findings in a user's words, and what this version does not do yet."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.parse import Document, KeyPath
+
+# Pydantic puts the name of a union's branch into the path of an error; each belongs to one kind of value.
+_BRANCHES: Final[Mapping[str, type]] = {"str": str, "FromScratch": dict}
+_EARLIER: Final = "remove the key, or use a version of edgepack that has it"
+_KINDS: Final[Mapping[str, str]] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "tuple_type": "a list",
+    "model_type": "a section with keys of its own",
+}
+_FORMS: Final[Mapping[KeyPath, str]] = {
+    ("name",): "use small letters a-z, digits, `.`, `_` and `-`, 64 at most, a letter or digit first",
+    ("version",): "write three numbers, as in `version: 1.2.0`",
+}
+_LIMITS: Final[Mapping[str, tuple[str, str]]] = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+
+NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
+    ("serve",): ("answer over HTTP", _EARLIER),
+    ("sign",): ("sign bundles", _EARLIER),
+    ("search",): ("search over settings", _EARLIER),
+    ("include",): ("add the Paddle graph to a bundle", _EARLIER),
+    ("data", "columns", "text_pair"): ("classify pairs of texts", _EARLIER),
+    ("data", "columns", "tokens"): ("classify tokens", _EARLIER),
+    ("data", "columns", "tags"): ("classify tokens", _EARLIER),
+    ("data", "columns", "spans"): ("classify tokens", _EARLIER),
+    ("teacher", "precision"): ("train in mixed precision", "remove the key: training runs in float32"),
+    ("student", "precision"): ("train in mixed precision", "remove the key: training runs in float32"),
+    ("student", "vocabulary"): ("prune the vocabulary", "remove the key: the whole vocabulary is kept"),
+    ("student", "distill", "hidden"): ("distil hidden states", "remove the key: logits are distilled"),
+    ("quantize", "max_drop_points"): (
+        "return sensitive layers to float",
+        "remove the key, and set `gates.accuracy.max_drop_points` to guard the drop",
+    ),
+}
+NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
+    ("task",): ("text-pair-classification|token-classification", "do this task", "use `text-classification`"),
+    ("quantize", "method"): ("qat|dynamic|auto", "quantize in this way", "use `ptq` or `none`"),
+    ("quantize", "observer"): ("kl|mse|emd|avg", "have this observer", "use `hist` or `abs_max`"),
+    ("teacher", "device"): ("gpu:.*", "choose among graphics cards", "use `auto`, `gpu` or `cpu`"),
+    ("student", "device"): ("gpu:.*", "choose among graphics cards", "use `auto`, `gpu` or `cpu`"),
+    ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
+}
+
+
+def not_yet(document: Document) -> dict[KeyPath, Finding]:
+    """Findings for what edgepack's recipes know and this version does not do, by the path they stand at."""
+    found: dict[KeyPath, Finding] = {}
+
+    def add(path: KeyPath, what: str, fix: str) -> None:
+        reason = f"`{dotted(path)}`: this version of edgepack does not {what} yet"
+        found[path] = Finding("error", document.file, document.line(path), reason, fix)
+
+    for path, (what, fix) in NOT_YET_KEYS.items():
+        if path in document.lines:
+            add(path, what, fix)
+    for path, (values, what, fix) in NOT_YET_VALUES.items():
+        value = document.get(*path)
+        if isinstance(value, str) and re.fullmatch(values, value):
+            add(path, what, fix)
+    model = document.get("student", "model")
+    if isinstance(model, dict) and "from" in model:
+        add(("student", "model"), "cut a student out of its teacher", "name a model, a folder or a new shape")
+    return found
+
+
+def explain(document: Document, details: Iterable[ErrorDetails], known: Iterable[KeyPath]) -> list[Finding]:
+    """One finding for each thing that is wrong; what stands at or below a path in `known` has been said."""
+    findings: dict[KeyPath, Finding] = {}
+    for error in details:
+        path = _path(document, error["loc"])
+        if path is None or path in findings or any(path[: len(other)] == other for other in known):
+            continue
+        reason, fix = _words(document, path, error)
+        findings[path] = Finding("error", document.file, document.line(path), reason, fix)
+    return list(findings.values())
+
+
+def did_you_mean(word: str, choices: Iterable[str], otherwise: str) -> str:
+    """The fix for a word that is none of `choices`: the nearest of them, or else `otherwise`."""
+    near = difflib.get_close_matches(word.lower(), list(choices), n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else otherwise
+
+
+def listed(words: Iterable[str]) -> str:
+    """`a`, `b`, `c`."""
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def dotted(path: KeyPath) -> str:
+    """`targets[0]`, `teacher.model`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+
+
+def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
+    """Where an error stands in the recipe; None when it is about a branch that the value does not take."""
+    path: KeyPath = ()
+    for key in location:
+        branch = _BRANCHES.get(str(key))
+        if branch is None or document.get(*path, key) is not None:
+            path = (*path, key)
+        elif not isinstance(document.get(*path), branch) and isinstance(document.get(*path), (str, dict)):
+            return None
+    return path
+
+
+def _words(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    kind = error["type"]
+    for kinds, words in _WORDS:
+        if kind in kinds:
+            return words(document, path, error)
+    return f"`{dotted(path)}`: {error['msg']}", _described(path, "see recipes/quickstart.yaml")
+
+
+def _unknown(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    section = _section(path[:-1])
+    keys = list(_fields(section)) if section is not None else []
+    where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
+    fix = did_you_mean(str(path[-1]), keys, f"remove it; {where} takes {listed(keys)}")
+    return f"unknown key `{str(path[-1])[:60]}` in {where}", fix
+
+
+def _missing(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "the recipe"
+    section = _section(path)
+    fix = f"add `{path[-1]}:`"
+    if section is not None and str not in _annotated(path):
+        fix += f" with {listed(_required(section))} below it"
+    return f"{where} lacks `{path[-1]}`", _described(path, f"{fix}; {_FORMS[path]}" if path in _FORMS else fix)
+
+
+def _wrong_kind(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    wanted = _KINDS[error["type"]]
+    found = _shown(document, path)
+    section = _section(path)
+    reason = f"`{dotted(path)}` takes {wanted}, and this is {found}"
+    raw = document.raw.get(path, "")
+    if wanted == "text" and path == ("version",) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", raw):
+        return reason, f"write three numbers: `version: {raw}{'.0' * (2 - raw.count('.'))}`"
+    if wanted == "text" and raw and error["input"] is not None:
+        return reason, f'put it in quotes: `{path[-1]}: "{raw}"`'
+    if section is not None and wanted != "text":
+        otherwise = "write `null`" if _nullable(path) else "remove it"
+        return reason, f"write {listed(_fields(section))} below it, indented, or {otherwise}"
+    if wanted == "a list":
+        return reason, f"write `{path[-1]}: [{raw or '...'}]`"
+    return reason, _described(path, f"write {wanted}")
+
+
+def _not_a_choice(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    choices = re.findall(r"'([^']*)'", error["ctx"]["expected"]) or [error["ctx"]["expected"]]
+    value = error["input"]
+    fix = f"use {' or '.join(f'`{choice}`' for choice in choices)}"
+    if isinstance(value, str):
+        fix = did_you_mean(value, choices, fix)
+    return f"`{dotted(path)}` cannot be {_shown(document, path)}", fix
+
+
+def _out_of_range(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    key, words = _LIMITS[error["type"]]
+    limit = f"{error['ctx'][key]:g}"
+    reason = f"`{dotted(path)}` is {_shown(document, path)}, and must be {words} {limit}"
+    return reason, _described(path, f"write a number that is {words} {limit}")
+
+
+def _not_the_form(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    reason = f"`{dotted(path)}` cannot be {_shown(document, path)}"
+    return reason, _FORMS.get(path, f"write it in the form {error['ctx']['pattern']}")
+
+
+def _empty(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    return f"`{dotted(path)}` is empty", "name at least one, or remove the key for the default"
+
+
+_Words = Callable[[Document, KeyPath, ErrorDetails], tuple[str, str]]
+_WORDS: Final[Sequence[tuple[Iterable[str], _Words]]] = (
+    (("extra_forbidden",), _unknown),
+    (("missing",), _missing),
+    (_KINDS, _wrong_kind),
+    (("literal_error",), _not_a_choice),
+    (_LIMITS, _out_of_range),
+    (("string_pattern_mismatch",), _not_the_form),
+    (("too_short",), _empty),
+)
+
+
+def _section(path: KeyPath) -> type[BaseModel] | None:
+    """The model of the section at `path`; None where there is none."""
+    if not path:
+        return Recipe
+    models = [kind for kind in _annotated(path) if issubclass(kind, BaseModel)]
+    return models[0] if models else None
+
+
+def _annotated(path: KeyPath) -> list[type]:
+    """The classes that the field at `path` may hold, those of a union one by one."""
+    section = _section(path[:-1])
+    field = _fields(section).get(str(path[-1])) if section is not None else None
+    kinds = (get_args(field.annotation) or (field.annotation,)) if field is not None else ()
+    return [kind for kind in kinds if isinstance(kind, type)]
+
+
+def _nullable(path: KeyPath) -> bool:
+    return type(None) in _annotated(path)
+
+
+def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def _required(section: type[BaseModel]) -> list[str]:
+    fields = _fields(section)
+    return [name for name, field in fields.items() if field.is_required()] or list(fields)
+
+
+def _described(path: KeyPath, fix: str) -> str:
+    """`fix`, with what the model says about the field at `path` added."""
+    section = _section(path[:-1])
+    field = _fields(section).get(str(path[-1])) if section is not None and path else None
+    return f"{fix} ({field.description.rstrip('.')})" if field is not None and field.description else fix
+
+
+def _shown(document: Document, path: KeyPath) -> str:
+    """The value at `path` in words, as it is written in the file."""
+    value: Any = document.get(*path)
+    if value is None:
+        return "empty"
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list):
+        return "a list"
+    raw = document.raw.get(path, str(value))
+    raw = raw if len(raw) <= 60 else raw[:57] + "..."
+    return f"the text {raw!r}" if isinstance(value, str) else f"the {_kind(value)} `{raw}`"
+
+
+def _kind(value: bool | int | float) -> str:
+    return "truth value" if isinstance(value, bool) else "number"

@@ -1,0 +1,176 @@
+"""The recipe, format 1: the one source of validation, defaults, the JSON Schema and the reference page.
+
+A `Recipe` is frozen and resolved: every default is filled in and every path is absolute. It is made by
+`edgepack.recipe.load`, which turns whatever is wrong into findings with file and line. A field that this
+version cannot honour is not in the model, so that asking for it is an error and never silently ignored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+BUILTIN_PREFIX = "builtin:"
+Threads = Annotated[int, Field(ge=1, le=256)]
+
+
+class Section(BaseModel):
+    """Base of all recipe sections: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Columns(Section):
+    """Names of the columns (TSV, CSV) or keys (JSONL) to read."""
+
+    text: str = "text"
+    label: str = "label"
+
+
+class Calibration(Section):
+    """Rows that set the quantization ranges; never dev or test rows."""
+
+    from_: Literal["train"] = Field("train", alias="from", description="Split to draw from.")
+    rows: int = Field(256, ge=8, le=100_000, description="Rows drawn, seeded.")
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Data(Section):
+    """The labelled rows: a file for each split, or one built-in generator for all three."""
+
+    train: str = Field(description="Training rows: .tsv, .csv or .jsonl, or `builtin:reviews-zh`.")
+    dev: str | None = Field(None, description="Rows for early stopping and selection only.")
+    test: str | None = Field(None, description="Rows for the gates only: never seen by training or calibration.")
+    train_rows: int | None = Field(None, ge=1, description="Train on a seeded sample of this many rows; null for all.")
+    seed: int = Field(0, ge=0, description="Seed of built-in data, of the sample and of the calibration rows.")
+    calibration: Calibration = Calibration()
+    columns: Columns = Columns()
+
+
+class Scratch(Section):
+    """Shape of an ERNIE that starts from random weights; the vocabulary is built from the training data."""
+
+    layers: int = Field(ge=1, le=48)
+    hidden: int = Field(ge=8, le=4096)
+    heads: int = Field(ge=1, le=64)
+    feed_forward: int | None = Field(None, ge=8, description="Width of the feed-forward layer; 4 x hidden if null.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Of hidden states and attention, while training.")
+    max_vocabulary: int = Field(20_000, ge=16, description="Most entries the built vocabulary may hold.")
+
+
+class FromScratch(Section):
+    scratch: Scratch
+
+
+class Training(Section):
+    """How one model is trained."""
+
+    epochs: float = Field(3.0, gt=0, le=1000)
+    batch_size: int = Field(32, ge=1, le=4096)
+    learning_rate: float = Field(3e-5, gt=0, le=1.0)
+    warmup: float = Field(0.1, ge=0, le=0.9, description="Fraction of the steps over which the rate rises linearly.")
+    weight_decay: float = Field(0.01, ge=0, le=1)
+    max_length: int = Field(128, ge=4, le=2048, description="Tokens a text is cut to, [CLS] and [SEP] included.")
+    seed: int = Field(0, ge=0)
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+
+
+class Teacher(Training):
+    """The larger model that is fine-tuned first."""
+
+    model: str | FromScratch = Field(description="PaddleNLP name, local folder, or `{scratch: {...}}`.")
+
+
+class Distill(Section):
+    """Loss = hard_weight x cross-entropy + (1 - hard_weight) x T^2 x KL(teacher || student), both at temperature T."""
+
+    temperature: float = Field(2.0, ge=0.1, le=100)
+    hard_weight: float = Field(0.3, ge=0, le=1)
+
+
+class Student(Training):
+    """The model that ships. `max_length` is what the device cuts texts to."""
+
+    model: str | FromScratch = Field(description="PaddleNLP name, local folder, or `{scratch: {...}}`.")
+    distill: Distill | None = Field(Distill(), description="null trains the student on hard labels alone.")
+
+
+class Quantize(Section):
+    """How the float student becomes INT8."""
+
+    method: Literal["ptq", "none"] = "ptq"
+    observer: Literal["hist", "abs_max"] = Field("hist", description="PaddleSlim observer of activation ranges.")
+    embeddings: Literal["int8", "float"] = "int8"
+
+
+class AccuracyGate(Section):
+    """Accuracy on the golden rows, on the target."""
+
+    metric: Literal["accuracy"] = "accuracy"
+    min: float | None = Field(None, gt=0, lt=1, description="Lowest accuracy that passes.")
+    max_drop_points: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description="Most percentage points the shipped file may lose against the float ONNX.",
+    )
+    confidence: float = Field(0.95, gt=0.5, lt=1)
+
+
+class LatencyGate(Section):
+    """Text in to label out, batch 1."""
+
+    p50_ms: float | None = Field(None, gt=0)
+    p95_ms: float | None = Field(None, gt=0)
+    threads: Threads = 1
+
+
+class MemoryGate(Section):
+    peak_rss_mib: float = Field(gt=0, description="Peak resident set of a process that loads the model and predicts.")
+
+
+class SizeGate(Section):
+    model_mib: float | None = Field(None, gt=0)
+    bundle_mib: float | None = Field(None, gt=0)
+
+
+class ColdStartGate(Section):
+    ms: float = Field(gt=0, description="Process start to first answer, in a fresh process.")
+
+
+class Gates(Section):
+    """What must hold on the target before a bundle ships and before an install goes live."""
+
+    accuracy: AccuracyGate | None = None
+    latency: LatencyGate | None = None
+    memory: MemoryGate | None = None
+    size: SizeGate | None = None
+    cold_start: ColdStartGate | None = None
+
+
+class Recipe(Section):
+    """One recipe: everything that decides what a bundle holds."""
+
+    edgepack: Literal[1] = Field(description="Recipe format.")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
+    task: Literal["text-classification"] = "text-classification"
+    data: Data
+    teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
+    student: Student
+    quantize: Quantize = Quantize()
+    targets: tuple[str, ...] = Field(("linux-x86_64-cpu",), min_length=1)
+    gates: Gates = Gates()
+
+
+def is_builtin(source: str) -> bool:
+    """Whether a data source names a built-in generator instead of a file."""
+    return source.startswith(BUILTIN_PREFIX)
+
+
+def is_local_folder(model: str | FromScratch) -> bool:
+    """Whether a model source names a folder on this machine instead of a PaddleNLP hub name."""
+    return isinstance(model, str) and Path(model).is_absolute()

@@ -1,0 +1,45 @@
+"""What a build made, for people and for machines: one JSON document, one HTML page, JUnit XML.
+
+The functions here turn figures into words, the same on the terminal and in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+# unit of a receipt -> what it is multiplied by, the digits after the point, and the unit that is shown
+_UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
+    "fraction": (100.0, 1, " %"),
+    "points": (1.0, 2, " points"),
+    "ms": (1.0, 2, " ms"),
+    "MiB": (1.0, 1, " MiB"),
+}
+NOTHING: Final = "-"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """`91.2 %` of a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`; `-` where nothing was measured."""
+    if value is None:
+        return NOTHING
+    factor, digits, shown = _UNITS[unit]
+    return f"{value * factor:.{_digits(value, digits)}f}{shown}"
+
+
+def span(low: float | None, high: float | None, unit: str) -> str:
+    """`[89.1, 92.9]` in the same unit as `quantity`; `-` where there is no interval."""
+    if low is None or high is None:
+        return NOTHING
+    factor, digits, _ = _UNITS[unit]
+    return f"[{low * factor:.{_digits(low, digits)}f}, {high * factor:.{_digits(high, digits)}f}]"
+
+
+def limit(check: Mapping[str, Any]) -> str:
+    """The limit of a gate check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
+    direction = ">=" if str(check["gate"]).endswith(".min") else "<="
+    return f"{direction} {quantity(check['limit'], check['unit'])}"
+
+
+def _digits(value: float, digits: int) -> int:
+    """Two digits after the point say nothing about a figure in the hundreds."""
+    return digits if abs(value) < 100 else min(digits, 1)

@@ -1,0 +1,57 @@
+"""Say of a gate that was missed: which figure, by how much, and which stage lost it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from edgepack.artifacts import LedgerRow
+
+_UNITS = {"fraction": "", "points": " points", "ms": " ms", "MiB": " MiB"}
+
+
+def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
+    """One line for each check that did not pass."""
+    return [_line(check, ledger) for check in receipt["checks"] if check["verdict"] != "pass"]
+
+
+def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
+    gate, unit = check["gate"], _UNITS[check["unit"]]
+    if check["value"] is None:
+        return f"{gate}: {check['verdict']}: {check['detail']}"
+    by = abs(check["value"] - check["limit"])
+    head = f"{gate}: {check['value']:.4g}{unit} where {check['limit']:.4g}{unit} is the limit"
+    if check["verdict"] == "inconclusive":
+        return f"{head}: inconclusive ({check['low']:.4g} to {check['high']:.4g}); {check['detail']}"
+    return f"{head}: missed by {by:.3g}{unit}; {_lost_by(check, ledger)}"
+
+
+def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
+    """The ledger row at which the figure was lost."""
+    gate = check["gate"]
+    if gate == "accuracy.min":
+        return _lost_accuracy(float(check["limit"]), ledger)
+    if gate == "accuracy.max_drop_points":
+        return "lost by stage INT8 ONNX: the shipped file against the float ONNX"
+    if gate.startswith("latency"):
+        timed = [row for row in ledger if row.p50_ms is not None]
+        steps = ", ".join(f"{row.stage} {row.p50_ms:.2f} ms" for row in timed)
+        return f"the ledger's p50: {steps}"
+    if gate == "size.model_mib":
+        return "lost by stage student: its shape and vocabulary decide the size of the file"
+    if gate == "size.bundle_mib":
+        return "lost by stage bundle: the runtime's wheels are the largest part"
+    return "lost on the target"
+
+
+def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow]) -> str:
+    """The first row below the limit; of it and the one before, what was lost in between."""
+    first = ledger[0]
+    if first.accuracy.value < limit:
+        return f"never reached: stage {first.stage} itself has {first.accuracy.value:.4f}"
+    for before, row in pairwise(ledger):
+        if row.accuracy.value < limit:
+            lost = 100 * (before.accuracy.value - row.accuracy.value)
+            return f"lost by stage {row.stage}: {lost:.1f} points below stage {before.stage}"
+    return "every stage is above the limit, but the interval on the golden rows reaches below it"

@@ -1,0 +1,221 @@
+"""Everything a build decided and measured as one plain JSON document; the page and the JUnit file come of it.
+
+It names no path of the machine it was made on, so that it can be handed around.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from packaging.utils import canonicalize_name
+
+from edgepack import __version__
+from edgepack.artifacts import (
+    BundleArtifact,
+    DataArtifact,
+    ExportArtifact,
+    GateArtifact,
+    LedgerRow,
+    ModelArtifact,
+    ScalesArtifact,
+    Split,
+)
+from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
+
+FORMAT: Final = 1
+SPLITS: Final[tuple[Split, ...]] = ("train", "dev", "test", "calibration")
+TOOLS: Final = (
+    "paddlepaddle",
+    "paddlepaddle-gpu",
+    "paddlenlp",
+    "paddleslim",
+    "paddle2onnx",
+    "onnx",
+    "onnxruntime",
+    "tokenizers",
+    "numpy",
+)
+
+
+class Delivered(Protocol):
+    """One target's bundle and what its gate said."""
+
+    @property
+    def bundle(self) -> BundleArtifact: ...
+    @property
+    def gate(self) -> GateArtifact: ...
+
+
+class Built(Protocol):
+    """What a report needs of a finished build (`edgepack.pipeline.Build`)."""
+
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def data(self) -> DataArtifact: ...
+    @property
+    def teacher(self) -> ModelArtifact | None: ...
+    @property
+    def student(self) -> ModelArtifact: ...
+    @property
+    def scales(self) -> ScalesArtifact: ...
+    @property
+    def export(self) -> ExportArtifact: ...
+    @property
+    def deliveries(self) -> Sequence[Delivered]: ...
+    @property
+    def ledger(self) -> Sequence[LedgerRow]: ...
+
+
+def make(build: Built) -> dict[str, Any]:
+    """The document. Sizes are bytes (`*_bytes`), MiB or characters, times ms or seconds, as the keys say."""
+    recipe = build.recipe
+    return {
+        "report": FORMAT,
+        "name": recipe.name,
+        "version": recipe.version,
+        "task": recipe.task,
+        "verdict": worst([item.gate.verdict for item in build.deliveries]),
+        "recipe": _recipe(recipe),
+        "data": _data(build.data, recipe),
+        "models": [
+            _model(role, model)
+            for role, model in (("teacher", build.teacher), ("student", build.student))
+            if model is not None
+        ],
+        "quantization": {
+            "observer": build.scales.observer,
+            "calibration_rows": build.scales.calibration_rows,
+            "linears": len(build.scales.linears),
+        },
+        "export": _export(build.export),
+        "ledger": [asdict(row) for row in build.ledger],
+        "targets": [_target(item) for item in build.deliveries],
+        "tools": tool_versions(),
+    }
+
+
+def dumps(report: Mapping[str, Any]) -> str:
+    """Canonical text of a report: sorted keys, Chinese as it is, one final newline.
+
+    Raises:
+        ValueError: when a figure is not finite.
+    """
+    return json.dumps(report, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def worst(verdicts: Sequence[str]) -> str:
+    """`fail` before `inconclusive` before `pass`; nothing gated is inconclusive."""
+    for verdict in ("fail", "inconclusive"):
+        if verdict in verdicts:
+            return verdict
+    return "pass" if verdicts else "inconclusive"
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of what makes a model, as far as they are installed here."""
+    installed = {str(canonicalize_name(d.name)): d.version for d in importlib.metadata.distributions()}
+    own = {"edgepack": __version__, "python": platform.python_version()}
+    return own | {name: installed[name] for name in TOOLS if name in installed}
+
+
+def _recipe(recipe: Recipe) -> dict[str, Any]:
+    """The resolved recipe, with the names of files and folders in place of their paths."""
+    document = recipe.model_dump(mode="json", by_alias=True)
+    for split in ("train", "dev", "test"):
+        value = document["data"][split]
+        if value is not None:
+            document["data"][split] = _name(value)
+    for role, section in (("teacher", recipe.teacher), ("student", recipe.student)):
+        if section is not None and is_local_folder(section.model):
+            document[role]["model"] = Path(str(section.model)).name
+    return document
+
+
+def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
+    return {
+        "source": _name(data.source),
+        "labels": list(data.labels),
+        "splits": {split: _split(data, split) for split in SPLITS if split in data.rows},
+        "warnings": [_without_folders(warning, recipe) for warning in data.warnings],
+    }
+
+
+def _split(data: DataArtifact, split: Split) -> dict[str, Any]:
+    rows = data.read(split)
+    counts = Counter(row.label for row in rows)
+    lengths = sorted(len(row.text) for row in rows)
+    return {
+        "rows": len(rows),
+        "labels": {label: counts[label] for label in data.labels},
+        "characters": {"p50": _percentile(lengths, 50), "p95": _percentile(lengths, 95), "max": lengths[-1]}
+        if lengths
+        else None,
+    }
+
+
+def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
+    return {
+        "role": role,
+        "parameters": model.parameters,
+        "max_length": model.max_length,
+        "steps": model.steps,
+        "train_seconds": model.train_seconds,
+        "dev_accuracy": asdict(model.dev_accuracy),
+        "test_accuracy": asdict(model.test_accuracy),
+    }
+
+
+def _export(export: ExportArtifact) -> dict[str, Any]:
+    models = [model for model in (export.float_model, export.int8_model) if model is not None]
+    return {
+        "shipped": export.shipped,
+        "reason": export.reason,
+        "onnx_bytes": {model.precision: model.onnx_bytes for model in models},
+        "parity": [
+            {"stage": row.stage, "parity": row.parity, "parity_with": row.parity_with}
+            for row in (export.static_graph, *(model.ledger for model in models))
+            if row.parity is not None
+        ],
+    }
+
+
+def _target(item: Delivered) -> dict[str, Any]:
+    bundle, gate = item.bundle, item.gate
+    return {
+        "target": gate.target,
+        "verdict": gate.verdict,
+        "exit_code": gate.exit_code,
+        "bundle": {
+            "file_name": bundle.file_name,
+            "bundle_bytes": bundle.bundle_bytes,
+            "unpacked_bytes": bundle.unpacked_bytes,
+            "manifest_sha256": bundle.manifest_sha256,
+            "bytes_by_part": bundle.bytes_by_part,
+        },
+        "receipt": gate.receipt,
+    }
+
+
+def _name(source: str) -> str:
+    return source if is_builtin(source) else Path(source).name
+
+
+def _without_folders(text: str, recipe: Recipe) -> str:
+    for file in (recipe.data.train, recipe.data.dev, recipe.data.test):
+        if file is not None and not is_builtin(file):
+            text = text.replace(file, Path(file).name)
+    return text
+
+
+def _percentile(ordered: Sequence[int], percent: int) -> int:
+    """Nearest rank: the smallest value that at least `percent` of all do not exceed."""
+    rank = -(-len(ordered) * percent // 100)  # ceiling
+    return ordered[max(rank, 1) - 1]

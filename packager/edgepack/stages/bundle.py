@@ -1,0 +1,278 @@
+"""Bundle the shipped model for one target: runtime, model, wheels, golden files, bill of materials, manifest.
+
+The same inputs give the same bytes: nothing in a bundle depends on the clock, on where it was built, or on
+the order in which a folder lists its files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+import edgepack_runtime
+from edgepack import __version__
+from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack.recipe.model import Recipe
+from edgepack.targets import facts, golden, sbom, wheels
+from edgepack.targets.archive import write_bundle
+from edgepack.targets.profiles import Profile, profile_for
+from edgepack.targets.site import LICENSES, SITE, SiteFacts, assemble
+from edgepack_runtime import golden as names
+from edgepack_runtime import manifest as contract
+from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
+
+VERSION = 1
+MAIN_NAME = "__main__.py"
+README_NAME = "README.txt"
+Members = dict[str, Path | bytes]
+_README = Path(__file__).parent / "device_readme.txt"
+_EXAMPLE_CHARACTERS = 24
+# Packages that train, convert and measure here; those that travel are in the bill of materials.
+_TRAINING_TOOLS = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "paddleslim")
+_TOOLS = (*_TRAINING_TOOLS, "paddle2onnx", "onnx", "onnxruntime", "tokenizers", "numpy")
+# First part of a member's path -> part of the bundle, as it is reported; the rest is "other".
+_PARTS = {
+    names.MODEL_FOLDER: "model",
+    SITE: "site",
+    "edgepack_runtime": "runtime",
+    MAIN_NAME: "runtime",
+    "golden": "golden",
+}
+
+
+def inputs(target: str) -> list[str]:
+    """What decides a bundle besides recipe, data, model and runtime: the target's facts and the README."""
+    profile = profile_for(target)
+    return [facts.digest(), profile.python, hashlib.sha256(_README.read_bytes()).hexdigest()]
+
+
+def run(
+    recipe: Recipe,
+    target: str,
+    export: ExportArtifact,
+    data: DataArtifact,
+    ledger: tuple[LedgerRow, ...],
+    out: Path,
+    progress: Progress,
+) -> BundleArtifact:
+    """Write `NAME-VERSION-TARGET.edgepack` into `out`.
+
+    Raises:
+        RecipeInvalidError, TargetUnreachableError: the target is unknown, or not this machine's kind.
+        EnvironmentUnfitError: a wheel cannot be had.
+        StageFailedError: a wheel or a model folder is not what it should be.
+    """
+    profile = profile_for(target)
+    fetched = wheels.fetch(profile, wheels.default_cache(), progress)
+    expected = _golden(export, data, progress)
+    file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
+    with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
+        site = assemble(fetched, Path(scratch), profile)
+        _tell(site, progress)
+        members = _runtime() | _model(export) | _site(site)
+        members[names.GOLDEN_FILE] = expected.golden_jsonl
+        members[names.ROWS_FILE] = expected.rows_jsonl
+        members[sbom.SBOM_NAME] = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, target)
+        members[README_NAME] = _readme(recipe, profile, site, file.name, expected.texts)
+        model = _shipped(export, expected)
+        manifest = _manifest(recipe, _target_facts(profile, site), model, ledger, members)
+        raw = contract.dump(manifest)
+        contract.parse(raw)  # what the device does first
+        progress.line(f"writing {file.name}: {len(members) + 1} files, {_mib(manifest.total_bytes)} unpacked")
+        write_bundle({**members, contract.MANIFEST_NAME: raw}, file)
+    return BundleArtifact(
+        folder=out,
+        file_name=file.name,
+        target=target,
+        bundle_bytes=file.stat().st_size,
+        unpacked_bytes=manifest.total_bytes + len(raw),
+        manifest_sha256=hashlib.sha256(raw).hexdigest(),
+        bytes_by_part=_bytes_by_part(file),
+    )
+
+
+def sequence(version: str) -> int:
+    """The monotonic number of a release: 1.2.3 is 1002003.
+
+    Raises:
+        StageFailedError: minor or patch exceeds 999, so that two versions would share a number.
+    """
+    major, minor, patch = (int(part) for part in version.split("."))
+    if max(minor, patch) > 999:
+        raise StageFailedError(
+            f"bundle: version {version} has no sequence number",
+            why="devices order releases by major x 1,000,000 + minor x 1,000 + patch",
+            fix="keep minor and patch below 1000",
+        )
+    return major * 10**6 + minor * 10**3 + patch
+
+
+def recipe_sha256(recipe: Recipe) -> str:
+    """Digest of the resolved recipe. Of absolute paths only the last part counts: a project may move."""
+    document = _without_folders(recipe.model_dump(mode="json", by_alias=True))
+    return hashlib.sha256(json.dumps(document, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(inner) for inner in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _runtime() -> Members:
+    """The device side as plain files, and what `python3 FILE` runs."""
+    folder = Path(edgepack_runtime.__path__[0])
+    found = [*folder.rglob("*.py"), folder / "py.typed"]
+    members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
+    return members | {MAIN_NAME: folder / "launcher.py"}
+
+
+def _model(export: ExportArtifact) -> Members:
+    folder = export.folder / export.shipped_model.folder
+    files = {f"{names.MODEL_FOLDER}/{name}": folder / name for name in (CONFIG_NAME, MODEL_NAME, VOCAB_NAME)}
+    missing = [file.name for file in files.values() if not file.is_file()]
+    if missing:
+        raise StageFailedError(f"bundle: {folder} lacks {', '.join(missing)}", fix="build again")
+    return dict(files)
+
+
+def _golden(export: ExportArtifact, data: DataArtifact, progress: Progress) -> golden.Golden:
+    rows = data.read("test")
+    if not rows:
+        raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
+    model = export.shipped_model
+    reference = export.folder / export.float_model.folder
+    return golden.make(export.folder / model.folder, reference, model.precision, rows, progress)
+
+
+def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
+    """`model` of the manifest."""
+    return {
+        "precision": export.shipped_model.precision,
+        "onnx_bytes": export.shipped_model.onnx_bytes,
+        "float_onnx_bytes": export.float_model.onnx_bytes,
+        "golden_tolerance": expected.tolerance,
+    }
+
+
+def _site(site: SiteFacts) -> Members:
+    """Wheels, their licences, and edgepack's own."""
+    paths = [path for part in (SITE, LICENSES) for path in (site.folder / part).rglob("*") if path.is_file()]
+    members: Members = {path.relative_to(site.folder).as_posix(): path for path in paths}
+    own = f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"
+    return members | {own: facts.text("licenses", f"{sbom.EDGEPACK_LICENSE}.txt").encode()}
+
+
+def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:
+    """The shipped model as the bill of materials lists it."""
+    shipped = export.shipped_model
+    return sbom.Model(
+        name=recipe.name,
+        version=recipe.version,
+        sha256=wheels.file_sha256(export.folder / shipped.folder / MODEL_NAME),
+        task=recipe.task,
+        precision=shipped.precision,
+        labels=data.labels,
+        accuracy=shipped.ledger.accuracy,
+        p50_ms=shipped.ledger.p50_ms,
+        p95_ms=shipped.ledger.p95_ms,
+    )
+
+
+def _target_facts(profile: Profile, site: SiteFacts) -> contract.TargetFacts:
+    return contract.TargetFacts(
+        profile=profile.name,
+        system=profile.system,
+        machine=profile.machine,
+        libc=profile.libc,
+        libc_min=site.libc_min,
+        python=profile.python,
+        provider=profile.provider,
+    )
+
+
+def _manifest(
+    recipe: Recipe,
+    target: contract.TargetFacts,
+    model: Mapping[str, Any],
+    ledger: tuple[LedgerRow, ...],
+    members: Members,
+) -> contract.Manifest:
+    return contract.Manifest(
+        name=recipe.name,
+        version=recipe.version,
+        sequence=sequence(recipe.version),
+        task=recipe.task,
+        target=target,
+        model=model,
+        gates=recipe.gates.model_dump(mode="json"),
+        ledger=tuple(asdict(row) for row in ledger),
+        tools={"edgepack": __version__, "python": platform.python_version()} | _tools(),
+        recipe_sha256=recipe_sha256(recipe),
+        files=tuple(_entry(path, members[path]) for path in sorted(members)),
+    )
+
+
+def _entry(path: str, content: Path | bytes) -> contract.FileEntry:
+    if isinstance(content, bytes):
+        return contract.FileEntry(path, len(content), hashlib.sha256(content).hexdigest())
+    return contract.FileEntry(path, content.stat().st_size, wheels.file_sha256(content))
+
+
+def _tools() -> dict[str, str]:
+    """Versions of what made the model, as far as installed here: the light install has no Paddle."""
+    installed = {str(canonicalize_name(d.name)): d.version for d in importlib.metadata.distributions()}
+    return {name: installed[name] for name in _TOOLS if name in installed}
+
+
+def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, texts: Sequence[str]) -> bytes:
+    # Inside double quotes a shell still reads these characters.
+    plain = (text for text in texts if not set(text) & set('"$`\\!\n\r'))
+    text = Template(_README.read_text(encoding="utf-8")).substitute(
+        name=recipe.name,
+        version=recipe.version,
+        target=profile.name,
+        machine=profile.machine,
+        python=profile.python,
+        libc_min=site.libc_min,
+        libraries=", ".join(site.system_libraries) or "-",
+        file=file,
+        example=next(plain, "你好")[:_EXAMPLE_CHARACTERS],
+    )
+    return text.encode()
+
+
+def _tell(site: SiteFacts, progress: Progress) -> None:
+    for package in site.packages:
+        before, after = _mib(package.bytes_before), _mib(package.bytes_after)
+        progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
+    progress.line(f"{site.binaries} binaries checked: they need glibc {site.libc_min} or newer")
+
+
+def _bytes_by_part(file: Path) -> dict[str, int]:
+    """Compressed bytes of each part of the bundle; `other` includes the zip's own headers."""
+    parts = dict.fromkeys([*_PARTS.values(), "other"], 0)
+    with zipfile.ZipFile(file) as bundle:
+        for member in bundle.infolist():
+            parts[_PARTS.get(member.filename.split("/")[0], "other")] += member.compress_size
+    parts["other"] += file.stat().st_size - sum(parts.values())
+    return parts
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,189 @@
+"""Export the student: Paddle static graph, float ONNX, INT8 ONNX; check parity on text; choose what ships."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from edgepack.artifacts import (
+    DataArtifact,
+    ExportArtifact,
+    LedgerRow,
+    ModelArtifact,
+    ModelFile,
+    Precision,
+    Row,
+    ScalesArtifact,
+)
+from edgepack.graph import parity
+from edgepack.graph.fold import fold_constants, name_output
+from edgepack.graph.lower_ort_cpu import lower
+from edgepack.graph.neutral import make_plan
+from edgepack.paddle_ml import environment
+from edgepack.progress import Progress
+from edgepack.recipe.model import Quantize
+from edgepack.targets import measure
+from edgepack_runtime import model_config
+from edgepack_runtime.predictor import Predictor
+
+VERSION = 1
+Float = npt.NDArray[np.float32]
+PARITY_TEXTS = 64
+TIMED_TEXTS = 200
+FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
+LEAST_GAIN = 0.10  # INT8 ships when it is at least this much smaller and faster than the float file
+# ONNX Runtime's fused kernel takes 537 us a run where the parts it replaces take about 120 (4 layers x 312, x86).
+_SLOWER_FUSIONS = ("SkipLayerNormFusion",)
+TEXTS_FILE = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
+OUTPUT_NAME = "logits"  # what the runtime asks for
+FLOAT_FOLDER, INT8_FOLDER, STATIC_FOLDER = "onnx-float", "onnx-int8", "paddle"
+
+
+def run(
+    section: Quantize,
+    data: DataArtifact,
+    student: ModelArtifact,
+    scales: ScalesArtifact,
+    out: Path,
+    progress: Progress,
+) -> ExportArtifact:
+    """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own."""
+    texts = [row.text for row in data.read("dev")][:PARITY_TEXTS]
+    static_logits, static = _static_graph(student, texts, out / STATIC_FOLDER)
+    progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
+
+    graph = _float_onnx(out)
+    _write_model(out / FLOAT_FOLDER, graph, student, "float32")
+    float_logits = Predictor(out / FLOAT_FOLDER).logits(texts)
+    exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
+    progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
+
+    quantized: parity.Parity | None = None
+    if scales.linears:
+        plan = make_plan(graph, scales.linears, section.embeddings == "int8")
+        _write_model(out / INT8_FOLDER, lower(graph, plan), student, "int8")
+        quantized = parity.compare(float_logits, Predictor(out / INT8_FOLDER).logits(texts))
+        progress.line(f"INT8 ONNX is {quantized.max_abs:.3f} from float at most; {quantized.flips} labels flipped")
+    return _measured(out, data.read("test"), student, static, exported, quantized, progress)
+
+
+def _static_graph(student: ModelArtifact, texts: Sequence[str], folder: Path) -> tuple[Float, parity.Parity]:
+    """Save the Paddle static graph and compare it with the dygraph model, text by text."""
+    environment.start()
+    from edgepack.paddle_ml import export
+
+    environment.start()
+    from edgepack.paddle_ml.fit import reopen
+
+    classifier = reopen(student)
+    ids = classifier.encode(texts)
+    reference = np.concatenate([export.run_dygraph(classifier, row) for row in ids])  # (N, C)
+    folder.mkdir()
+    export.static_graph(classifier, folder)
+    shutil.copy(student.folder / "vocab.txt", folder)
+    loaded = export.StaticGraph(folder)
+    saved = np.concatenate([loaded.run(row) for row in ids])  # (N, C)
+    return saved, parity.require(reference, saved, FLOAT_TOLERANCE, "Paddle dygraph and static graph")
+
+
+def _float_onnx(out: Path) -> onnx.ModelProto:
+    environment.start()
+    from edgepack.paddle_ml import export
+
+    raw = out / "paddle2onnx.onnx"
+    export.float_onnx(out / STATIC_FOLDER, raw)
+    graph = fold_constants(onnx.load(str(raw)))
+    raw.unlink()
+    name_output(graph, OUTPUT_NAME)
+    return graph
+
+
+def _write_model(folder: Path, graph: onnx.ModelProto, student: ModelArtifact, precision: Precision) -> None:
+    """A folder as the runtime loads it."""
+    folder.mkdir()
+    onnx.save(graph, str(folder / "model.onnx"))
+    shutil.copy(student.folder / "vocab.txt", folder)
+    config = model_config.ModelConfig(
+        task="text-classification",
+        labels=student.labels,
+        max_length=student.max_length,
+        precision=precision,
+        engine=model_config.EngineConfig(disabled_optimizers=_SLOWER_FUSIONS),
+    )
+    (folder / "model.json").write_bytes(model_config.dump(config))
+
+
+def _measured(
+    out: Path,
+    test: list[Row],
+    student: ModelArtifact,
+    static: parity.Parity,
+    exported: parity.Parity,
+    quantized: parity.Parity | None,
+    progress: Progress,
+) -> ExportArtifact:
+    """Accuracy on test and latency side by side, by the runtime on the written files; then the choice."""
+    folders = [out / FLOAT_FOLDER] + ([out / INT8_FOLDER] if quantized else [])
+    texts = out / TEXTS_FILE
+    texts.write_text("".join(" ".join(row.text.split()) + "\n" for row in test[:TIMED_TEXTS]), encoding="utf-8")
+    latencies = measure.latency(folders, texts, progress)
+    static_row = LedgerRow(
+        "static graph",
+        student.test_accuracy,
+        parity=static.max_abs,
+        parity_with="student",
+        note="the student's weights; accuracy not measured again",
+    )
+    float_model = _model_file(
+        "float ONNX", FLOAT_FOLDER, "float32", out, test, latencies[0], exported, "static graph", progress
+    )
+    if quantized is None:
+        reason = "quantize.method is none"
+        return ExportArtifact(out, static_row, float_model, None, "float32", reason)
+    int8_model = _model_file(
+        "INT8 ONNX", INT8_FOLDER, "int8", out, test, latencies[1], quantized, "float ONNX", progress
+    )
+    shipped, reason = choose(float_model, int8_model)
+    progress.line(reason)
+    return ExportArtifact(out, static_row, float_model, int8_model, shipped, reason)
+
+
+def choose(float_model: ModelFile, int8_model: ModelFile) -> tuple[Precision, str]:
+    """INT8 ships only where it pays: at least `LEAST_GAIN` smaller and faster than the float file."""
+    size = int8_model.onnx_bytes / float_model.onnx_bytes
+    assert int8_model.ledger.p50_ms is not None and float_model.ledger.p50_ms is not None
+    speed = int8_model.ledger.p50_ms / float_model.ledger.p50_ms
+    figures = f"INT8 has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
+    if max(size, speed) <= 1 - LEAST_GAIN:
+        return "int8", f"{figures}: INT8 ships"
+    return "float32", f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships"
+
+
+def _model_file(
+    name: str,
+    folder: str,
+    precision: Precision,
+    out: Path,
+    test: list[Row],
+    timing: measure.Latency,
+    close: parity.Parity,
+    before: str,
+    progress: Progress,
+) -> ModelFile:
+    size = (out / folder / "model.onnx").stat().st_size
+    row = LedgerRow(
+        name,
+        measure.accuracy(out / folder, test, progress),
+        model_mib=round(size / 2**20, 3),
+        p50_ms=timing.p50_ms,
+        p95_ms=timing.p95_ms,
+        parity=close.max_abs,
+        parity_with=before,
+        note=f"{close.flips} of {close.n} labels flipped" if close.flips else "",
+    )
+    return ModelFile(folder, precision, size, row)

@@ -1,0 +1,59 @@
+"""Gate a bundle on its target: the bundle's own `gate` verb, in a process of its own, decides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from edgepack.artifacts import BundleArtifact, GateArtifact, Interval, LedgerRow
+from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError
+from edgepack.progress import Progress
+from edgepack.targets import local
+from edgepack_runtime.exit_codes import ExitCode
+
+VERSION = 1
+RECEIPT_FILE = "receipt.json"
+_DECIDED: dict[int, Literal["pass", "fail", "inconclusive"]] = {
+    ExitCode.OK: "pass",
+    ExitCode.GATE_FAILED: "fail",
+    ExitCode.GATE_INCONCLUSIVE: "inconclusive",
+}
+_ERRORS = {ExitCode.ENVIRONMENT_UNFIT: EnvironmentUnfitError, ExitCode.BUNDLE_INVALID: BundleInvalidError}
+
+
+def run(bundle: BundleArtifact, model_mib: float, out: Path, progress: Progress) -> GateArtifact:
+    """Gate `bundle` on this machine and keep the receipt, whatever the verdict."""
+    exit_code, receipt = gate_file(bundle.path, progress)
+    (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    accuracy, latency = receipt["accuracy"], receipt["latency"]
+    row = LedgerRow(
+        f"on {bundle.target}",
+        Interval(**{key: accuracy[key] for key in ("value", "low", "high", "n", "confidence")}),
+        model_mib=model_mib,
+        p50_ms=latency and latency["p50_ms"],
+        p95_ms=latency and latency["p95_ms"],
+        note=f"gate: {receipt['verdict']}",
+    )
+    return GateArtifact(out, bundle.target, exit_code, _DECIDED[exit_code], row, receipt)
+
+
+def gate_file(bundle: Path, progress: Progress) -> tuple[int, dict[str, Any]]:
+    """Run `bundle`'s own gate here; returns its exit code (0, 6 or 7) and its receipt.
+
+    Raises:
+        EnvironmentUnfitError, BundleInvalidError: as the bundle itself reported them.
+        StageFailedError: when it ended without a verdict in any other way.
+    """
+    answer = local.run_verb(bundle, "gate", ["--json"], progress)
+    if answer.exit_code not in _DECIDED:
+        kind = (
+            _ERRORS.get(ExitCode(answer.exit_code), StageFailedError)
+            if answer.exit_code in set(ExitCode)
+            else StageFailedError
+        )
+        raise kind(
+            f"gate: {bundle.name} ended with exit code {answer.exit_code} before a verdict",
+            why=answer.stderr_tail,
+        )
+    return answer.exit_code, json.loads(answer.stdout)

@@ -1,0 +1,22 @@
+"""Train the student: the small ERNIE that ships, distilled from the teacher when there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgepack.artifacts import DataArtifact, ModelArtifact
+from edgepack.paddle_ml import environment
+from edgepack.progress import Progress
+from edgepack.recipe.model import Student
+
+VERSION = 1
+
+
+def run(
+    section: Student, data: DataArtifact, teacher: ModelArtifact | None, out: Path, progress: Progress
+) -> ModelArtifact:
+    """Train on soft and hard labels, or on hard labels alone without `distill`."""
+    environment.start()
+    from edgepack.paddle_ml.fit import Lesson, fit
+
+    return fit(Lesson("student", section.model, section, teacher, section.distill), data, out, progress)

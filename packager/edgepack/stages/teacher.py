@@ -1,0 +1,20 @@
+"""Fine-tune the teacher: the larger ERNIE whose soft labels the student learns from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgepack.artifacts import DataArtifact, ModelArtifact
+from edgepack.paddle_ml import environment
+from edgepack.progress import Progress
+from edgepack.recipe.model import Teacher
+
+VERSION = 1
+
+
+def run(section: Teacher, data: DataArtifact, out: Path, progress: Progress) -> ModelArtifact:
+    """Train on hard labels."""
+    environment.start()
+    from edgepack.paddle_ml.fit import Lesson, fit
+
+    return fit(Lesson("teacher", section.model, section), data, out, progress)

@@ -1,0 +1,36 @@
+"""Reading the facts that lie beside this package as data: profiles, slimming rules, locks, licence texts."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FOLDER = Path(__file__).parent
+_KINDS = (".toml", ".txt")
+
+
+def text(*path: str) -> str:
+    """A text file of this package, e.g. `text("locks", "linux-x86_64-cpu.txt")`."""
+    return _FOLDER.joinpath(*path).read_text(encoding="utf-8")
+
+
+def tables(name: str) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file of this package, by name."""
+    document: dict[str, dict[str, Any]] = tomllib.loads(text(name))
+    return document
+
+
+def digest() -> str:
+    """sha256 over all of these files: a bundle that was built with other facts is another bundle."""
+    whole = hashlib.sha256()
+    for file in sorted(path for path in _FOLDER.rglob("*") if path.suffix in _KINDS):
+        whole.update(f"{file.relative_to(_FOLDER).as_posix()}\n".encode())
+        whole.update(hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()

@@ -1,0 +1,139 @@
+"""Golden files of a bundle: what the model answers here, so that a device can tell whether it does the same.
+
+`golden.jsonl` holds a few texts with their logits (the self-test); `rows.jsonl` holds labelled test rows with
+the label that the float model of the same student gives (the gate: accuracy, paired drop, texts to time).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack.artifacts import Precision, Row
+from edgepack.progress import Progress
+from edgepack_runtime.predictor import Predictor
+
+Float = npt.NDArray[np.float32]
+MAX_ROWS = 2000  # 10 s on a device that needs 5 ms a text, for an interval of +-1.4 points around 88 %
+SAMPLED_TEXTS = 24
+# What a tokenizer or a device's encoding gets wrong first: full-width, symbols, emoji, Latin case and
+# accents, digits, characters outside the basic plane, a text beyond any `max_length`.
+PROBES = (
+    "好",
+    "ＡＢＣ１２３，．！",
+    "～～★★☆😀👍🏽",
+    "WiFi信号Très BON, don't worry!",
+    "2026-11-20 13:45 ￥399.00 5%",
+    "𠮷野家𠀋",
+    "「很好」——……、。",
+    "房间很大，服务也很好，下次还会再来。" * 160,
+)
+FLOAT_TOLERANCE = 1e-3
+LEAST_INT8_TOLERANCE = 0.05
+_BATCH = 32
+_DECIMALS = 6
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Contents of both files, and how far a logit may be off on a device (absolute)."""
+
+    texts: tuple[str, ...]  # of the self-test
+    golden_jsonl: bytes
+    rows_jsonl: bytes
+    tolerance: float
+
+
+def make(shipped: Path, reference: Path, precision: Precision, rows: Sequence[Row], progress: Progress) -> Golden:
+    """Ask both models and write down what they say.
+
+    Args:
+        shipped: model folder that goes into the bundle.
+        reference: model folder of the float model of the same student.
+        precision: of the shipped model; it decides the tolerance.
+        rows: the test split.
+        progress: gets one step a row.
+    """
+    chosen = stratified(rows, MAX_ROWS)
+    texts = golden_texts(rows)
+    model, float_model = Predictor(shipped, threads=1), Predictor(reference, threads=1)
+    logits, float_logits = _alone(model, texts), _alone(float_model, texts)
+    labels: list[str] = []
+    with progress.task("golden rows", len(chosen)) as task:
+        for start in range(0, len(chosen), _BATCH):
+            part = [row.text for row in chosen[start : start + _BATCH]]
+            labels += [prediction.label for prediction in float_model.predict_batch(part)]
+            task.advance(len(part))
+    return Golden(
+        texts=tuple(texts),
+        golden_jsonl=_jsonl(
+            {"text": text, "logits": [round(float(value), _DECIMALS) for value in row]}
+            for text, row in zip(texts, logits, strict=True)
+        ),
+        rows_jsonl=_jsonl(
+            {"text": row.text, "label": row.label, "float_label": label}
+            for row, label in zip(chosen, labels, strict=True)
+        ),
+        tolerance=tolerance(precision, logits, float_logits),
+    )
+
+
+def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float:
+    """How far a golden logit, shape (N, C), may be off on another CPU before the self-test calls it broken.
+
+    Float kernels differ by the order of their sums: some 1e-6 a layer, so that 1e-3 leaves room and is still
+    far below what a wrong file or a wrong tokenizer does. INT8 kernels also differ by where an activation
+    falls between two steps, and by saturation on CPUs without VNNI or SDOT: both are of the size of the
+    quantization error itself, so twice the largest one on these texts is allowed. Whether accuracy survives
+    that is for the gate to say.
+    """
+    if precision == "float32":
+        return FLOAT_TOLERANCE
+    return round(max(LEAST_INT8_TOLERANCE, 2 * float(np.abs(logits - float_logits).max())), _DECIMALS)
+
+
+def golden_texts(rows: Sequence[Row]) -> list[str]:
+    """Texts of the self-test: a sample that covers the lengths in `rows`, then `PROBES`; no text twice."""
+    by_length = sorted({row.text for row in rows}, key=lambda text: (len(text), text))
+    return list(dict.fromkeys([*_evenly(by_length, SAMPLED_TEXTS), *PROBES]))
+
+
+def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
+    """At most `limit` rows in their order, each label with its share (largest remainders), evenly spread."""
+    if len(rows) <= limit:
+        return list(rows)
+    places: dict[str, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        places[row.label].append(index)
+    shares = {label: len(found) * limit / len(rows) for label, found in places.items()}
+    counts = {label: int(share) for label, share in shares.items()}
+    left = limit - sum(counts.values())
+    for label in sorted(shares, key=lambda label: (counts[label] - shares[label], label))[:left]:
+        counts[label] += 1
+    chosen = sorted(index for label, found in places.items() for index in _evenly(found, counts[label]))
+    return [rows[index] for index in chosen]
+
+
+def _evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """`count` of the items, the first and the last among them; all, when there are no more."""
+    if len(items) <= count:
+        return list(items)
+    if count < 2:
+        return list(items[:count])
+    return [items[position * (len(items) - 1) // (count - 1)] for position in range(count)]
+
+
+def _alone(model: Predictor, texts: Sequence[str]) -> Float:
+    """Logits of each text in a batch of its own, as the self-test computes them: shape (N, C)."""
+    return np.concatenate([model.logits([text]) for text in texts])
+
+
+def _jsonl(lines: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines).encode()

@@ -1,0 +1,16 @@
+"""What this machine is, as far as a measurement made on it depends on it."""
+
+from __future__ import annotations
+
+import platform
+
+from edgepack_runtime.doctor import cpu_model
+
+
+def host_facts() -> dict[str, str]:
+    """Processor, kernel architecture and Python: figures measured on another combination are not these."""
+    return {
+        "cpu": cpu_model(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,249 @@
+"""The bundle's `site/` folder: the target's wheels, unpacked, slimmed after `slim.toml`, checked by content.
+
+Nothing of a wheel runs here: no scripts are made, no bytecode is compiled, and the same wheels give the same
+files.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from email.parser import HeaderParser
+from os import PathLike, fspath
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+from zipfile import BadZipFile
+
+from installer import install
+from installer.destinations import WheelDestination
+from installer.exceptions import InstallerError
+from installer.records import RecordEntry
+from installer.sources import WheelFile
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_wheel_filename
+
+from edgepack.errors import StageFailedError
+from edgepack.targets import elf, facts
+from edgepack.targets.profiles import Profile
+from edgepack.targets.wheels import file_sha256
+from edgepack_runtime.manifest import safe_path
+
+SITE = "site"
+LICENSES = "licenses"
+_ANOTHER = "lock another wheel"
+_DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
+_DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "AUTHORS*")
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Files that do not travel: patterns (`*` also crosses folders), the reason, and the releases meant."""
+
+    files: tuple[str, ...]
+    reason: str
+    versions: str = ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one package, as `slim.toml` explains them."""
+
+    drop: tuple[Drop, ...] = ()
+    licenses: tuple[str, ...] = ()
+    license: str = ""
+    license_text: str = ""
+
+    def patterns(self, version: str) -> tuple[str, ...]:
+        """Patterns of the files that do not travel with this release."""
+        meant = [d for d in self.drop if SpecifierSet(d.versions).contains(version, prereleases=True)]
+        return tuple(pattern for drop in meant for pattern in drop.files)
+
+
+@dataclass(frozen=True)
+class Package:
+    """One wheel. Bytes are unpacked: before is the wheel as it came, after is what lies in `site/`."""
+
+    name: str
+    version: str
+    wheel: str
+    sha256: str
+    license: str  # SPDX expression
+    license_files: tuple[str, ...]  # relative to the assembled folder
+    files: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True)
+class SiteFacts:
+    """What was assembled in `folder`: `site/` and `licenses/`."""
+
+    folder: Path
+    packages: tuple[Package, ...]
+    libc_min: str  # oldest glibc that every binary loads on
+    system_libraries: tuple[str, ...]  # shared libraries that the device must have besides glibc
+    binaries: int
+
+    @property
+    def site_bytes(self) -> int:
+        """Unpacked bytes of `site/`."""
+        return sum(package.bytes_after for package in self.packages)
+
+
+def load_rules() -> dict[str, Rules]:
+    """The rules of `slim.toml` by package name."""
+    return {name: _rules(table) for name, table in facts.tables("slim.toml").items()}
+
+
+def assemble(
+    wheels: Iterable[Path], folder: Path, profile: Profile, rules: Mapping[str, Rules] | None = None
+) -> SiteFacts:
+    """Unpack `wheels` into `folder/site` and their licences into `folder/licenses`, and check every binary.
+
+    Args:
+        wheels: wheel files; order does not matter.
+        folder: where to; `site` and `licenses` must not exist in it.
+        profile: what the binaries must run on.
+        rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
+
+    Raises:
+        StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
+            file, a rule matches nothing, a licence is unknown, or a binary is not for the profile's machine.
+    """
+    rules = load_rules() if rules is None else rules
+    (folder / SITE).mkdir(parents=True)
+    packages = [_unpack(wheel, folder, rules) for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
+    files = [path for path in sorted((folder / SITE).rglob("*")) if path.is_file()]
+    binaries = {path: elf.read(path) for path in files if elf.is_elf(path)}
+    for path, binary in binaries.items():
+        elf.check(path, binary, profile)
+    return SiteFacts(
+        folder=folder,
+        packages=tuple(packages),
+        libc_min=elf.oldest_glibc(binaries.values()),
+        system_libraries=elf.from_system(binaries.values(), {path.name for path in files}),
+        binaries=len(binaries),
+    )
+
+
+@dataclass
+class _Destination(WheelDestination):
+    """Where pypa/installer writes to: it puts aside what does not travel, and counts."""
+
+    wheel: Path
+    folder: Path
+    dist_info: str
+    licenses_folder: str
+    drop: tuple[str, ...]
+    licenses: tuple[str, ...]
+    matched: set[str] = field(default_factory=set)
+    license_files: list[str] = field(default_factory=list)
+    files: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def write_script(self, name: str, module: str, attr: str, section: object) -> RecordEntry:
+        """Scripts do not travel: the bundle has its own launcher."""
+        return RecordEntry(name, None, None)
+
+    def write_file(self, scheme: str, path: str | PathLike[str], stream: BinaryIO, is_executable: bool) -> RecordEntry:
+        """Write one file of the wheel to where it belongs, or leave it out."""
+        name = fspath(path)
+        if scheme not in ("purelib", "platlib"):
+            raise _failed(self.wheel, f"it installs {name} outside its packages ({scheme})", _ANOTHER)
+        content = stream.read()
+        self.bytes_before += len(content)
+        place = self._place(name)
+        if place is not None:
+            _write_new(self.folder, place, content, self.wheel)
+            if place.startswith(LICENSES):
+                self.license_files.append(place)
+            else:
+                self.files += 1
+                self.bytes_after += len(content)
+        return RecordEntry(name, None, len(content))
+
+    def finalize_installation(self, scheme: str, record_file_path: str, records: Iterable[object]) -> None:
+        """RECORD does not travel: the bundle's manifest lists every file with its hash."""
+
+    def _place(self, name: str) -> str | None:
+        """Path in the assembled folder of the wheel's file `name`; null when it does not travel."""
+        parent, _, rest = name.partition("/")
+        if parent == self.dist_info:
+            if any(fnmatch.fnmatchcase(rest, pattern) for pattern in _DIST_INFO_LICENSES):
+                return f"{self.licenses_folder}/{rest.removeprefix('licenses/')}"
+            return f"{SITE}/{name}" if rest in _DIST_INFO_KEPT else None
+        if name in self.licenses:
+            self.matched.add(name)
+            return f"{self.licenses_folder}/{PurePosixPath(name).name}"
+        hits = {pattern for pattern in self.drop if fnmatch.fnmatchcase(name, pattern)}
+        self.matched |= hits
+        return None if hits else f"{SITE}/{name}"
+
+
+def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules]) -> Package:
+    name, version = parse_wheel_filename(wheel.name)[:2]
+    mine = rules.get(name, Rules())
+    patterns = mine.patterns(str(version))
+    try:
+        with WheelFile.open(wheel) as source:
+            destination = _Destination(
+                wheel, folder, source.dist_info_dir, f"{LICENSES}/{name}-{version}", patterns, mine.licenses
+            )
+            metadata = HeaderParser().parsestr(source.read_dist_info("METADATA"))
+            install(source, destination, additional_metadata={})
+    # What a damaged wheel makes of pypa/installer, zipfile, zlib and the decoders, in this order.
+    except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
+        raise _failed(wheel, str(error), "delete the wheel cache and build again") from error
+    unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
+    if unmatched:
+        raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")
+    if mine.license_text:
+        place = f"{destination.licenses_folder}/{mine.license_text}"
+        _write_new(folder, place, facts.text("licenses", mine.license_text).encode(), wheel)
+        destination.license_files.append(place)
+    expression = metadata.get("License-Expression", mine.license)
+    if not expression:
+        raise _failed(wheel, "its licence is unknown", f"add `license` to [{name}] in targets/slim.toml")
+    return Package(
+        name=name,
+        version=str(version),
+        wheel=wheel.name,
+        sha256=file_sha256(wheel),
+        license=expression,
+        license_files=tuple(sorted(destination.license_files)),
+        files=destination.files,
+        bytes_before=destination.bytes_before,
+        bytes_after=destination.bytes_after,
+    )
+
+
+def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:
+    """Write a file that must not exist yet, so that no wheel overwrites another's."""
+    if not safe_path(place):
+        raise _failed(wheel, f"{place!r} is not a path that a bundle may hold", _ANOTHER)
+    target = folder / place
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError as error:
+        raise _failed(wheel, f"{place} stands in it twice, or in another wheel too", _ANOTHER) from error
+    except OSError as error:
+        raise _failed(wheel, str(error), f"free some space on the disk of {folder}") from error
+
+
+def _rules(table: Mapping[str, Any]) -> Rules:
+    drop = [Drop(tuple(d["files"]), d["reason"], d.get("versions", "")) for d in table.get("drop", ())]
+    return Rules(
+        drop=tuple(drop),
+        licenses=tuple(table.get("licenses", ())),
+        license=table.get("license", ""),
+        license_text=table.get("license_text", ""),
+    )
+
+
+def _failed(wheel: Path, why: str, fix: str) -> StageFailedError:
+    return StageFailedError(f"wheel {wheel.name} cannot be unpacked for the target", why=why, fix=fix)

@@ -1,0 +1,320 @@
+"""The command line of a bundle, of an installed release, and of `edgert` (which works on either).
+
+One scheme: inside a bundle or release, that one is meant and never named; `edgert` names it. Results go to
+stdout (UTF-8, whatever the locale), everything else to stderr. Each verb imports what it alone needs when it runs:
+numpy and onnxruntime exist only in an unpacked release (from a bundle that is not installed, a verb that needs
+them runs in a temporary unpacked copy), and a cold start of `predict` should not wait for what `install` needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence
+
+from edgepack_runtime import golden, model_config, texts, verify
+from edgepack_runtime import manifest as contract
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.errors import DeviceError, UsageError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
+from edgepack_runtime.state import Prefix, default_prefix, os_errors, read_state, write_receipt
+
+_BATCH = 32
+_INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
+
+__all__ = ["Context", "main", "run"]
+
+
+def main() -> int:
+    """Entry point of `edgert`."""
+    return run(sys.argv[1:], Context("edgert", bundle=None, release=None))
+
+
+def run(arguments: Sequence[str], context: Context) -> int:
+    """Run one command line and return its exit code. The one place where errors become messages."""
+    for stream in (sys.stdout, sys.stdin):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
+    signal.signal(signal.SIGTERM, _terminate)  # so that temporary folders and half-staged releases are cleared
+    try:
+        options = build_parser(context).parse_args(list(arguments))
+        code = _VERBS[options.verb](options, context, list(arguments))
+        sys.stdout.flush()
+    except DeviceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    return int(code)
+
+
+def _terminate(number: int, frame: Optional[FrameType]) -> NoReturn:
+    raise SystemExit(_TERMINATED)
+
+
+def say(text: str) -> None:
+    """One line of progress for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
+    """The result: `text` for people, or one line of JSON when asked for; with JSON, `text` goes to stderr."""
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, sort_keys=True))
+        say(text)
+    else:
+        print(text)
+
+
+def _doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import doctor
+
+    bundle = context.bundle or options.bundle
+    if context.release is not None:
+        manifest, _ = verify.read_manifest(context.release)
+        checks = doctor.check_device(manifest)
+    else:
+        with Archive(bundle) as archive:
+            manifest = contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
+        checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
+    good = all(check.ok for check in checks)
+    result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": doctor.probe()}
+    verdict = f"this device {'can' if good else 'cannot'} run {manifest.name} {manifest.version}"
+    emit(options, result, doctor.render(checks) + "\n" + verdict)
+    return ExitCode.OK if good else ExitCode.ENVIRONMENT_UNFIT
+
+
+def _verify(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    path = _named(options, context)
+    manifest, raw = verify.verify_folder(path) if path.is_dir() else verify.verify_file(path)
+    release = contract.release_id(manifest, raw)
+    result = {
+        "ok": True,
+        "name": manifest.name,
+        "version": manifest.version,
+        "target": manifest.target.profile,
+        "release_id": release,
+        "files": len(manifest.files) + 1,
+    }
+    emit(options, result, f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built")
+    return ExitCode.OK
+
+
+def _install(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import install as installer
+
+    bundle: Path = context.bundle or options.bundle
+    own = _own_prefix(context)
+    root = options.prefix or (own.root if own else default_prefix(_name_of(bundle)))
+    receipt = installer.install(bundle, root, say=say)
+    release = receipt["bundle"]["release_id"]
+    command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
+    lines = {
+        "installed": f"installed: {release} serves",
+        "repaired": f"repaired: {release} serves, every file as it was built",
+        "already installed": f"already installed: {release} serves and is intact; nothing had to be changed",
+    }
+    emit(options, receipt, f"{lines[receipt['verdict']]}\ntry: {command} predict TEXT")
+    return ExitCode.OK
+
+
+def _status(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import status as reporter
+
+    prefix = Prefix(options.prefix.absolute()) if options.prefix else _own_prefix(context)
+    if prefix is None and context.bundle is not None:
+        prefix = Prefix(default_prefix(_name_of(context.bundle)))
+    if prefix is None:
+        raise UsageError("status needs to know where", fix=f"{context.prog} status --prefix DIR")
+    found = reporter.status(prefix)
+    emit(options, found, reporter.render(found))
+    return ExitCode.OK if found["ok"] else ExitCode.BUNDLE_INVALID
+
+
+def _selftest(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if context.release is None:
+        return _elsewhere(options, context, arguments)
+    from edgepack_runtime import selftest
+
+    result = selftest.run(context.release)
+    text = "ok: {texts} texts, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})"
+    emit(options, result, text.format(**result))
+    return ExitCode.OK
+
+
+def _gate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if context.release is None:
+        return _elsewhere(options, context, arguments)
+    from edgepack_runtime import gate
+
+    manifest, _ = verify.read_manifest(context.release)
+    prefix = _own_prefix(context)
+    size = options.bundle_bytes
+    if size is None and prefix is not None:
+        state = read_state(prefix)
+        size = state.bundle_bytes if state and state.current == context.release.name else None
+    receipt = gate.run(context.release, manifest, bundle_bytes=size, progress=say)
+    emit(options, receipt, gate.render(receipt))
+    if prefix is not None:
+        _keep_receipt(prefix, receipt)
+    return int(gate.exit_code(receipt))
+
+
+def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
+    try:
+        say(f"receipt {write_receipt(prefix, 'gate', receipt)}")
+    except OSError as error:  # measuring is open to users who may not write the prefix; the result stands on stdout
+        say(f"note: the receipt was not kept: {error.filename}: {error.strerror}")
+
+
+def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if context.bundle is not None:
+        return _elsewhere(options, context, arguments)
+    from edgepack_runtime import bench
+
+    folders = [_model_folder(path) for path in options.models]
+    if context.release is not None and not folders:
+        folders = [context.release / golden.MODEL_FOLDER]
+    if options.texts:
+        given = texts.read_texts(options.texts)
+    else:
+        given = _evenly(texts.read_texts(_texts_beside(folders[0], context.release)), BENCH_TEXTS)
+    result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=say)
+    emit(options, result, bench.render(result))
+    return ExitCode.OK
+
+
+def _predict(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if options.texts and options.input:
+        raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
+    given = texts.from_arguments(options.texts)
+    if options.input:
+        given = texts.read_texts(options.input, options.column)
+    if context.bundle is not None:
+        return _elsewhere(options, context, arguments)
+    from edgepack_runtime.predictor import Predictor
+
+    model = context.release / golden.MODEL_FOLDER if context.release else _model_folder(options.model)
+    predictor = Predictor(model, threads=options.threads)
+
+    def answer(prediction: Any) -> Dict[str, Any]:
+        found: Dict[str, Any] = {"label": prediction.label, "score": round(float(prediction.score), 6)}
+        if options.scores:
+            found["scores"] = {label: round(float(score), 6) for label, score in prediction.scores.items()}
+        return found
+
+    if options.output:
+        given = given or list(texts.from_stream(sys.stdin.buffer, "standard input"))
+        with texts.replacing(options.output) as out:
+            answers = map(answer, _in_batches(predictor.predict_batch, given))
+            texts.write_predictions(out, options.output.suffix, given, answers)
+        say(f"{len(given)} predictions in {options.output}")
+        return ExitCode.OK
+    if not given and sys.stdin.isatty():
+        say("one text a line, please; Ctrl-D ends")
+    stream = given or texts.from_stream(sys.stdin.buffer, "standard input")
+    many = options.input is not None
+    for prediction in _in_batches(predictor.predict_batch, given) if many else map(predictor.predict, stream):
+        print(json.dumps(answer(prediction), ensure_ascii=False), flush=not many)
+    return ExitCode.OK
+
+
+def _in_batches(predict: Callable[[Sequence[str]], Sequence[Any]], given: Sequence[str]) -> Iterator[Any]:
+    """Predictions for `given` in order, with a line on a terminal that tells how far it is."""
+    shown = sys.stderr.isatty()
+    for start in range(0, len(given), _BATCH):
+        yield from predict(given[start : start + _BATCH])
+        if shown:
+            print(f"\r{min(start + _BATCH, len(given))} of {len(given)}", end="", file=sys.stderr, flush=True)
+    if shown:
+        print(file=sys.stderr)
+
+
+def _elsewhere(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    """Run the verb in the named release, or in a temporary unpacked copy of the bundle."""
+    from edgepack_runtime import isolated
+
+    path = _named(options, context)
+    if context.bundle is None:  # `edgert` names it; inside it is meant
+        arguments = [options.verb, *(["--json"] if options.json else [])]
+    if path.is_dir():
+        verify.verify_folder(path)
+        return isolated.run(path, arguments)
+    if options.verb == "gate":
+        with os_errors(f"{path} cannot be read"):
+            arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
+    with isolated.unpacked(path) as release:
+        return isolated.run(release, arguments)
+
+
+def _named(options: argparse.Namespace, context: Context) -> Path:
+    """The bundle or release that is meant: the one named on the command line, or the one we run from."""
+    path: Optional[Path] = getattr(options, "path", None) or context.bundle or context.release
+    assert path is not None  # argparse insists on it where there is no context
+    return path
+
+
+def _own_prefix(context: Context) -> Optional[Prefix]:
+    """The prefix that the running release is installed in; None for a bundle, and for a release not installed."""
+    if context.release is None or context.release.parent.name != "releases":
+        return None
+    prefix = Prefix(context.release.parent.parent)
+    return prefix if prefix.state_file.exists() else None
+
+
+def _name_of(bundle: Path) -> str:
+    with Archive(bundle) as archive:
+        return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)).name
+
+
+def _model_folder(path: Path) -> Path:
+    folder = path.parent if path.name == model_config.MODEL_NAME else path
+    if not (folder / model_config.CONFIG_NAME).is_file():
+        raise UsageError(
+            f"{path} is no model folder",
+            why="a model folder holds model.onnx, vocab.txt and model.json",
+            fix="give that folder, or the model.onnx in it",
+        )
+    return folder
+
+
+def _evenly(given: Sequence[str], most: int) -> List[str]:
+    """At most `most` of `given`, evenly spread over it."""
+    step = max(1.0, len(given) / most)
+    return [given[int(index * step)] for index in range(min(most, len(given)))]
+
+
+def _texts_beside(folder: Path, release: Optional[Path]) -> Path:
+    rows = (release or folder.absolute().parent) / golden.ROWS_FILE
+    beside = folder.absolute().parent / "texts.txt"
+    for path in (rows, beside):
+        if path.is_file():
+            return path
+    raise UsageError(
+        "there are no texts to measure with", why=f"neither {rows} nor {beside} exists", fix="give some: --texts FILE"
+    )
+
+
+_VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
+    "doctor": _doctor,
+    "verify": _verify,
+    "install": _install,
+    "status": _status,
+    "selftest": _selftest,
+    "gate": _gate,
+    "bench": _bench,
+    "predict": _predict,
+}

@@ -1,0 +1,263 @@
+"""The commit of an install: what makes a proven release the serving one, and what undoes and tidies (standard library).
+
+Order, each step durable before the next: the release's folder, its interpreter, the launcher, the symlink
+`current` (the commit), `state.json`. A release's interpreter is kept apart for each release, so that one rename
+switches code and interpreter together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from edgepack_runtime import isolated, verify
+from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.manifest import MANIFEST_NAME, Manifest
+from edgepack_runtime.state import (
+    FOLDER_MODE,
+    RELEASE_ID,
+    Prefix,
+    State,
+    fsync_folder,
+    make_folder,
+    os_errors,
+    read_state,
+    remove_tree,
+    switch_link,
+    write_atomic,
+    write_state,
+)
+
+if TYPE_CHECKING:
+    from edgepack_runtime.install import Install
+
+# Plain POSIX sh with builtins only (readlink runs only when it is started through a link), so that it works with
+# any PATH. It finds its prefix from its own place: a prefix may be moved or mounted elsewhere. The release is
+# resolved once, before Python starts: a switch in mid-start cannot mix two releases.
+_ENTRY = """\
+#!/bin/sh
+# Runs the serving release of {name}. Written by its installer.
+self=$0
+case $self in
+    */*) ;;
+    *) self=./$self ;;
+esac
+while [ -h "$self" ]; do
+    link=$(readlink "$self") || exit {unfit}
+    case $link in
+        /*) self=$link ;;
+        *) self=${{self%/*}}/$link ;;
+    esac
+done
+prefix=$(CDPATH= cd -P -- "${{self%/*}}/.." && pwd -P) || exit {unfit}
+release=$(CDPATH= cd -P -- "$prefix/current" 2>/dev/null && pwd -P)
+if [ -z "$release" ] || ! read -r python <"$prefix/interpreters/${{release##*/}}"; then
+    echo "error: no release of {name} is installed in $prefix" >&2
+    echo "  fix: python3 FILE.edgepack install --prefix $prefix" >&2
+    exit {invalid}
+fi
+if [ ! -x "$python" ]; then
+    echo "error: the Python that {name} was installed with is gone: $python" >&2
+    echo "  fix: install the bundle again with the Python this system has now" >&2
+    exit {unfit}
+fi
+exec "$python" -I -S "$release/__main__.py" "$@"
+"""
+
+
+def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
+    """Bring an interrupted install to its end; return the true state and what there is to tell about it.
+
+    The symlink is the truth: if it names the pending release, that one was committed. Holds under the lock only.
+
+    Raises:
+        OSError: the prefix cannot be written.
+    """
+    notes: List[str] = []
+    current = prefix.current_id()
+    try:
+        state = read_state(prefix) or State(name)
+    except BundleInvalidError as error:
+        notes.append(f"{error.what} ({error.why}); it is rebuilt from `current`")
+        state = State(name)
+    if state.pending is not None:
+        if state.pending == current != state.current:
+            notes.append(f"the install of {current} was interrupted right after its commit; it serves")
+        else:
+            notes.append(f"an install of {state.pending} was interrupted; {current or 'nothing'} serves as before")
+    elif state.current not in (None, current):
+        notes.append(f"`current` was changed from {state.current} to {current or 'nothing'} outside an install")
+    if state.current != current:
+        state = dataclasses.replace(state, previous=state.current, **_facts(prefix, current))
+    state = dataclasses.replace(state, pending=None)
+    clear_staging(prefix)
+    return state, notes
+
+
+def commit(run: Install, stage: Path, before: State) -> None:
+    """Make the staged release the serving one, and read back that it is.
+
+    Raises:
+        EnvironmentUnfitError: a write failed before the switch; the old release serves.
+        StepFailedError, RolledBackError: the read-back failed, and the switch was undone.
+    """
+    prefix, release = run.prefix, run.release
+    with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
+        _place(run, stage)
+        write_entry(prefix, run.manifest.name, release)
+        switch_link(prefix.current, f"releases/{release}")
+    try:
+        with run.step("read back"):
+            with os_errors(f"{prefix.state_file} cannot be written"):
+                write_state(prefix, _state_after(run, before))
+            run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
+    except DeviceError as error:
+        _undo(prefix, before, error)
+
+
+def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, Any]:
+    """Ask the installed release itself, through its launcher, whether it works; return its self-test's result.
+
+    This also fills the bytecode cache, so that the first real start is not the slow one.
+
+    Raises:
+        StepFailedError: the prefix does not say what was written into it, or the self-test fails.
+    """
+    state = read_state(prefix)
+    found = prefix.current / MANIFEST_NAME
+    with os_errors(f"{found} cannot be read back"):
+        same = found.read_bytes() == raw
+    if prefix.current_id() != release or state is None or state.current != release or not same:
+        raise StepFailedError(f"{release} is not what `current` and state.json give back", fix="check the disk")
+    line = [str(prefix.bin / name), "selftest", "--json"]
+    return isolated.run_json(line, "self-test of the installed release", accepted=[ExitCode.OK], timeout_s=900.0)[1]
+
+
+def write_entry(prefix: Prefix, name: str, release: str) -> None:
+    """Write the interpreter of `release` and `<prefix>/bin/<name>`, each only when it is not there as it should be.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    text = _ENTRY.format(name=name, unfit=int(ExitCode.ENVIRONMENT_UNFIT), invalid=int(ExitCode.BUNDLE_INVALID))
+    interpreter = os.fsencode(isolated.interpreter()) + b"\n"
+    wanted = (
+        (prefix.interpreters / release, interpreter, 0o644),
+        (prefix.bin / name, text.encode("utf-8"), FOLDER_MODE),
+    )
+    for path, data, mode in wanted:
+        for made in make_folder(path.parent):
+            fsync_folder(made.parent)
+        if not path.is_file() or path.read_bytes() != data or path.stat().st_mode & 0o777 != mode:
+            write_atomic(path, data, mode=mode)
+
+
+def clear_staging(prefix: Prefix) -> None:
+    """Remove what a killed or failed install left in staging, bytecode included.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    remove_tree(prefix.bytecode_of(prefix.staging))
+    remove_tree(prefix.staging)
+
+
+def prune(run: Install) -> None:
+    """Remove releases that are neither current nor previous. A failure is told, not raised: the install is done."""
+    prefix, state = run.prefix, read_state(run.prefix)
+    keep = {state.current, state.previous} if state else set()
+    try:
+        for folder in list(prefix.releases.iterdir()):
+            if keep and folder.name not in keep and RELEASE_ID.match(folder.name):
+                remove_tree(prefix.bytecode_of(folder))
+                remove_tree(prefix.interpreters / folder.name)
+                remove_tree(folder)
+    except OSError as error:
+        run.note(f"an old release could not be removed: {error.filename}: {error.strerror}")
+
+
+def _place(run: Install, stage: Path) -> None:
+    """Move the staged release to its final name; if one lies there already, repair it file by file."""
+    final = run.prefix.releases / run.release
+    if final.is_dir() and not final.is_symlink():
+        if _repair(final, stage, run.manifest):
+            run.receipt["verdict"] = "repaired"
+            run.note("damaged files of the installed release were replaced")
+    else:
+        remove_tree(final)
+        stage.rename(final)
+    fsync_folder(run.prefix.releases)
+
+
+def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
+    """Replace what is damaged, each file by one atomic rename: a release that serves is never worse than before."""
+    damage = verify.find_damage(final, manifest)
+    for item in damage:
+        if not item.listed:
+            remove_tree(final / item.path)
+    for item in damage:
+        if item.listed:
+            target = final / item.path
+            if target.is_dir() and not target.is_symlink():
+                remove_tree(target)
+            make_folder(target.parent)
+            (stage / item.path).replace(target)
+            fsync_folder(target.parent)
+    manifest_file = final / MANIFEST_NAME
+    fresh = stage / MANIFEST_NAME
+    same = manifest_file.is_file() and manifest_file.read_bytes() == fresh.read_bytes()
+    if not same:
+        remove_tree(manifest_file)
+        fresh.replace(manifest_file)
+        fsync_folder(final)
+    return bool(damage) or not same
+
+
+def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
+    """Switch back to what served before; raise what happened."""
+    with os_errors("the new release failed after the switch, and the one before could not be put back"):
+        if before.current is None:
+            remove_tree(prefix.current)
+            fsync_folder(prefix.root)
+        else:
+            switch_link(prefix.current, f"releases/{before.current}")
+        write_state(prefix, before)
+    if before.current is None:
+        raise StepFailedError(
+            f"the new release failed right after the switch: {error.what}; nothing is installed",
+            why=error.why,
+            fix=error.fix,
+        ) from error
+    raise RolledBackError(
+        f"the new release failed right after the switch: {error.what}",
+        why=f"{error.why}; {before.current} serves again".lstrip("; "),
+        fix=error.fix,
+    ) from error
+
+
+def _state_after(run: Install, before: State) -> State:
+    previous = before.previous if before.current == run.release else before.current
+    return State(
+        name=run.manifest.name,
+        current=run.release,
+        previous=previous,
+        manifest_sha256=hashlib.sha256(run.raw).hexdigest(),
+        sequence=run.manifest.sequence,
+        bundle_bytes=run.receipt["bundle_bytes"],
+    )
+
+
+def _facts(prefix: Prefix, current: Optional[str]) -> Dict[str, Any]:
+    """The fields of State that follow from the release that serves."""
+    if current is None:
+        return {"current": None, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
+    try:
+        manifest, raw = verify.read_manifest(prefix.releases / current)
+    except DeviceError:  # damaged: it serves all the same, and installing it again repairs it
+        return {"current": current, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
+    digest = hashlib.sha256(raw).hexdigest()
+    return {"current": current, "manifest_sha256": digest, "sequence": manifest.sequence, "bundle_bytes": None}

@@ -1,0 +1,136 @@
+"""Under what conditions a figure was measured: recorded with every receipt, so that two receipts can be compared.
+
+Nothing here raises when a file is missing or unreadable: devices differ in what they tell, and a value that is not
+told is null. Null therefore means "unknown here", never "zero" or "no".
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+import onnxruntime
+import tokenizers
+
+from edgepack_runtime import doctor
+
+_ROOT = Path("/")
+_X86 = ("x86_64", "i686", "i586", "i386")
+_ARM = ("aarch64", "armv8l", "armv7l", "armv6l")
+
+
+def collect(*, threads: int, providers: Sequence[str], root: Path = _ROOT) -> Dict[str, Any]:
+    """What does not change while something is measured, and `moving` at its begin.
+
+    Args:
+        threads: threads that the measured predictor may use.
+        providers: execution providers active in its session.
+        root: where /proc and /sys lie.
+    """
+    why_emulated = emulation(platform.machine(), root)
+    return {
+        "cpu_model": doctor.cpu_model(),
+        "cpu_flags": doctor.cpu_flags(),
+        "machine": platform.machine(),
+        "cores": usable_cores(),
+        "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "threads": threads,
+        "providers": list(providers),
+        "python": platform.python_version(),
+        "onnxruntime": onnxruntime.__version__,
+        "numpy": np.__version__,
+        "tokenizers": tokenizers.__version__,
+        "kernel": platform.release(),
+        "emulated": why_emulated is not None,
+        "emulated_why": why_emulated,
+        **moving(root),
+    }
+
+
+def moving(root: Path = _ROOT) -> Dict[str, Any]:
+    """What may change while something is measured: load, clock and temperature."""
+    return {
+        "load_average": load_average(),
+        "clock_mhz": clock_mhz(root),
+        "temperature_c": temperature_c(root),
+    }
+
+
+def usable_cores() -> Optional[int]:
+    """Cores that this process may use: a container often has fewer than the machine."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def load_average() -> Optional[List[float]]:
+    """Runnable processes, averaged over 1, 5 and 15 minutes."""
+    try:
+        return [round(value, 2) for value in os.getloadavg()]
+    except OSError:
+        return None
+
+
+def clock_mhz(root: Path = _ROOT) -> Optional[float]:
+    """The fastest core's present clock."""
+    files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
+    clocks = [value / 1000 for value in map(_number, files) if value]  # the kernel tells kHz
+    if not clocks:
+        info = _read(root / "proc/cpuinfo") or ""
+        told = [line.partition(":")[2] for line in info.splitlines() if line.startswith("cpu MHz")]
+        clocks = [value for value in map(_parse, told) if value]
+    return round(max(clocks), 1) if clocks else None
+
+
+def temperature_c(root: Path = _ROOT) -> Optional[float]:
+    """The hottest thermal zone that gives a plausible value."""
+    zones = map(_number, root.glob("sys/class/thermal/thermal_zone*/temp"))
+    told = [value / 1000 for value in zones if value is not None]
+    plausible = [value for value in told if 0 < value < 150]  # unused sensors report -40 000 or 2^31
+    return round(max(plausible), 1) if plausible else None
+
+
+def emulation(machine: str, root: Path = _ROOT) -> Optional[str]:
+    """Why `machine` (what the process sees) seems to be emulated by another kind of CPU, or None.
+
+    Looks for what a user-mode emulator such as qemu lets through from the kernel it runs on: the kernel's own
+    architecture, the CPU description in another architecture's format, or the compiler that built the kernel.
+    """
+    ours = _family(machine)
+    kernel = _read(root / "proc/sys/kernel/arch")
+    if kernel and ours and _family(kernel) and _family(kernel) != ours:
+        return f"the kernel is {kernel}, the process {machine}"
+    info = _read(root / "proc/cpuinfo") or ""
+    described = {line.partition(":")[0].strip() for line in info.splitlines()}
+    if ours == "arm" and {"vendor_id", "flags"} <= described:
+        return f"the CPU is described as x86, the process is {machine}"
+    if ours == "x86" and ("CPU implementer" in described or "VirtualApple" in info):
+        return f"the CPU is described as ARM, the process is {machine}"
+    if ours == "arm" and "x86_64-linux-gnu-gcc" in (_read(root / "proc/version") or ""):
+        return f"the kernel was built for x86-64, the process is {machine}"
+    return None
+
+
+def _family(machine: str) -> Optional[str]:
+    return "x86" if machine in _X86 else "arm" if machine in _ARM else None
+
+
+def _read(path: Path) -> Optional[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> Optional[float]:
+    return _parse(_read(path))
+
+
+def _parse(text: Optional[str]) -> Optional[float]:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,37 @@
+"""Engines: what runs `model.onnx`. One module each behind the `Engine` protocol; no class tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack_runtime.model_config import EngineConfig
+
+
+class Engine(Protocol):
+    """A loaded model. `run` may be called from several threads at once."""
+
+    @property
+    def providers(self) -> Tuple[str, ...]:
+        """Execution providers that are really active, first choice first."""
+
+    def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits with shape (B, n_labels) for ids with shape (B, T)."""
+
+
+def open_engine(config: EngineConfig, folder: Path, threads: int) -> Engine:
+    """Load `folder/model.onnx` with the engine that `config` names, on `threads` threads.
+
+    Raises:
+        EnvironmentUnfitError: the provider that `config` asks for is not active.
+        BundleInvalidError: there is no model, or it is not of the expected form.
+        StepFailedError: the engine cannot load it.
+    """
+    # There is one engine so far, and `model_config.parse` refuses other names. It is imported here because the
+    # library behind it takes long to load, and a second engine must not cost those who do not use it.
+    from edgepack_runtime.engine.onnxruntime_cpu import OnnxRuntimeEngine
+
+    return OnnxRuntimeEngine(config, folder, threads)

@@ -1,0 +1,91 @@
+"""ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Tuple
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.model_config import MODEL_NAME, EngineConfig
+
+_INPUTS = ("input_ids", "token_type_ids")
+_OUTPUTS = ("logits",)
+_ERRORS_ONLY = 3  # ONNX Runtime's severity: below it come warnings about graph parts that fusing removed
+
+
+class OnnxRuntimeEngine:
+    """One inference session. See `edgepack_runtime.engine.Engine` and `open_engine`."""
+
+    def __init__(self, config: EngineConfig, folder: Path, threads: int) -> None:
+        _require_available(config.provider)
+        path = folder / MODEL_NAME
+        if not path.is_file():
+            raise BundleInvalidError(
+                f"there is no {MODEL_NAME} in {folder}", fix="copy the bundle again from where it was built"
+            )
+        self._session = _session(config, path, threads)
+        if self.providers[:1] != (config.provider,):
+            raise EnvironmentUnfitError(
+                f"{config.provider} is not active",
+                why="the session runs on {} instead, which was not asked for".format(", ".join(self.providers)),
+                fix="build the bundle for a target that this device offers",
+            )
+        _check_form(self._session)
+
+    @property
+    def providers(self) -> Tuple[str, ...]:
+        return tuple(self._session.get_providers())
+
+    def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        try:
+            logits = self._session.run(_OUTPUTS, {"input_ids": input_ids, "token_type_ids": token_type_ids})[0]
+        except Exception as error:  # ONNX Runtime's errors share no base class
+            raise StepFailedError("the model could not be run", why=str(error)) from error
+        result: NDArray[np.float32] = logits
+        return result
+
+
+def _require_available(provider: str) -> None:
+    available = onnxruntime.get_available_providers()
+    if provider not in available:
+        raise EnvironmentUnfitError(
+            f"this onnxruntime has no {provider}",
+            why="version {} offers {}".format(onnxruntime.__version__, ", ".join(available)),
+            fix="build the bundle for a target that this device offers",
+        )
+
+
+def _session(config: EngineConfig, path: Path, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = _ERRORS_ONLY
+    # Spinning workers burn a core between requests: on a device that is heat and battery, shared cores and later
+    # throttling, for microseconds.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(
+            str(path), options, providers=[config.provider], disabled_optimizers=list(config.disabled_optimizers)
+        )
+    except Exception as error:  # ONNX Runtime's errors share no base class
+        raise StepFailedError(
+            f"onnxruntime {onnxruntime.__version__} cannot load {path.name}",
+            why=str(error),
+            fix="verify the bundle; if it is intact, build it for the onnxruntime of this target",
+        ) from error
+
+
+def _check_form(session: Any) -> None:
+    inputs = tuple(sorted(item.name for item in session.get_inputs()))
+    outputs = tuple(item.name for item in session.get_outputs())
+    if inputs != _INPUTS or outputs != _OUTPUTS:
+        raise BundleInvalidError(
+            f"{MODEL_NAME} is not a text classifier",
+            why=f"it reads {inputs} and gives {outputs}; expected are {_INPUTS} and {_OUTPUTS}",
+            fix="build the bundle again",
+        )

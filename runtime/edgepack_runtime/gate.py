@@ -1,0 +1,143 @@
+"""The gate: whether this release, on this machine, is as accurate, fast and small as its recipe demands.
+
+Every figure comes from the shipped files through the predictor, text in to label out, and gets one of three
+verdicts. The receipt says under which conditions it was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from edgepack_runtime import bench, conditions, gate_accuracy, gate_latency, gate_process, golden, stats, verify
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.gate_limits import Check, Limits, counted, parse
+from edgepack_runtime.manifest import Manifest, release_id
+from edgepack_runtime.model_config import MODEL_NAME
+from edgepack_runtime.predictor import Predictor
+
+MIB = 1024 * 1024
+_EXIT = {
+    stats.PASS: ExitCode.OK,
+    stats.FAIL: ExitCode.GATE_FAILED,
+    stats.INCONCLUSIVE: ExitCode.GATE_INCONCLUSIVE,
+}
+Say = Callable[[str], None]
+
+
+def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progress: Say) -> Dict[str, Any]:
+    """Measure everything that `manifest.gates` asks for, and accuracy and latency in any case; return the receipt.
+
+    Args:
+        release: an unpacked release whose manifest is `manifest`.
+        bundle_bytes: size of the bundle file; None where it is not known (the size gate on it is then inconclusive).
+        progress: gets one line for each thing that was done.
+
+    Raises:
+        BundleInvalidError: the release lacks something, or its gates are not ones this runtime can measure.
+        EnvironmentUnfitError: the model's execution provider is not active.
+        StepFailedError: the model or one of the measuring processes broke down.
+    """
+    limits = parse(manifest.gates)
+    found, raw = verify.read_manifest(release)
+    if found != manifest:
+        raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
+    predictor = Predictor(release / golden.MODEL_FOLDER, threads=limits.threads)
+    rows = golden.read_rows(release, predictor.labels)
+    where = conditions.collect(threads=limits.threads, providers=predictor.providers)
+    counts = gate_accuracy.count(predictor, rows, progress)
+    timing = gate_latency.settle(
+        gate_latency.measure(predictor, [row.text for row in rows], progress),
+        lambda: gate_process.latency_windows(release, limits.threads),
+        progress,
+    )
+    where["after"] = conditions.moving()  # before other processes load the machine
+    checks = [
+        *gate_accuracy.checks(counts, limits),
+        *gate_latency.checks(timing, limits, where["emulated_why"]),
+        *_process_checks(release, limits, predictor, where["emulated_why"], progress),
+        *_size_checks(release, limits, bundle_bytes),
+    ]
+    return {
+        "receipt": 1,
+        "verb": "gate",
+        "bundle": _identity(manifest, raw),
+        "verdict": stats.overall([check.verdict for check in checks]),
+        "checks": [check.as_json() for check in checks],
+        "accuracy": gate_accuracy.summary(counts, limits.confidence),
+        "latency": gate_latency.summary(timing, limits.threads),
+        "conditions": where,
+    }
+
+
+def exit_code(receipt: Mapping[str, Any]) -> ExitCode:
+    """0 for pass, 6 for fail, 7 for inconclusive."""
+    return _EXIT[receipt["verdict"]]
+
+
+def render(receipt: Mapping[str, Any]) -> str:
+    """The receipt as a table for people, with what was found out about each gate that was not passed."""
+    rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
+    for row in receipt["checks"]:
+        sign = ">=" if row["gate"] == "accuracy.min" else "<="
+        interval = "-" if row["low"] is None else "{} to {}".format(_figure(row["low"]), _figure(row["high"]))
+        limit = "{} {} {}".format(sign, _figure(row["limit"]), row["unit"])
+        rows.append((row["gate"], _figure(row["value"]), interval, limit, str(row["n"]), row["verdict"]))
+    lines = [bench.table(rows)]
+    lines += ["{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != stats.PASS]
+    accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
+    lines.append("accuracy {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy))
+    lines.append(
+        "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
+        "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
+    )
+    lines.append("{cpu_model}, {cores} cores, {kernel}, onnxruntime {onnxruntime}, Python {python}".format(**where))
+    lines.append("verdict: {}".format(receipt["verdict"]))
+    return "\n".join(lines)
+
+
+def _identity(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
+    return {
+        "name": manifest.name,
+        "version": manifest.version,
+        "target": manifest.target.profile,
+        "release_id": release_id(manifest, raw),
+        "manifest_sha256": hashlib.sha256(raw).hexdigest(),
+    }
+
+
+def _process_checks(
+    release: Path, limits: Limits, predictor: Predictor, emulated_why: Optional[str], progress: Say
+) -> List[Check]:
+    checks = []
+    texts = [item.text for item in golden.read_golden(release, len(predictor.labels))]
+    if limits.peak_rss_mib is not None:
+        mib = gate_process.peak_rss_mib(release, limits.threads)
+        progress(f"memory: {mib:.1f} MiB at most")
+        checks.append(gate_process.memory_check(mib, limits.peak_rss_mib, len(texts), emulated_why))
+    if limits.cold_start_ms is not None:
+        times_ms = gate_process.cold_starts_ms(release, texts, progress)
+        checks.append(gate_process.cold_start_check(times_ms, limits.cold_start_ms, emulated_why))
+    return checks
+
+
+def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[Check]:
+    model_bytes = (release / golden.MODEL_FOLDER / MODEL_NAME).stat().st_size
+    asked = (
+        ("size.model_mib", model_bytes, limits.model_mib, MODEL_NAME),
+        ("size.bundle_mib", bundle_bytes, limits.bundle_mib, "the bundle file"),
+    )
+    return [_size_check(name, size, limit, what) for name, size, limit, what in asked if limit is not None]
+
+
+def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: str) -> Check:
+    if size_bytes is None:
+        detail = f"the size of {what} is not known here: run the gate on that file"
+        return Check(name, stats.INCONCLUSIVE, None, None, None, limit_mib, "MiB", 0, None, detail)
+    return counted(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)
+
+
+def _figure(value: Optional[float]) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,142 @@
+"""The gates on whole processes: peak memory, start to first answer, and the second try of an unstable timing.
+
+Each is measured in a fresh process that is started as the launcher starts a release: `python -I -S`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from edgepack_runtime import bench, gate_latency, golden, isolated, stats
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.gate_limits import Check, counted, sampled
+from edgepack_runtime.predictor import Predictor, Split
+
+# Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
+COLD_START_RUNS = 7
+_TIMEOUT_S = 600.0
+# The child sees exactly what this process sees, and keeps bytecode where this process keeps it.
+_BOOT = """\
+import json, sys
+job = json.loads(sys.argv[1])
+sys.path[:] = job["sys_path"]
+sys.pycache_prefix = job["pycache_prefix"]
+sys.dont_write_bytecode = job["dont_write_bytecode"]
+from edgepack_runtime import gate_process
+print(json.dumps(gate_process.answer(job)))
+"""
+Say = Callable[[str], None]
+
+
+def peak_rss_mib(release: Path, threads: int) -> float:
+    """Peak resident memory in MiB of a process that loads the model and predicts every golden text.
+
+    Raises:
+        StepFailedError: that process failed.
+    """
+    return float(_ask({"kind": "memory", "release": str(release), "threads": threads})["peak_rss_mib"])
+
+
+def latency_windows(release: Path, threads: int) -> List[List[Split]]:
+    """`gate_latency.measure` in a fresh process. Raises as `peak_rss_mib`."""
+    windows = _ask({"kind": "latency", "release": str(release), "threads": threads})["windows"]
+    return [[Split(*sample) for sample in window] for window in windows]
+
+
+def cold_starts_ms(release: Path, texts: Sequence[str], progress: Say) -> List[float]:
+    """Milliseconds from the start of `python -I -S RELEASE/__main__.py predict TEXT` to its end, seven times.
+
+    One more run goes before and is not counted: it leaves the files in the page cache and the bytecode on the disk,
+    as they are whenever the application starts for the second time. Raises as `peak_rss_mib`.
+    """
+    # The bytes on the command line are UTF-8 whatever the locale of this process is.
+    text = os.fsdecode(_presentable(texts).encode("utf-8"))
+    command = isolated.command(release, ["predict", text])
+    times = []
+    for _ in range(1 + COLD_START_RUNS):
+        begin = time.perf_counter()
+        isolated.run_json(command, "prediction of the cold-start gate", accepted=[ExitCode.OK], timeout_s=_TIMEOUT_S)
+        times.append((time.perf_counter() - begin) * 1e3)
+    progress("cold start: {:.0f} ms at first, then {}".format(times[0], " ".join(f"{t:.0f}" for t in times[1:])))
+    return times[1:]
+
+
+def memory_check(mib: float, limit_mib: float, n_texts: int, emulated_why: Optional[str]) -> Check:
+    """One run: peak memory hardly varies between runs."""
+    detail = f"fresh process: load, then {n_texts} golden texts"
+    found = counted("memory.peak_rss_mib", mib, limit=limit_mib, unit="MiB", detail=detail)
+    if found.verdict == stats.FAIL and emulated_why is not None:  # an emulator needs memory of its own
+        return found._replace(verdict=stats.INCONCLUSIVE, detail=f"{detail}; emulated ({emulated_why})")
+    return found
+
+
+def cold_start_check(times_ms: Sequence[float], limit_ms: float, emulated_why: Optional[str]) -> Check:
+    """The median of the runs, bounded by the smallest and the largest."""
+    interval = stats.percentile_interval(times_ms, 0.5, bench.CONFIDENCE)
+    verdict = stats.verdict_at_most(interval, limit_ms)
+    detail = "median, process start to end"
+    if verdict == stats.INCONCLUSIVE:
+        detail += "; the runs lie on both sides of the limit: measure on an idle machine"
+    verdict, detail = gate_latency.refuse_if_emulated(verdict, detail, emulated_why)
+    return sampled(
+        "cold_start.ms",
+        verdict,
+        interval,
+        limit=limit_ms,
+        unit="ms",
+        n=len(times_ms),
+        confidence=bench.CONFIDENCE,
+        detail=detail,
+    )
+
+
+def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
+    """What the fresh process does and prints; called by `_BOOT` only."""
+    release = Path(job["release"])
+    predictor = Predictor(release / golden.MODEL_FOLDER, threads=job["threads"])
+    if job["kind"] == "memory":
+        predictor.predict_batch(
+            [item.text for item in golden.read_golden(release, len(predictor.labels))], batch_size=1
+        )
+        return {"peak_rss_mib": _own_peak_rss_mib()}
+    rows = golden.read_rows(release, predictor.labels)
+    return {"windows": gate_latency.measure(predictor, [row.text for row in rows], _to_stderr).windows}
+
+
+def _ask(job: Dict[str, Any]) -> Dict[str, Any]:
+    job = {
+        **job,
+        "sys_path": sys.path,
+        "pycache_prefix": sys.pycache_prefix,
+        "dont_write_bytecode": sys.dont_write_bytecode,
+    }
+    line = [isolated.interpreter(), "-I", "-S", "-c", _BOOT, json.dumps(job)]
+    what = "{} measurement in a fresh process".format(job["kind"])
+    return isolated.run_json(line, what, accepted=[ExitCode.OK], timeout_s=_TIMEOUT_S)[1]
+
+
+def _own_peak_rss_mib() -> float:
+    """VmHWM rather than `ru_maxrss`: Linux hands the latter down from the process that started this one."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # no /proc: an upper bound
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _presentable(texts: Sequence[str]) -> str:
+    """The middle one by length of the texts that can stand on a command line and are no option."""
+    fit = sorted((text for text in texts if text.strip() and text.isprintable() and text[0] != "-"), key=len)
+    return fit[len(fit) // 2] if fit else "好"
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -1,0 +1,277 @@
+"""Installs a bundle so that the device is on a known-good release at every instant (standard library only).
+
+    verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> gate -> commit -> read back
+
+Until the commit, one atomic rename of the symlink `current`, the old release serves. Whatever fails before
+it leaves the old release serving and nothing of the new one but a receipt. What fails in the read-back right
+after it switches back. A kill or power cut leaves at most things that nothing points to; the next
+install tells what happened and removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator
+
+from edgepack_runtime import archive as container
+from edgepack_runtime import commit, doctor, isolated, verify
+from edgepack_runtime.errors import DeviceError, GateFailedError, GateInconclusiveError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
+from edgepack_runtime.state import (
+    Prefix,
+    State,
+    check_is_ours,
+    fsync_folder,
+    lock,
+    make_folder,
+    os_errors,
+    write_receipt,
+    write_state,
+)
+
+SELFTEST_TIMEOUT_S = 900.0
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass
+class Install:
+    """One run of `install`: what it works on, and the receipt it fills."""
+
+    bundle: Path
+    prefix: Prefix
+    manifest: Manifest
+    raw: bytes  # bytes of the manifest
+    say: Say
+    receipt: Dict[str, Any]
+
+    @property
+    def release(self) -> str:
+        return release_id(self.manifest, self.raw)
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time a step, tell it, and put it into the receipt."""
+        begin = time.perf_counter()
+        ok = False
+        try:
+            yield
+            ok = True
+        finally:
+            seconds = time.perf_counter() - begin
+            self.receipt["steps"].append({"step": name, "ok": ok, "ms": round(seconds * 1000, 1)})
+            self.say(f"  {'ok  ' if ok else 'FAIL'}  {name:<10} {seconds:7.1f} s")
+
+    def note(self, text: str) -> None:
+        """Tell something that is worth knowing and no error, here and in the receipt."""
+        self.receipt["notes"].append(text)
+        self.say(f"  note  {text}")
+
+
+def install(bundle: Path, root: Path, *, say: Say) -> Dict[str, Any]:
+    """Install `bundle` into the prefix `root`; return the receipt, which also lies in `<root>/receipts`.
+
+    The receipt's `verdict` is `installed`, `already installed` (the same release serves and is intact: it was
+    self-tested, and nothing had to be changed) or `repaired` (its damaged files were replaced).
+
+    Raises:
+        UsageError: no bundle file there, or the prefix holds something else.
+        EnvironmentUnfitError: this device cannot run it, or the prefix cannot be written.
+        StepFailedError: staging, self-test or gate broke down.
+        GateFailedError, GateInconclusiveError: the gate did not pass. Nothing was switched.
+        BundleInvalidError: the bundle is damaged, or the staged files are.
+        RolledBackError: the new release failed right after the switch; the one before serves again.
+    """
+    prefix = Prefix(root.absolute())
+    say(f"installing {bundle.name} into {prefix.root}")
+    with _readable_by_all():
+        return _install(bundle, prefix, say)
+
+
+@contextlib.contextmanager
+def _readable_by_all() -> Iterator[None]:
+    """Files that our children make (bytecode) are for every user too; ours get their modes one by one."""
+    umask = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+
+
+def _install(bundle: Path, prefix: Prefix, say: Say) -> Dict[str, Any]:
+    with container.Archive(bundle) as archive:
+        manifest, raw = verify.verify_archive(archive)
+        say("  ok    verify     every byte is as it was built")
+        check_is_ours(prefix, manifest.name)
+        run = Install(bundle, prefix, manifest, raw, say, _new_receipt(manifest, raw))
+        run.receipt["bundle_bytes"] = archive.size
+        with run.step("doctor"):
+            _doctor(run)
+        with os_errors(f"the prefix {prefix.root} cannot be made"):
+            make_folder(prefix.root)
+        with lock(prefix):
+            try:
+                _install_locked(run, archive)
+            except DeviceError as error:
+                run.receipt.update(verdict="not installed", exit_code=int(error.exit_code), error=str(error))
+                _leave_receipt(run, best_effort=True)
+                raise
+            _leave_receipt(run, best_effort=False)
+    return run.receipt
+
+
+def _install_locked(run: Install, archive: container.Archive) -> None:
+    with os_errors(f"the prefix {run.prefix.root} cannot be written"):
+        before, notes = commit.recover(run.prefix, run.manifest.name)
+        for note in notes:
+            run.note(note)
+    run.receipt["previous"] = before.current
+    if before.current == run.release and _is_intact(run):
+        run.receipt["verdict"] = "already installed"
+        with os_errors("the launcher cannot be written"):
+            commit.write_entry(run.prefix, run.manifest.name, run.release)
+        with run.step("self-test"):
+            run.receipt["selftest"] = commit.read_back(run.prefix, run.manifest.name, run.release, run.raw)
+        return
+    pending = dataclasses.replace(before, pending=run.release)
+    with os_errors(f"the prefix {run.prefix.root} cannot be written"):
+        write_state(run.prefix, pending)
+    try:
+        stage = _stage(run, archive)
+        _prove(run, stage)
+        commit.commit(run, stage, before)
+    except DeviceError:
+        _give_up(run, before)
+        raise
+    finally:
+        _clear_staging(run)
+    commit.prune(run)
+
+
+def _clear_staging(run: Install) -> None:
+    try:
+        commit.clear_staging(run.prefix)
+    except OSError as error:  # not raised: it would hide the error that brought us here; the next install retries
+        run.note(f"staged files are left over: {error.filename}: {error.strerror or error}")
+
+
+def _doctor(run: Install) -> None:
+    there = (run.prefix.releases / run.release).is_dir()
+    needed = 0 if there else run.manifest.total_bytes
+    checks = doctor.check_device(run.manifest, prefix=run.prefix.root, needed_bytes=needed)
+    run.receipt["doctor"] = [dataclasses.asdict(check) for check in checks]
+    doctor.require(checks)
+
+
+def _is_intact(run: Install) -> bool:
+    folder = run.prefix.releases / run.release
+    with os_errors(f"the release {folder} cannot be read"):
+        manifest_file = folder / MANIFEST_NAME
+        if not manifest_file.is_file() or manifest_file.read_bytes() != run.raw:
+            return False
+        damage = verify.find_damage(folder, run.manifest)
+    for item in damage[:5]:
+        run.note(f"the installed release is damaged: {item.path} {item.why}")
+    return not damage
+
+
+def _stage(run: Install, archive: container.Archive) -> Path:
+    stage = run.prefix.staging / run.release
+    with run.step("stage"), os_errors(f"{run.bundle.name} cannot be unpacked into {run.prefix.root}"):
+        made = make_folder(run.prefix.staging)
+        container.extract(archive, run.manifest, stage, durable=True)
+        for folder in [run.prefix.staging, *(path.parent for path in made)]:
+            fsync_folder(folder)
+    with run.step("re-hash"):
+        verify.verify_folder(stage)
+    return stage
+
+
+def _prove(run: Install, stage: Path) -> None:
+    with run.step("self-test"):
+        _, run.receipt["selftest"] = isolated.run_json(
+            isolated.command(stage, ["selftest", "--json"]),
+            "self-test",
+            accepted=[ExitCode.OK],
+            timeout_s=SELFTEST_TIMEOUT_S,
+        )
+    with run.step("gate"):
+        size = str(run.receipt["bundle_bytes"])
+        code, run.receipt["gate"] = isolated.run_json(
+            isolated.command(stage, ["gate", "--json", "--bundle-bytes", size]),
+            "gate",
+            accepted=[ExitCode.OK, ExitCode.GATE_FAILED, ExitCode.GATE_INCONCLUSIVE],
+        )
+        _require_gate(run, code)
+
+
+def _require_gate(run: Install, code: ExitCode) -> None:
+    if code == ExitCode.OK:
+        return
+    missed = [
+        f"{check.get('gate')}: {check.get('detail') or check.get('verdict')}"
+        for check in run.receipt["gate"].get("checks", [])
+        if check.get("verdict") != "pass"
+    ]
+    serving = run.receipt["previous"] or "nothing"
+    why = "; ".join(missed) + f"; nothing was switched: {serving} serves as before"
+    if code == ExitCode.GATE_FAILED:
+        raise GateFailedError(
+            f"{run.bundle.name} missed its gate on this device", why=why, fix="send the receipt to who built it"
+        )
+    raise GateInconclusiveError(
+        f"the gate of {run.bundle.name} could not be decided on this device",
+        why=why,
+        fix="stop what else runs here and install again",
+    )
+
+
+def _give_up(run: Install, before: State) -> None:
+    """Close the pending entry. If even that cannot be written, the next command tells of an unfinished install."""
+    try:
+        write_state(run.prefix, dataclasses.replace(before, pending=None))
+    except OSError as error:
+        run.note(f"state.json still says that this install is pending: {error.strerror or error}")
+
+
+def _new_receipt(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
+    return {
+        "receipt": 1,
+        "verb": "install",
+        "bundle": {
+            "name": manifest.name,
+            "version": manifest.version,
+            "target": manifest.target.profile,
+            "release_id": release_id(manifest, raw),
+            "manifest_sha256": hashlib.sha256(raw).hexdigest(),
+            "sequence": manifest.sequence,
+        },
+        "verdict": "installed",
+        "exit_code": 0,
+        "error": None,
+        "previous": None,
+        "interpreter": isolated.interpreter(),
+        "device_clock_unix_s": int(time.time()),  # for the reader's orientation only: device clocks are often wrong
+        "steps": [],
+        "notes": [],
+        "doctor": [],
+        "selftest": None,
+        "gate": None,
+    }
+
+
+def _leave_receipt(run: Install, *, best_effort: bool) -> None:
+    try:
+        with os_errors(f"the receipt cannot be written; the verdict is: {run.receipt['verdict']}"):
+            path = write_receipt(run.prefix, "install", run.receipt)
+    except DeviceError as error:
+        if not best_effort:  # the install itself is done and serves, but nothing may look complete that is not
+            raise
+        run.say(f"  note  {error.what}: {error.why}")
+    else:
+        run.say(f"  receipt {path}")

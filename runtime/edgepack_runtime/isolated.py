@@ -1,0 +1,143 @@
+"""Runs verbs of an unpacked release in a Python of their own (standard library only).
+
+The child is started as `python -I -S <release>/__main__.py VERB`. `-I` leaves out every PYTHON* variable and the
+user's packages, `-S` the system's site-packages: what runs on the device is what the bundle carries and the
+standard library, nothing else. A bundle that is not installed is unpacked for it into a private folder laid out
+like a prefix (`releases/<id>/` and `cache/`), so that the launcher puts bytecode beside the release here too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from edgepack_runtime import archive as container
+from edgepack_runtime import doctor, verify
+from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.manifest import release_id
+from edgepack_runtime.state import Prefix, os_errors, remove_tree
+
+_SIGNAL_HINTS = {
+    signal.SIGILL: "this CPU lacks an instruction that the bundle's libraries use",
+    signal.SIGKILL: "most often the kernel, when memory ran out",
+    signal.SIGBUS: "most often a disk that failed while a file was mapped",
+}
+
+
+def interpreter() -> str:
+    """Absolute path of the Python to run releases with: this one, or the one behind it if this is a venv's.
+
+    A virtual environment comes and goes, and nothing of it is used; the Python it was made from stays.
+
+    Raises:
+        EnvironmentUnfitError: this process does not know its own executable.
+    """
+    path = Path(sys.executable or "")
+    if not path.is_absolute():
+        raise EnvironmentUnfitError("this Python does not know where it lies", fix="start it by its full path")
+    if (path.parent.parent / "pyvenv.cfg").exists():
+        return os.path.realpath(path)
+    return str(path)
+
+
+def command(release: Path, arguments: Sequence[str]) -> List[str]:
+    """The command line that runs `arguments` (verb first) in `release`."""
+    return [interpreter(), "-I", "-S", str(release / "__main__.py"), *arguments]
+
+
+def run(release: Path, arguments: Sequence[str]) -> int:
+    """Run a verb of `release` on this process's own stdin, stdout and stderr; return its exit code.
+
+    Raises:
+        StepFailedError: it was killed by a signal.
+    """
+    code = subprocess.run(command(release, arguments), check=False).returncode
+    if code < 0:
+        raise died(arguments[0], code)
+    return code
+
+
+def run_json(
+    line: Sequence[str], verb: str, *, accepted: Sequence[ExitCode], timeout_s: Optional[float] = None
+) -> Tuple[ExitCode, Dict[str, Any]]:
+    """Run `line`, which prints one JSON object on stdout; its stderr goes to ours.
+
+    Raises:
+        StepFailedError: it was killed, ended with a code that is not `accepted`, took longer than `timeout_s`
+            seconds, or printed something else.
+    """
+    try:
+        done = subprocess.run(
+            list(line), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StepFailedError(
+            f"the {verb} did not end within {timeout_s:g} s", fix="look at the load of this device"
+        ) from error
+    if done.returncode < 0:
+        raise died(verb, done.returncode)
+    if done.returncode not in tuple(accepted):
+        raise StepFailedError(f"the {verb} failed with exit code {done.returncode}", why="its messages stand above")
+    try:
+        document = json.loads(done.stdout.decode("utf-8"))
+        if not isinstance(document, dict):
+            raise ValueError("not an object")
+    except ValueError as error:
+        raise StepFailedError(f"the {verb} did not print its result", why=f"its output is not JSON: {error}") from error
+    return ExitCode(done.returncode), document
+
+
+def died(verb: str, code: int) -> StepFailedError:
+    """The error for a child that a signal ended (`code` is negative, as in subprocess)."""
+    try:
+        number = signal.Signals(-code)
+    except ValueError:
+        return StepFailedError(f"the {verb} was killed by signal {-code}")
+    return StepFailedError(f"the {verb} was killed by {number.name}", why=_SIGNAL_HINTS.get(number, ""))
+
+
+@contextlib.contextmanager
+def unpacked(bundle: Path) -> Iterator[Path]:
+    """A private, verified, unpacked copy of `bundle` that is gone after the block; yields the release folder.
+
+    Raises:
+        BundleInvalidError: the bundle is damaged.
+        EnvironmentUnfitError: this device cannot run it, or there is no place to unpack it.
+    """
+    with container.Archive(bundle) as archive:
+        manifest, raw = verify.verify_archive(archive)
+        doctor.require(doctor.check_device(manifest))
+        base = _temporary_base(manifest.total_bytes)
+        what = f"the bundle cannot be unpacked below {base}"
+        with os_errors(what):
+            root = Path(tempfile.mkdtemp(prefix=f"{manifest.name}-", dir=base))
+        try:
+            release = Prefix(root).releases / release_id(manifest, raw)
+            with os_errors(what):
+                container.extract(archive, manifest, release, durable=False)
+            yield release
+        finally:
+            with os_errors(f"the temporary folder {root} cannot be removed"):
+                remove_tree(root)
+
+
+def _temporary_base(needed_bytes: int) -> Path:
+    """TMPDIR where it is set (never another folder instead, silently), else the system's."""
+    try:
+        base = Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).absolute()
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            "there is no folder for temporary files", why=str(error), fix="set TMPDIR to a folder that can be written"
+        ) from error
+    if not base.is_dir():
+        raise EnvironmentUnfitError(f"TMPDIR {base} is no folder", fix="set TMPDIR to a folder that can be written")
+    doctor.require([doctor.check_space(base, needed_bytes), doctor.check_executable(base)])
+    return base

@@ -1,0 +1,123 @@
+"""Starts a bundle or an unpacked release: the source of the `__main__.py` that both carry.
+
+    python3 FILE.edgepack VERB ...           from the zip; the standard library is all there is
+    python3 -I -S RELEASE/__main__.py ...    unpacked; RELEASE/site holds the libraries
+
+It runs from bytes that nobody has checked yet, so it is small, and before it imports the rest of the
+runtime it compares that, and itself, with the manifest. It imports nothing of edgepack before.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # typing itself is not imported: nothing is that was not checked, or need not be
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Callable, List, Tuple
+
+UNFIT, INVALID = 4, 8  # as in exit_codes.py, which cannot be imported before it was checked
+
+
+class DamagedError(Exception):
+    """A file of the runtime is not as the manifest lists it."""
+
+
+def main() -> int:
+    """Check the runtime, set up the import path, run the command line; return its exit code."""
+    if sys.version_info < (3, 8):  # noqa: UP036 - an older Python on a device may well get here
+        return _fail(
+            UNFIT, "this needs Python 3.8 or newer", "it runs on " + sys.version.split()[0], "use a newer python3"
+        )
+    try:
+        if not (sys.flags.isolated and sys.flags.no_site):
+            _restart()
+        import os
+
+        own = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib is not to come from the bundle
+        sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != own]
+        from pathlib import Path
+
+        where = Path(own)
+        name = _check(where)
+        _set_paths(where)
+        from edgepack_runtime import cli
+    except DamagedError as error:
+        fix = "copy the bundle again from where it was built; if it is installed, install it again"
+        return _fail(INVALID, str(error), "", fix)
+    except ImportError as error:
+        return _fail(UNFIT, "this Python is not complete", str(error), "install the full python3 of this system")
+    bundle = where.is_file()
+    return cli.run(sys.argv[1:], cli.Context(name, bundle=where if bundle else None, release=None if bundle else where))
+
+
+def _restart() -> None:
+    """Start once more without PYTHON* variables, user and system packages: none of them is to be seen in here."""
+    import os
+
+    # sys.executable is empty when Python was started without a PATH to find itself in.
+    python = sys.executable or os.path.realpath("/proc/self/exe")
+    os.execv(python, [python, "-I", "-S", *sys.argv])
+
+
+def _check(where: Path) -> str:
+    """Compare the runtime in `where` (a zip or a folder) with its manifest; return the bundle's name."""
+    import hashlib
+    import json
+
+    read, found = _open(where)
+    name = "manifest.json"
+    try:
+        manifest = json.loads(read(name).decode("utf-8"))
+        bundle = str(manifest["name"])
+        listed = {str(entry["path"]): str(entry["sha256"]) for entry in manifest["files"]}
+        ours = {path for path in [*listed, *found] if path == "__main__.py" or path.startswith("edgepack_runtime/")}
+        for name in sorted(ours):
+            if hashlib.sha256(read(name)).hexdigest() != listed.get(name, "not listed"):
+                raise DamagedError(f"{where.name} is damaged: {name} is not as the manifest lists it")
+    except (DamagedError, ImportError):
+        raise
+    except Exception as error:  # whatever breaks while reading damaged bytes: they are damaged
+        why = f"{type(error).__name__}: {error}"
+        raise DamagedError(f"{where.name} is damaged: {name} cannot be read ({why})") from error
+    return bundle
+
+
+def _open(where: Path) -> Tuple[Callable[[str], bytes], List[str]]:
+    """A function that reads a file of the zip or folder `where`, and the POSIX paths of the runtime's files in it."""
+    if where.is_dir():
+        found = [path.relative_to(where).as_posix() for path in where.glob("edgepack_runtime/**/*") if path.is_file()]
+        return (lambda name: (where / name).read_bytes()), found
+    import zipfile
+
+    try:
+        opened = zipfile.ZipFile(where)
+    except Exception as error:
+        raise DamagedError(f"{where.name} is damaged: its directory cannot be read ({error})") from error
+    return opened.read, opened.namelist()
+
+
+def _set_paths(where: Path) -> None:
+    """Put the release first on the import path, and keep bytecode out of it."""
+    sys.path.insert(0, str(where))
+    # No bytecode unless the release lies in a prefix: PREFIX/releases[/.tmp]/ID keeps it in PREFIX/cache/pycache.
+    sys.dont_write_bytecode = True
+    if where.is_dir():
+        sys.path.insert(0, str(where / "site"))
+        releases = where.parent.parent if where.parent.name == ".tmp" else where.parent
+        if releases.name == "releases":
+            sys.pycache_prefix = str(releases.parent / "cache" / "pycache")
+            sys.dont_write_bytecode = False
+
+
+def _fail(code: int, what: str, why: str, fix: str) -> int:
+    sys.stderr.write("error: " + what + "\n")
+    for label, text in (("why", why), ("fix", fix)):
+        if text:
+            sys.stderr.write("  " + label + ": " + text + "\n")
+    return code
+
+
+# Not `== "__main__"`: a damaged character in it would make a bundle that does nothing and reports success.
+if __name__ != "edgepack_runtime.launcher":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""Verbs, options and help texts of the command line (standard library only)."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import Any, NoReturn, Optional, Tuple
+
+from edgepack_runtime.errors import UsageError
+
+MAX_THREADS = 256
+BENCH_TEXTS = 200  # 20 rounds of them: 4000 predictions a model, seconds on a desktop, a minute on a small board
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """From where the command line runs: `bundle` is the zip, `release` the unpacked folder; both None for `edgert`."""
+
+    name: str
+    bundle: Optional[Path]
+    release: Optional[Path]
+
+    @property
+    def prog(self) -> str:
+        """How the user started it, as far as we know."""
+        return f"python3 {self.bundle.name}" if self.bundle else self.name
+
+
+_EXIT_CODES = """\
+exit codes:
+  0 ok           2 usage              4 this device is not fit      5 a step failed
+  6 gate failed  7 gate undecided     8 bundle or release damaged   10 rolled back
+"""
+
+_BUNDLE_INTRO = """\
+{name}: a text classifier that installs and runs without a network, pip, or anything but this Python.
+
+  {prog} doctor              can this device run it?
+  {prog} install             prove it on this device, then switch to it
+  {prog} predict TEXT        try it without installing
+"""
+
+_RELEASE_INTRO = """\
+{name}: an installed text classifier.
+
+  {prog} predict TEXT        one JSON object a line: {{"label": "1", "score": 0.98}}
+  {prog} predict --input reviews.csv --output labels.csv
+  {prog} status              what serves, and what happened last
+  {prog} gate                is it still accurate and fast enough on this device?
+"""
+
+_EDGERT_INTRO = """\
+edgert: what runs on the device, for use on any machine.
+
+  edgert verify FILE.edgepack                 is every byte as it was built?
+  edgert install FILE.edgepack --prefix DIR   install it here
+  edgert bench onnx-float onnx-int8           compare models, text in to label out
+  edgert predict --model onnx-int8 TEXT       ask a model folder
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose errors are UsageError, so that they look and end like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, fix=f"{self.prog} --help")
+
+
+class _Verbs:
+    """Adds the verbs to a parser; the ones of a bundle or release leave out the argument that names it."""
+
+    def __init__(self, parser: argparse.ArgumentParser, context: Context) -> None:
+        self.context = context
+        self.named = context.bundle is None and context.release is None
+        self.group = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", parser_class=_Parser)
+
+    def add(self, verb: str, summary: str, details: str) -> argparse.ArgumentParser:
+        return self.group.add_parser(
+            verb,
+            prog=f"{self.context.prog} {verb}",
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.\n\n{details}",
+            epilog=_EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def add_json(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print the result as one line of JSON on stdout")
+
+    def add_prefix(self, parser: argparse.ArgumentParser) -> None:
+        default = "root: /opt/NAME, else ~/.local/share/edgepack/NAME"
+        if self.context.release:
+            default = "the one this release is in"
+        parser.add_argument("--prefix", type=Path, metavar="DIR", help=f"folder that holds the install ({default})")
+
+    def add_bundle(self, parser: argparse.ArgumentParser, *, what: str = "a .edgepack file") -> None:
+        if self.named:
+            parser.add_argument("path", type=Path, metavar="BUNDLE", help=what)
+
+
+def build_parser(context: Context) -> argparse.ArgumentParser:
+    """The parser for `context`; parsing errors are raised as UsageError."""
+    intro = _BUNDLE_INTRO if context.bundle else _RELEASE_INTRO if context.release else _EDGERT_INTRO
+    parser = _TopParser(
+        prog=context.prog,
+        usage=f"{context.prog} VERB [options]",
+        description=intro.format(name=context.name, prog=context.prog),
+        epilog=_EXIT_CODES + f"\n`{context.prog} VERB --help` tells more about a verb.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = _Verbs(parser, context)
+    _add_doctor(verbs)
+    _add_verify(verbs)
+    _add_install(verbs)
+    _add_status(verbs)
+    _add_proofs(verbs)
+    _add_bench(verbs)
+    _add_predict(verbs)
+    parser.verbs = tuple(verbs.group.choices)
+    return parser
+
+
+class _TopParser(_Parser):
+    """The parser in front of the verbs: knows what a mistyped verb was meant to be."""
+
+    verbs: Tuple[str, ...] = ()
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = [word for word in args or [] if not word.startswith("-")]
+        if not args:
+            raise UsageError("no verb was given", why=f"one of: {', '.join(self.verbs)}", fix=f"{self.prog} --help")
+        if words and args[0] == words[0] and words[0] not in self.verbs:
+            near = difflib.get_close_matches(words[0], self.verbs, n=1)
+            hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
+            raise UsageError(f"there is no verb `{words[0]}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
+        return super().parse_args(args, namespace)
+
+
+def _add_doctor(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "doctor",
+        "check whether this device can run the bundle; writes nothing",
+        "System, C library, Python, CPU, memory, disk. With --json it also prints the facts of this device, to be\n"
+        "carried back to where bundles are built.",
+    )
+    if verbs.named:
+        parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
+    if verbs.context.release is None:
+        verbs.add_prefix(parser)
+    verbs.add_json(parser)
+
+
+def _add_verify(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "verify",
+        "check every byte against the manifest",
+        "A damaged file is named, and the exit code is 8. A release is checked file by file; a file that the\n"
+        "manifest does not list is damage too.",
+    )
+    own = "bundle" if verbs.context.bundle else "release"
+    parser.add_argument(
+        "path",
+        type=Path,
+        metavar="PATH",
+        nargs=None if verbs.named else "?",
+        help="a .edgepack file or an unpacked release" + ("" if verbs.named else f" (this {own})"),
+    )
+    verbs.add_json(parser)
+
+
+def _add_install(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "install",
+        "prove the bundle on this device, then switch to it",
+        "verify, doctor, unpack, re-hash from disk, self-test, gate, switch, read back. Until the switch, which is\n"
+        "one atomic rename, the release that serves goes on serving; if anything fails it serves on, and the\n"
+        "receipt in PREFIX/receipts says why. The release before is kept. Installing the serving release again\n"
+        "checks it and repairs damaged files.\n\n"
+        "The install uses the Python it is started with, from then on.",
+    )
+    if verbs.context.bundle is None:
+        parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
+    verbs.add_prefix(parser)
+    verbs.add_json(parser)
+
+
+def _add_status(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "status",
+        "tell what serves, and what happened last",
+        "Reads only. Exit code 8 when no release serves or its state is damaged.",
+    )
+    verbs.add_prefix(parser)
+    verbs.add_json(parser)
+
+
+def _add_proofs(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "selftest",
+        "compare the model's answers with the ones recorded at build time",
+        "Every golden text has to give the recorded logits within the tolerance in the manifest.",
+    )
+    verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
+    verbs.add_json(parser)
+    parser = verbs.add(
+        "gate",
+        "measure accuracy, latency, memory, size and cold start on this device, and judge them",
+        "Exit code 0 when every gate of the recipe holds, 6 when one is missed, 7 when one cannot be decided.\n"
+        "With --json the receipt is printed on stdout.",
+    )
+    verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
+    verbs.add_json(parser)
+    # How many bytes the bundle file had: a release does not know, whoever unpacked it does.
+    parser.add_argument("--bundle-bytes", type=_at_least_one, help=argparse.SUPPRESS)
+
+
+def _add_bench(verbs: _Verbs) -> None:
+    texts = "golden/rows.jsonl"
+    if verbs.named:
+        texts += " of the release that\nthe model lies in, or texts.txt beside the model folder"
+    parser = verbs.add(
+        "bench",
+        "measure latency, text in to label out; compare several models",
+        "Models are measured in turns, so that all meet the same conditions. Texts come from --texts; without it\n"
+        f"they are {BENCH_TEXTS} drawn evenly from {texts}.",
+    )
+    parser.add_argument(
+        "models",
+        type=Path,
+        nargs="+" if verbs.named else "*",
+        metavar="MODEL",
+        help="model folder, or the model.onnx in it" + ("" if verbs.named else " (the bundle's own model)"),
+    )
+    parser.add_argument("--texts", type=Path, metavar="FILE", help=".txt (a text a line), or .tsv .csv .jsonl (`text`)")
+    parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="threads a model may use (1)")
+    parser.add_argument("--runs", type=_at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
+    verbs.add_json(parser)
+
+
+def _add_predict(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "predict",
+        "classify texts: one JSON object a line",
+        "Texts come from the arguments, from --input, or from standard input, one a line. Each gives\n"
+        '{"label": "1", "score": 0.98}, in the same order. An empty text is an error that names its line. Put --\n'
+        "in front of a text that begins with a dash.",
+    )
+    if verbs.named:
+        parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, or its model.onnx")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to classify")
+    parser.add_argument(
+        "--input", type=Path, metavar="FILE", help=".txt (a text a line), .tsv or .csv with a header, .jsonl"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
+    parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
+    parser.add_argument("--scores", action="store_true", help="add the scores of all labels")
+    parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="threads the model may use (1)")
+
+
+def _at_least_one(text: str) -> int:
+    return _number(text, 2**53)
+
+
+def _threads(text: str) -> int:
+    return _number(text, MAX_THREADS)
+
+
+def _number(text: str, most: int) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+    return int(text)

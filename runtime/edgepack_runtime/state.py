@@ -1,0 +1,334 @@
+"""What lies in an install prefix, and the few ways in which it is allowed to change (standard library only).
+
+    <prefix>/current                 symlink to the serving release: THE truth; switched by one atomic rename
+    <prefix>/releases/<id>/          an installed release: exactly the bundle's files
+    <prefix>/releases/.tmp/<id>/     a release being staged; a leftover of a killed install is removed by the next
+    <prefix>/interpreters/<id>       one line: the Python that release was tested with
+    <prefix>/bin/<name>              shell launcher
+    <prefix>/state.json              what was committed, and what is pending
+    <prefix>/receipts/NNNNNN-*.json  what every install and gate found; numbered, since the clock may be wrong
+    <prefix>/cache/pycache/          bytecode (never inside a release)
+    <prefix>/.lock                   held while an install runs
+
+`state.json` names the release that an install is about to commit (`pending`) before anything else is
+written, so that whoever comes after a power cut can tell what was going on. Modes are set without regard to the
+umask: the application that uses a release often runs as another user than the one who installs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+
+FILE_MODE = 0o644
+FOLDER_MODE = 0o755
+STATE_FORMAT = 1
+RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
+_RECEIPT = re.compile(r"([0-9]{6})-.*\.json\Z")
+_STATE_NAME = "state.json"
+_LOCK_NAME = ".lock"
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefix:
+    """The paths inside one install prefix."""
+
+    root: Path
+
+    @property
+    def releases(self) -> Path:
+        return self.root / "releases"
+
+    @property
+    def staging(self) -> Path:
+        return self.releases / ".tmp"
+
+    @property
+    def current(self) -> Path:
+        return self.root / "current"
+
+    @property
+    def interpreters(self) -> Path:
+        return self.root / "interpreters"
+
+    @property
+    def receipts(self) -> Path:
+        return self.root / "receipts"
+
+    @property
+    def bin(self) -> Path:
+        return self.root / "bin"
+
+    @property
+    def state_file(self) -> Path:
+        return self.root / _STATE_NAME
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / _LOCK_NAME
+
+    def bytecode_of(self, release: Path) -> Path:
+        """Where Python keeps the bytecode of `release`: `sys.pycache_prefix` mirrors the absolute source path."""
+        return self.root / "cache" / "pycache" / str(Path(os.path.realpath(release))).lstrip("/")
+
+    def current_id(self) -> Optional[str]:
+        """Id of the serving release: what the `current` link names, if it names a folder that exists."""
+        try:
+            target = Path(os.readlink(self.current))  # noqa: PTH115 - Path.readlink came with Python 3.9
+        except OSError:
+            return None  # no link, or not a link: nothing serves
+        return target.name if (self.releases / target.name).is_dir() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """`state.json`. `pending` is the id of a release whose install has begun and not ended."""
+
+    name: str
+    current: Optional[str] = None
+    previous: Optional[str] = None
+    manifest_sha256: Optional[str] = None
+    sequence: Optional[int] = None
+    bundle_bytes: Optional[int] = None
+    pending: Optional[str] = None
+
+
+def default_prefix(name: str) -> Path:
+    """`/opt/<name>` for root, else `~/.local/share/edgepack/<name>`.
+
+    Raises:
+        UsageError: not root, and HOME is not set.
+    """
+    if os.geteuid() == 0:
+        return Path("/opt") / name
+    home = os.environ.get("HOME", "")
+    if not home.startswith("/"):
+        raise UsageError(
+            "there is no default place to install to",
+            why="HOME is not set, and only root installs into /opt",
+            fix="name a folder: install --prefix FOLDER",
+        )
+    return Path(home) / ".local" / "share" / "edgepack" / name
+
+
+@contextlib.contextmanager
+def os_errors(what: str) -> Iterator[None]:
+    """Turn an OSError inside the block into an EnvironmentUnfitError saying `what` (a sentence) and errno's text."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=_fix_for(error.errno)) from error
+
+
+def _fix_for(code: Optional[int]) -> str:
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space there (`doctor` tells how much is needed), or choose another folder"
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "run as a user who may use that folder, or choose another one (install --prefix FOLDER; TMPDIR)"
+    return "look at that folder and its disk, or choose another one"
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make names created, renamed or removed in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:
+    """Create `folder` and its missing parents, readable by everyone whatever the umask; return what was created.
+
+    Raises:
+        FileExistsError: it exists and `fresh` was asked for, or something that is no folder has its name.
+    """
+    missing = [folder] if fresh else []
+    place = folder.parent if fresh else folder
+    while not place.is_dir():
+        missing.append(place)
+        place = place.parent
+    for path in reversed(missing):
+        path.mkdir()
+        path.chmod(FOLDER_MODE)
+    return missing
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
+    """Replace `path` by `data` so that a kill or a power cut leaves either the old content or the new."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as out:
+            os.fchmod(out.fileno(), mode)
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the error that matters is the one on its way
+            temporary.unlink()
+        raise
+    fsync_folder(path.parent)
+
+
+def switch_link(link: Path, target: str) -> None:
+    """Point the symlink `link` at `target` in one atomic rename; readers see the old target or the new one."""
+    temporary = link.with_name(f".{link.name}.tmp")
+    remove_tree(temporary)
+    temporary.symlink_to(target)
+    temporary.replace(link)
+    fsync_folder(link.parent)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, a link or a whole folder; nothing there is fine.
+
+    Raises:
+        OSError: something could not be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif path.is_symlink() or path.exists():
+        path.unlink()
+
+
+def check_is_ours(prefix: Prefix, name: str) -> None:
+    """Refuse a prefix that holds anything but installs of the bundle `name`: what is not ours is never touched.
+
+    Raises:
+        UsageError: the folder holds other files, or another bundle.
+        EnvironmentUnfitError: it cannot be looked at.
+    """
+    with os_errors(f"the prefix {prefix.root} cannot be used"):
+        found = {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
+    if _STATE_NAME not in found and found - {_LOCK_NAME, f".{_STATE_NAME}.tmp"}:
+        raise UsageError(
+            f"the prefix {prefix.root} is not empty and holds no install",
+            why=f"it holds {', '.join(sorted(found)[:3])}; an install owns its whole prefix",
+            fix="name a folder that is empty or does not exist: install --prefix FOLDER",
+        )
+    with contextlib.suppress(BundleInvalidError):  # a damaged state.json is rebuilt by the install itself
+        state = read_state(prefix)
+        if state is not None and state.name != name:
+            raise UsageError(
+                f"the prefix {prefix.root} holds another bundle, {state.name}",
+                fix=f"choose another folder for {name}: install --prefix FOLDER",
+            )
+
+
+@contextlib.contextmanager
+def lock(prefix: Prefix) -> Iterator[None]:
+    """Hold the installer's lock; the kernel lets go of it when the process ends, however it ends.
+
+    Raises:
+        EnvironmentUnfitError: another install holds it, or the lock file cannot be written.
+    """
+    with os_errors(f"the prefix {prefix.root} cannot be written"):
+        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        _take(descriptor, prefix)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, prefix: Prefix) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+        raise EnvironmentUnfitError(
+            f"another install into {prefix.root} is running",
+            why=f"process {holder} holds {prefix.lock_file}",
+            fix="wait for it to end, then try again",
+        ) from error
+
+
+def is_locked(prefix: Prefix) -> bool:
+    """Whether an install is running right now."""
+    try:
+        descriptor = os.open(prefix.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False  # no lock file, or not readable for us: no install that we could know of
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def read_state(prefix: Prefix) -> Optional[State]:
+    """`state.json`, or None when there is none.
+
+    Raises:
+        BundleInvalidError: it is not what an install writes.
+        EnvironmentUnfitError: it cannot be read.
+    """
+    try:
+        document = json.loads(prefix.state_file.read_bytes().decode("utf-8"))
+        if document.pop("state_format") != STATE_FORMAT:
+            raise ValueError("it was written by another version")
+        state = State(**document)
+        if not isinstance(state.name, str):
+            raise ValueError("name is not a text")
+        for value in (state.current, state.previous, state.pending):
+            if value is not None and not RELEASE_ID.match(value):
+                raise ValueError(f"{value!r} is not a release id")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"{prefix.state_file} cannot be read", why=error.strerror or str(error), fix="run as a user who may read it"
+        ) from error
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise BundleInvalidError(
+            f"{prefix.state_file} is damaged", why=str(error), fix="install the bundle again; `current` is untouched"
+        ) from error
+    return state
+
+
+def write_state(prefix: Prefix, state: State) -> None:
+    """Replace `state.json` atomically and durably."""
+    document = {"state_format": STATE_FORMAT, **dataclasses.asdict(state)}
+    write_atomic(prefix.state_file, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("utf-8"))
+
+
+def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any]) -> Path:
+    """Store a receipt under the next free number and return its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    made = make_folder(prefix.receipts)
+    if made:
+        fsync_folder(prefix.root)
+    number = max((int(m.group(1)) for m in map(_RECEIPT.match, os.listdir(prefix.receipts)) if m), default=0)  # noqa: PTH208
+    path = prefix.receipts / f"{number + 1:06d}-{verb}.json"
+    write_atomic(path, text.encode("utf-8"))
+    return path
+
+
+def last_receipt(prefix: Prefix, verb: str) -> Optional[Dict[str, Any]]:
+    """The newest receipt of `verb`, or None; a receipt that cannot be read counts as none."""
+    for path in sorted(prefix.receipts.glob(f"*-{verb}.json"), reverse=True):
+        with contextlib.suppress(OSError, ValueError):
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(document, dict):
+                return document
+    return None

@@ -1,0 +1,199 @@
+"""Intervals and verdicts: how far a measured figure can be trusted (standard library only).
+
+Every interval is two-sided at `confidence`; a verdict compares its nearer or farther end with the limit, so a wrong
+pass and a wrong fail have each at most half of what is left. A figure whose interval holds the limit is
+inconclusive, and the functions named `n_...` say how many samples would decide if the rates stayed as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Callable, NamedTuple, Optional, Sequence, Tuple
+
+PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+_MOST = 10_000_000  # a number of samples that nobody will collect: reported as "cannot be decided"
+
+
+class Interval(NamedTuple):
+    """A figure with the ends of its confidence interval, in the figure's unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+def wilson(successes: int, n: int, confidence: float) -> Interval:
+    """Wilson's score interval of a proportion (0 to 1). Source: E. B. Wilson, JASA 22 (1927) 209-212.
+
+    Raises:
+        ValueError: n is not positive, or the successes are not 0 to n.
+    """
+    if n <= 0 or not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n}")
+    z = _z(confidence)
+    p = successes / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return Interval(p, min(max(centre - half, 0.0), p), max(min(centre + half, 1.0), p))
+
+
+def paired_drop(lost: float, won: float, n: float, confidence: float) -> Interval:
+    """How much lower the second of two models scores on the same `n` rows, as a fraction (-1 to 1).
+
+    Args:
+        lost: rows that the first model has right and the second wrong.
+        won: rows that the second has right and the first wrong.
+
+    The interval reaches as far as the wider of two on each side: Tango's score interval (T. Tango, Statistics in
+    Medicine 17 (1998) 891-908) and the adjusted Wald interval (D. G. Bonett, R. M. Price, Journal of Educational
+    and Behavioral Statistics 37 (2012) 479-488). With the few discordant rows that quantization leaves, each alone
+    misses too often on one side: the second at small one-way drops, the first at the other end.
+
+    Raises:
+        ValueError: n is not positive, or more rows are discordant than there are.
+    """
+    if n <= 0 or lost < 0 or won < 0 or lost + won > n:
+        raise ValueError(f"{lost} and {won} discordant rows of {n}")
+    z = _z(confidence)
+    drop = (lost - won) / n
+    first, second = (lost + 1) / (n + 2), (won + 1) / (n + 2)
+    half = z * math.sqrt((first + second - (first - second) ** 2) / (n + 2))
+    low = min(first - second - half, _root(lambda d: _tango(lost, won, n, d) - z, -1.0, drop))
+    high = max(first - second + half, _root(lambda d: _tango(lost, won, n, d) + z, drop, 1.0))
+    return Interval(drop, max(low, -1.0), min(high, 1.0))
+
+
+def _tango(lost: float, won: float, n: float, drop: float) -> float:
+    """Tango's score statistic for a true difference of `drop`; it falls as `drop` grows."""
+    a = 2 * n
+    b = -lost - won + (2 * n - lost + won) * drop
+    c = -won * drop * (1 - drop)
+    won_rate = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)  # restricted maximum likelihood
+    variance = n * (2 * won_rate + drop * (1 - drop))
+    distance = lost - won - n * drop
+    if variance <= 0:
+        return math.copysign(math.inf, distance) if distance else 0.0
+    return distance / math.sqrt(variance)
+
+
+def _root(falling: Callable[[float], float], low: float, high: float) -> float:
+    for _ in range(60):
+        middle = (low + high) / 2
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def percentile(ordered: Sequence[float], fraction: float) -> float:
+    """The smallest value with at least `fraction` of the sorted samples at or below it (nearest rank)."""
+    return ordered[max(math.ceil(fraction * len(ordered) - 1e-9), 1) - 1]
+
+
+def percentile_interval(samples: Sequence[float], fraction: float, confidence: float) -> Interval:
+    """Distribution-free interval of a percentile, from order statistics; its ends are samples.
+
+    The number of samples below the true percentile is binomial(n, fraction). An end that the samples are too few to
+    bound is infinite (low: 0). Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd edition (2003), 7.1.
+
+    Raises:
+        ValueError: there are no samples.
+    """
+    if not samples:
+        raise ValueError("no samples")
+    ordered = sorted(samples)
+    tail = (1 - confidence) / 2
+    low, high = _ranks(len(ordered), fraction, tail)
+    return Interval(
+        percentile(ordered, fraction),
+        ordered[low - 1] if low >= 1 else 0.0,
+        ordered[high - 1] if high <= len(ordered) else math.inf,
+    )
+
+
+def _ranks(n: int, fraction: float, tail: float) -> Tuple[int, int]:
+    """Ranks from 1: the largest r with P(X < r) <= tail and the smallest s with P(X >= s) <= tail, X binomial."""
+    low, high = 0, n + 1
+    below = 0.0
+    for k in range(n + 1):  # below = P(X <= k - 1) at the top of the loop
+        if below <= tail:
+            low = k
+        if 1 - below <= tail:
+            return low, k
+        below += math.exp(_log_binomial(n, k, fraction))
+    return low, high
+
+
+def _log_binomial(n: int, k: int, p: float) -> float:
+    choose = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return choose + k * math.log(p) + (n - k) * math.log1p(-p)
+
+
+def n_for_percentile(fraction: float, confidence: float) -> int:
+    """Fewest samples that bound a percentile from above at `confidence` (two-sided) with one of them beyond it.
+
+    One allowed exceedance is the rule of MLPerf Inference's early stopping: 130 for p95 at 98 % here, since MLPerf's
+    99 % is one-sided.
+    """
+    tail = (1 - confidence) / 2
+    n = 2
+    # With one sample beyond it, the percentile lies above the second largest when at least n - 1 samples are below it.
+    while fraction**n + n * (1 - fraction) * fraction ** (n - 1) > tail:
+        n += 1
+    return n
+
+
+def verdict_at_least(interval: Interval, limit: float) -> str:
+    """Pass when even the low end reaches `limit`; fail when not even the high end does."""
+    if interval.low >= limit:
+        return PASS
+    return FAIL if interval.high < limit else INCONCLUSIVE
+
+
+def verdict_at_most(interval: Interval, limit: float) -> str:
+    """Pass when even the high end keeps to `limit`; fail when not even the low end does."""
+    if interval.high <= limit:
+        return PASS
+    return FAIL if interval.low > limit else INCONCLUSIVE
+
+
+def overall(verdicts: Sequence[str]) -> str:
+    """Fail if any failed, else inconclusive if any is, else pass."""
+    return FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts else PASS
+
+
+def n_for_proportion(observed: float, limit: float, confidence: float) -> Optional[int]:
+    """Samples with which `observed` would be told from `limit` (both 0 to 1); None when no number would do.
+
+    Wilson's interval leaves `limit` out exactly when |observed - limit| > z sqrt(limit (1 - limit) / n).
+    """
+    if observed == limit:
+        return None
+    n = math.floor((_z(confidence) / (observed - limit)) ** 2 * limit * (1 - limit)) + 1
+    return n if n <= _MOST else None
+
+
+def n_for_drop(lost: int, won: int, n: int, limit: float, confidence: float) -> Optional[int]:
+    """Rows with which a drop would be told from `limit`, the discordant share staying as it is; None if none would."""
+
+    def decides(rows: int) -> bool:
+        interval = paired_drop(lost * rows / n, won * rows / n, rows, confidence)
+        return verdict_at_most(interval, limit) != INCONCLUSIVE
+
+    low, high = 0, n
+    while not decides(high):
+        low, high = high, high * 2
+        if high > _MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high
+
+
+def _z(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence {confidence}")
+    return statistics.NormalDist().inv_cdf((1 + confidence) / 2)

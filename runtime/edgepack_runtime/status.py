@@ -1,0 +1,92 @@
+"""What is installed in a prefix, and what happened there last: reads only (standard library only)."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional
+
+from edgepack_runtime import verify
+from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.state import Prefix, State, is_locked, last_receipt, read_state
+
+
+def status(prefix: Prefix) -> Dict[str, Any]:
+    """The state of `prefix` as plain JSON values.
+
+    `ok` tells whether a release serves whose manifest and state agree; it does not hash files, `verify` does.
+    `notes` are sentences on what is unusual: an interrupted install, a damaged file, a link changed by hand.
+    """
+    notes: List[str] = []
+    current = prefix.current_id()
+    running = is_locked(prefix)
+    state = _state(prefix, notes)
+    version = _version(prefix, current, notes)
+    if state is None and current is not None:
+        notes.append("state.json does not say what is installed; installing again rebuilds it")
+    if state is not None:
+        if running:
+            notes.append("an install is running right now")
+        elif state.pending is not None and state.pending == current != state.current:
+            notes.append(f"the install of {current} was interrupted right after its commit; it serves")
+        elif state.pending is not None:
+            notes.append(f"an install of {state.pending} was interrupted; {current or 'nothing'} serves as before")
+        elif state.current != current:
+            committed = state.current or "nothing"
+            notes.append(f"`current` is {current or 'missing'}, and the last install committed {committed}")
+    return {
+        "ok": version is not None and state is not None and current in (state.current, state.pending),
+        "prefix": str(prefix.root),
+        "name": state.name if state else None,
+        "version": version,
+        "current": current,
+        "previous": state.previous if state else None,
+        "sequence": state.sequence if state else None,
+        "pending": state.pending if state else None,
+        "running": running,
+        "last_install": _summary(last_receipt(prefix, "install")),
+        "last_gate": _summary(last_receipt(prefix, "gate")),
+        "notes": notes,
+    }
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """`status` as lines for people."""
+    serving = f"{found['name']} {found['current']} serves" if found["current"] else "nothing is installed"
+    lines = [f"{serving} in {found['prefix']}"]
+    if found["previous"]:
+        lines.append(f"  before   {found['previous']} (kept)")
+    for label in ("install", "gate"):
+        last = found[f"last_{label}"]
+        if last:
+            lines.append(f"  {label:<8} {last['verdict']} ({last['release_id']})")
+            lines += [f"             {line}" for line in (last["error"] or "").splitlines()]
+    lines += [f"  note     {note}" for note in found["notes"]]
+    return "\n".join(lines)
+
+
+def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:
+    try:
+        return read_state(prefix)
+    except DeviceError as error:
+        notes.append(f"{error.what}: {error.why}")
+        return None
+
+
+def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[str]:
+    if current is None:
+        return None
+    try:
+        return verify.read_manifest(prefix.releases / current)[0].version
+    except DeviceError as error:
+        notes.append(f"{error.what}; {error.why}")
+        return None
+
+
+def _summary(receipt: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
+    if receipt is None:
+        return None
+    bundle = receipt.get("bundle")
+    return {
+        "verdict": receipt.get("verdict"),
+        "release_id": bundle.get("release_id") if isinstance(bundle, dict) else None,
+        "error": receipt.get("error"),
+    }

@@ -1,0 +1,147 @@
+"""Text to ids exactly as PaddleNLP's `ErnieTokenizer` does it, at the speed of the `tokenizers` library.
+
+PaddleNLP's steps: lower-case character by character; drop control, format, private-use and unassigned characters
+and U+FFFD; decompose (NFD) and drop combining marks; make a word of its own of every CJK ideograph, punctuation
+mark and symbol; split the rest at white space; WordPiece. The library's own BERT normaliser and pre-tokenizer come
+close but carry old Unicode tables, keep unassigned characters and do not isolate symbols, so the steps are
+spelled out here as character classes of its regular-expression engine.
+
+Character data is that of Unicode 14.0 (Python 3.11, where ERNIE is trained), whatever the library was built
+with: the same text gives the same ids on every device.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import models, normalizers, pre_tokenizers
+
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.model_config import TokenizerConfig
+
+# `ErnieTokenizer.from_pretrained` keeps these spellings whole when a text holds them; [MASK] is its default
+# and has no key in model.json because no task of this runtime masks anything.
+_MASK_TOKEN = "[MASK]"
+_MAX_WORD_CHARS = 100  # PaddleNLP's WordpieceTokenizer: a longer word is one [UNK]
+
+# Assigned after Unicode 14.0 (up to 16.0), and the unassigned gaps between: dropped, as Python 3.11 does.
+_AFTER_UNICODE_14 = (
+    "897 CF3 ECE 1B4E-1B4F 1B7F 1C89-1C8A 2427-2429 2FFC-2FFF 31E4-31EF A7CB-A7CD A7DA-A7DC 105C0-105F3 10D40-10D8F "
+    "10EC2-10EFF 1123F-11241 11380-113E2 116D0-116E3 11B00-11BF9 11F00-11F5A 1342F 13439-143FA 16100-16139 "
+    "16D40-16D79 18CFF 1B132 1B155 1CC00-1CEB3 1D2C0-1D2D3 1DF25-1DF2A 1E030-1E08F 1E4D0-1E5FF 1F6DC 1F774-1F77F "
+    "1F7D9 1F8B2-1F8C1 1FA75-1FA77 1FA87-1FA8F 1FAAD-1FAAF 1FABB-1FABF 1FAC6-1FACF 1FADA-1FADF 1FAE8-1FAE9 "
+    "1FAF7-1FAF8 1FBCB-1FBEF 2B739 2EBF0-2EE5D 31350-323AF"
+)
+_CJK = (  # PaddleNLP's list; the library's BERT normaliser misses 2B820-2B91F
+    "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
+)
+_ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
+_PADDLENLP_SYMBOLS = "B2 B5 BA D8 14B 1B1 3007"  # no symbols to Unicode, but listed in PaddleNLP's `_is_symbol`
+_MARKS_SINCE_RECLASSIFIED = "1171E"  # Mn in Unicode 14.0, Mc later
+
+
+def _ranges(codes: str) -> str:
+    """`codes` ("21-2F B2") as the inside of a character class."""
+    return "".join(r"\x{" + code.replace("-", r"}-\x{") + "}" for code in codes.split())
+
+
+# \p{Cc} without the tabulator and the line ends, which are white space to PaddleNLP.
+_DROPPED = _ranges("0-8 B-C E-1F 7F-9F FFFD " + _AFTER_UNICODE_14) + r"\p{Cf}\p{Co}\p{Cn}"
+_SINGLE = _ranges(_ASCII_PUNCTUATION + " " + _PADDLENLP_SYMBOLS + " " + _CJK) + r"\p{P}\p{S}"
+_MARK = r"\p{Mn}" + _ranges(_MARKS_SINCE_RECLASSIFIED)
+
+
+class ErnieTokenizer:
+    """One vocabulary, loaded; safe to share between threads.
+
+    Args:
+        vocab: `vocab.txt`, one entry a line, id = line number from 0. An entry that stands twice has its last id.
+        config: which special tokens it holds and whether texts are lower-cased.
+
+    Raises:
+        BundleInvalidError: when the file cannot be read as UTF-8 or lacks a special token.
+    """
+
+    def __init__(self, vocab: Path, config: TokenizerConfig) -> None:
+        # The library would otherwise start one thread for each core on the first batch, behind the back of whoever
+        # asked for `threads=1`, and warn after every fork. A setting made by the application is respected.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        ids = _read_vocab(vocab)
+        for token in (config.unk_token, config.cls_token, config.sep_token, config.pad_token):
+            if token not in ids:
+                raise _invalid(vocab, f"it lacks the special token {token!r} that model.json names")
+        self.vocab_size = max(ids.values()) + 1
+        self._cls_id = ids[config.cls_token]
+        self._sep_id = ids[config.sep_token]
+        self._pad_id = ids[config.pad_token]
+        self._pipeline = _pipeline(ids, config)
+
+    def encode_batch(self, texts: Sequence[str], max_length: int) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ids of `texts`, each `[CLS] ... [SEP]` and at most `max_length` long, padded to the longest.
+
+        Lone surrogates are dropped, as PaddleNLP drops them.
+
+        Returns:
+            input_ids and token_type_ids (all 0), both int64 with shape (B, T), T <= max_length.
+        """
+        rows = self._ids(texts, max_length)
+        width = max((len(row) for row in rows), default=0)
+        input_ids = np.full((len(rows), width), self._pad_id, dtype=np.int64)  # (B, T)
+        for i, row in enumerate(rows):
+            input_ids[i, : len(row)] = row
+        return input_ids, np.zeros_like(input_ids)
+
+    def _ids(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
+        try:
+            encodings = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (UnicodeEncodeError, TypeError):
+            # Half a surrogate pair cannot cross into the library. This happens next to never, so it costs nothing
+            # before it does. Anything but a text fails again here, with Python's own message.
+            clean = [text.encode("utf-8", "ignore").decode("utf-8") for text in texts]
+            encodings = self._pipeline.encode_batch_fast(clean, add_special_tokens=False)
+        room = max_length - 2
+        return [[self._cls_id, *encoding.ids[:room], self._sep_id] for encoding in encodings]
+
+
+def _read_vocab(path: Path) -> Dict[str, int]:
+    """Entry -> id. Read line by line as PaddleNLP reads it: an entry may hold any character but a line end."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            ids = {line.rstrip("\n"): number for number, line in enumerate(lines)}
+    except (OSError, UnicodeDecodeError) as error:
+        raise _invalid(path, str(error)) from error
+    return ids
+
+
+def _pipeline(ids: Dict[str, int], config: TokenizerConfig) -> Any:
+    pipeline = tokenizers.Tokenizer(
+        models.WordPiece(vocab=ids, unk_token=config.unk_token, max_input_chars_per_word=_MAX_WORD_CHARS)
+    )
+    steps = [normalizers.Replace(_class(_DROPPED), "")]
+    if config.lower_case:
+        steps += [normalizers.Lowercase(), normalizers.NFD(), normalizers.Replace(_class(_MARK), "")]
+    pipeline.normalizer = normalizers.Sequence(steps)
+    # One pass: a word is one character of _SINGLE, or a run of others that are not white space.
+    word = tokenizers.Regex("[" + _SINGLE + r"]|[^\s" + _SINGLE + "]+")
+    pipeline.pre_tokenizer = pre_tokenizers.Split(word, "removed", invert=True)
+    special = {config.unk_token, config.cls_token, config.sep_token, config.pad_token, _MASK_TOKEN}
+    # Sorted, because the library matches them in the order in which they were added.
+    pipeline.add_special_tokens([token for token in sorted(special) if token in ids])
+    return pipeline
+
+
+def _class(inside: str) -> Any:
+    return tokenizers.Regex("[" + inside + "]")
+
+
+def _invalid(path: Path, why: str) -> BundleInvalidError:
+    return BundleInvalidError(
+        f"{path.name} is not a vocabulary this model can use",
+        why=why,
+        fix="copy the bundle again from where it was built",
+    )

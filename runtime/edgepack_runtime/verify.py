@@ -1,0 +1,178 @@
+"""Integrity of a bundle file and of an unpacked release, byte for byte (standard library only)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+from typing import Dict, Iterator, List, Tuple
+
+from edgepack_runtime import manifest as contract
+from edgepack_runtime.archive import CHUNK_BYTES, Archive
+from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.manifest import FileEntry, Manifest
+from edgepack_runtime.state import RELEASE_ID, os_errors
+
+_SHOWN = 5  # damaged files named in one message; `find_damage` returns all
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """One file of a release that is not as the manifest says: POSIX path, reason, and whether it is listed."""
+
+    path: str
+    why: str
+    listed: bool
+
+
+def verify_file(path: Path) -> Tuple[Manifest, bytes]:
+    """Check every byte of a bundle file; return its manifest and the manifest's bytes.
+
+    Raises:
+        UsageError: `path` is no file.
+        EnvironmentUnfitError: it may not be read.
+        BundleInvalidError: naming the first member or region that is not exactly as the writer wrote it.
+    """
+    with Archive(path) as archive:
+        return verify_archive(archive)
+
+
+def verify_archive(archive: Archive) -> Tuple[Manifest, bytes]:
+    """`verify_file` for a bundle that is open already."""
+    raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
+    manifest = contract.parse(raw)
+    listed: Dict[str, FileEntry] = {entry.path: entry for entry in manifest.files}
+    for path in archive.members:
+        if path not in listed and path != contract.MANIFEST_NAME:
+            raise archive.damaged(f"member {path}", "the manifest does not list it")
+    for path, entry in listed.items():
+        member = archive.members.get(path)
+        if member is None:
+            raise archive.damaged(f"member {path}", "the manifest lists it, and it is missing")
+        digest = hashlib.sha256()
+        for data in archive.chunks(member):
+            digest.update(data)
+        if member.size != entry.size or digest.hexdigest() != entry.sha256:
+            raise archive.damaged(f"member {path}", "its content is not what the manifest lists")
+    archive.check_digest()
+    return manifest, raw
+
+
+def verify_folder(path: Path) -> Tuple[Manifest, bytes]:
+    """Check every file of an unpacked or installed release; return its manifest and the manifest's bytes.
+
+    Raises:
+        UsageError: `path` is no folder.
+        EnvironmentUnfitError: it may not be read.
+        BundleInvalidError: naming the files that are missing, different, or not listed.
+    """
+    manifest, raw = read_manifest(path)
+    with os_errors(f"the release {path} cannot be read"):
+        damage = find_damage(path, manifest)
+    if damage:
+        first = damage[0]
+        more = [f"{d.path}: {d.why}" for d in damage[1:_SHOWN]]
+        if len(damage) > _SHOWN:
+            more.append(f"and {len(damage) - _SHOWN} more")
+        raise BundleInvalidError(
+            f"the release {path} is damaged: {first.path}: {first.why}",
+            why="; ".join(more),
+            fix="install the bundle again: it repairs a damaged release",
+        )
+    return manifest, raw
+
+
+def read_manifest(folder: Path) -> Tuple[Manifest, bytes]:
+    """The manifest of an unpacked release, checked against the folder's name where that is a release id.
+
+    Raises:
+        UsageError: `folder` is no folder.
+        BundleInvalidError: the manifest is missing or damaged, or the folder was made from another one.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"there is no release folder {folder}", fix="give the path of an unpacked release")
+    path = folder / contract.MANIFEST_NAME
+    try:
+        with path.open("rb") as file:
+            raw = file.read(contract.MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise BundleInvalidError(
+            f"the release {folder} is damaged: {contract.MANIFEST_NAME} cannot be read",
+            why=error.strerror or str(error),
+            fix="install the bundle again",
+        ) from error
+    manifest = contract.parse(raw)
+    # The folder's name holds the manifest's digest: the one check there is on the manifest once it is unpacked.
+    name = Path(os.path.realpath(folder)).name
+    if RELEASE_ID.match(name) and name != contract.release_id(manifest, raw):
+        raise BundleInvalidError(
+            f"the release {folder} is damaged: {contract.MANIFEST_NAME}",
+            why="its sha256 is not the one in the folder's name",
+            fix="install the bundle again: it repairs a damaged release",
+        )
+    return manifest, raw
+
+
+def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
+    """Everything in `folder` that differs from `manifest`: each listed file is hashed, anything else is reported.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+    listed = {entry.path: entry for entry in manifest.files}
+    folders = {parent for path in listed for parent in _parents(path)}
+    damage: List[Damage] = []
+    seen = set()
+    for path, kind in _walk(folder, ""):
+        if path == contract.MANIFEST_NAME and kind == "file":
+            continue  # compared with the release id by whoever reads it
+        seen.add(path)
+        if path in folders:
+            if kind != "folder":
+                damage.append(Damage(path, f"is a {kind} where a folder belongs", listed=False))
+        elif path not in listed:
+            damage.append(Damage(path, f"is a {kind} that the manifest does not list", listed=False))
+        elif kind != "file":
+            damage.append(Damage(path, f"is a {kind} where a file belongs", listed=True))
+        else:
+            damage.extend(_compare(folder, listed[path]))
+    damage.extend(Damage(path, "is missing", listed=True) for path in listed if path not in seen)
+    return sorted(damage, key=lambda d: d.path)
+
+
+def _walk(folder: Path, inside: str) -> Iterator[Tuple[str, str]]:
+    """Every entry below `folder` as (POSIX path, kind), links not followed; unlisted folders are told as such."""
+    with os.scandir(folder / inside) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            path = f"{inside}/{entry.name}" if inside else entry.name
+            if entry.is_symlink():
+                yield path, "link"
+            elif entry.is_dir():
+                yield path, "folder"
+                yield from _walk(folder, path)
+            else:
+                yield path, "file" if entry.is_file() else "special file"
+
+
+def _compare(folder: Path, entry: FileEntry) -> Iterator[Damage]:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with (folder / entry.path).open("rb") as file:
+            for data in iter(lambda: file.read(CHUNK_BYTES), b""):
+                digest.update(data)
+                size += len(data)
+    except OSError as error:
+        yield Damage(entry.path, f"cannot be read: {error.strerror or error}", listed=True)
+        return
+    if size != entry.size:
+        yield Damage(entry.path, f"has {size} bytes instead of {entry.size}", listed=True)
+    elif digest.hexdigest() != entry.sha256:
+        yield Damage(entry.path, "its content has changed", listed=True)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rsplit("/", 1)[0]
+        yield path

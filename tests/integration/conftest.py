@@ -1,0 +1,87 @@
+"""A tiny recipe and one build of it with the real stack, shared by all integration tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from edgepack.datasets.reviews_zh import generate
+
+RECIPE = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data:
+  train: train.tsv
+  dev: dev.tsv
+  test: test.tsv
+  calibration: {from: train, rows: 32}
+teacher:
+  model: {scratch: {layers: 2, hidden: 64, heads: 4}}
+  epochs: 1
+  learning_rate: 1e-3
+  max_length: 24
+student:
+  model: {scratch: {layers: 2, hidden: 48, heads: 4}}
+  epochs: 1
+  learning_rate: 1e-3
+  max_length: 24
+gates:
+  accuracy: {min: 0.3, confidence: 0.9}
+  latency: {p95_ms: 200}
+  memory: {peak_rss_mib: 2000}
+  size: {model_mib: 5, bundle_mib: 200}
+  cold_start: {ms: 60000}
+"""
+SIZES = {"train": 480, "dev": 60, "test": 120}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with a recipe, built once; commands run in it."""
+
+    folder: Path
+
+    def edgepack(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "edgepack.cli", *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, encoding="utf-8", check=False, timeout=900
+        )
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / "dist" / "tiny-0.1.0-linux-x86_64-cpu.edgepack"
+
+
+def write_rows(folder: Path) -> None:
+    for split, rows in generate(0, SIZES).items():
+        lines = ["text\tlabel", *(f"{row.text}\t{row.label}" for row in rows)]
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, subprocess.CompletedProcess[str]]:
+    """The project and what its first build said."""
+    folder = tmp_path_factory.mktemp("tiny")
+    write_rows(folder)
+    (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+    project = Project(folder)
+    return project, project.edgepack("build", "tiny.yaml")
+
+
+@pytest.fixture(scope="session")
+def project(built: tuple[Project, subprocess.CompletedProcess[str]]) -> Project:
+    project, result = built
+    assert result.returncode == 0, result.stderr[-4000:]
+    return project
+
+
+@pytest.fixture(scope="session")
+def device_environment() -> dict[str, str]:
+    """What a device offers: a PATH, and a HOME that does not exist."""
+    return {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TMPDIR": os.environ.get("TMPDIR", "/tmp")}

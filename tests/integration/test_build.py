@@ -1,0 +1,159 @@
+"""The whole way once, with the real stack: recipe to gated bundle, installed and answering."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from edgepack.targets.local import base_python
+from tests.integration.conftest import RECIPE, Project
+
+pytestmark = pytest.mark.integration
+TEXT = "服务很好，但是房间太小了"
+
+
+def device(*command: object, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run as on a device: without network where the kernel lets us, without our environment."""
+    isolated = ["unshare", "-rn"] if subprocess.run(["unshare", "-rn", "true"], check=False).returncode == 0 else []
+    return subprocess.run(
+        [*isolated, *map(str, command)],
+        env=env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=300,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def prefix(project: Project, device_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    prefix = tmp_path_factory.mktemp("device") / "prefix"
+    done = device(base_python(), project.bundle, "install", "--prefix", prefix, env=device_environment)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return prefix
+
+
+def test_the_build_ends_with_the_ledger(built: tuple[Project, subprocess.CompletedProcess[str]]) -> None:
+    project, result = built
+    assert result.returncode == 0, result.stderr[-4000:]
+    for stage in ("teacher", "student", "static graph", "float ONNX", "INT8 ONNX", "on linux-x86_64-cpu"):
+        assert stage in result.stdout
+    report = json.loads((project.folder / "dist" / "tiny-0.1.0.report.json").read_text(encoding="utf-8"))
+    assert [row["stage"] for row in report["ledger"]][:2] == ["teacher", "student"]
+    page = (project.folder / "dist" / "tiny-0.1.0.report.html").read_text(encoding="utf-8")
+    assert "<html" in page
+    assert "src=\"http" not in page
+
+
+def test_every_matmul_weight_and_the_embedding_is_int8(project: Project) -> None:
+    graph = onnx.load(str(project.folder / "dist" / "tiny-0.1.0.models" / "onnx-int8" / "model.onnx")).graph
+    constants = {item.name: item for item in graph.initializer}
+    multiplied = [node for node in graph.node if node.op_type == "MatMulIntegerToFloat"]
+    assert len(multiplied) == 2 * 6 + 2  # Q, K, V, output and two feed-forward a layer; pooler and classifier
+    assert all(constants[node.input[1]].data_type == TensorProto.INT8 for node in multiplied)
+    assert not [node for node in graph.node if node.op_type in ("MatMul", "Gemm") and node.input[1] in constants]
+    gathered = [constants[node.input[0]] for node in graph.node if node.op_type == "Gather" and "input_ids" in node.input]
+    assert {TensorProto.INT8} <= {item.data_type for item in gathered}
+    assert all(item.dims[1] == 1 for item in gathered if item.data_type == TensorProto.FLOAT)  # the scales
+
+
+def test_an_unchanged_build_takes_everything_from_the_workspace(project: Project) -> None:
+    again = project.edgepack("build", "tiny.yaml")
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert "train teacher" not in again.stderr
+    assert "train student" not in again.stderr
+
+
+def test_an_installed_bundle_answers(prefix: Path, device_environment: dict[str, str]) -> None:
+    done = device(prefix / "bin" / "tiny", "predict", TEXT, env=device_environment)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    answer = json.loads(line)
+    assert answer["label"] in ("正面", "负面")
+    assert 0.5 <= answer["score"] <= 1
+
+
+@pytest.mark.parametrize("verb", ["doctor", "verify", "selftest", "status"])
+def test_verbs_of_the_installed_release(prefix: Path, device_environment: dict[str, str], verb: str) -> None:
+    done = device(prefix / "bin" / "tiny", verb, env=device_environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_ever_written_into_a_release(prefix: Path, device_environment: dict[str, str]) -> None:
+    device(prefix / "bin" / "tiny", "predict", TEXT, env=device_environment)
+    release = (prefix / "current").resolve()
+    assert not list(release.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize("member", ["model/model.onnx", "site/numpy/__init__.py", "golden/rows.jsonl"])
+def test_a_flipped_byte_is_refused_by_name(
+    project: Project, device_environment: dict[str, str], tmp_path: Path, member: str
+) -> None:
+    import zipfile
+
+    damaged = tmp_path / "damaged.edgepack"
+    shutil.copy(project.bundle, damaged)
+    with zipfile.ZipFile(damaged) as archive:
+        info = archive.getinfo(member)
+    position = info.header_offset + 30 + len(member) + info.compress_size // 2
+    with damaged.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0x10]))
+    for verb in (["verify"], ["install", "--prefix", str(tmp_path / "prefix")]):
+        done = device(base_python(), damaged, *verb, env=device_environment)
+        assert done.returncode == 8, done.stderr
+        assert member in done.stderr
+    assert not (tmp_path / "prefix" / "current").exists()
+    assert project.edgepack("verify", str(damaged)).returncode == 8
+
+
+def test_a_missed_gate_exits_6_and_delivers_nothing(project: Project) -> None:
+    (project.folder / "strict.yaml").write_text(RECIPE.replace("min: 0.3", "min: 0.9999"), encoding="utf-8")
+    done = project.edgepack("build", "strict.yaml", "--dist", "strict-dist")
+    assert done.returncode == 6, done.stderr[-2000:]
+    assert "accuracy.min" in done.stderr
+    assert "missed by" in done.stderr
+    assert "stage" in done.stderr
+    assert not list((project.folder / "strict-dist").glob("*.edgepack"))
+    assert (project.folder / "strict-dist" / "tiny-0.1.0.report.html").is_file()
+
+
+def test_gate_command_runs_the_bundles_own_gate(project: Project) -> None:
+    done = project.edgepack("gate", str(project.bundle), "--json")
+    receipt = json.loads(done.stdout)
+    assert done.returncode == {"pass": 0, "fail": 6, "inconclusive": 7}[receipt["verdict"]]
+    assert receipt["bundle"]["name"] == "tiny"
+    assert receipt["accuracy"]["n"] == 120
+    assert receipt["conditions"]["providers"] == ["CPUExecutionProvider"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX")
+def test_bench_compares_both_files(project: Project, tmp_path: Path) -> None:
+    models = project.folder / "dist" / "tiny-0.1.0.models"
+    texts = tmp_path / "texts.txt"
+    texts.write_text(f"{TEXT}\n", encoding="utf-8")
+    command = [base_python(), "-m", "edgepack_runtime", "bench"]
+    import sys
+
+    command[0] = sys.executable
+    done = subprocess.run(
+        [*command, str(models / "onnx-float"), str(models / "onnx-int8"), "--texts", str(texts), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert len(result["models"]) == 2

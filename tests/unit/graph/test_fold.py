@@ -1,0 +1,67 @@
+"""Folding keeps what the graph computes and drops what it need not compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgepack.errors import StageFailedError
+from edgepack.graph.fold import fold_constants, name_output
+
+
+def masked_embedding() -> onnx.ModelProto:
+    """What paddle2onnx writes for an embedding with a padding row: table x mask, through an Identity."""
+    table = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    mask = np.ones((50, 8), dtype=np.float32)
+    mask[0] = 0
+    nodes = [
+        helper.make_node("Mul", ["table", "mask"], ["masked"]),
+        helper.make_node("Identity", ["masked"], ["same"]),
+        helper.make_node("Gather", ["same", "ids"], ["out"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "masked",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["b", "t"])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["b", "t", 8])],
+        [numpy_helper.from_array(table, "table"), numpy_helper.from_array(mask, "mask")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_the_table_is_stored_once_and_the_result_is_the_same() -> None:
+    model = masked_embedding()
+    folded = fold_constants(model)
+    assert [node.op_type for node in folded.graph.node] == ["Gather"]
+    assert folded.ByteSize() < 0.6 * model.ByteSize()
+    ids = np.arange(10).reshape(2, 5)
+    before, after = (
+        ort.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"ids": ids})[0]
+        for graph in (model, folded)
+    )
+    np.testing.assert_array_equal(before, after)
+    assert not np.asarray(after)[0, 0].any()
+
+
+def test_opset_and_ir_version_are_kept() -> None:
+    folded = fold_constants(masked_embedding())
+    assert [(item.domain, item.version) for item in folded.opset_import] == [("", 17)]
+    assert folded.ir_version == 8
+
+
+def test_a_graph_that_onnxruntime_refuses_is_a_failed_stage() -> None:
+    model = masked_embedding()
+    model.graph.node[2].op_type = "NoSuchOperator"
+    with pytest.raises(StageFailedError, match="cannot load the exported graph"):
+        fold_constants(model)
+
+
+def test_the_output_gets_its_name_and_nothing_else_changes() -> None:
+    model = masked_embedding()
+    name_output(model, "logits")
+    assert [value.name for value in model.graph.output] == ["logits"]
+    assert [list(node.output) for node in model.graph.node] == [["masked"], ["same"], ["logits"]]
+    onnx.checker.check_model(model)

@@ -1,0 +1,194 @@
+"""Fixtures for the tests of `edgepack_runtime`: a bundle that is real but for its model.
+
+Its runtime is the real one, except that the modules which need numpy and onnxruntime are replaced by a few lines
+that behave as `golden/behaviour.json` in the release says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgepack_runtime
+from edgepack.targets.archive import write_bundle
+from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
+
+RUNTIME = Path(edgepack_runtime.__path__[0])
+STANDS_IN = ("selftest", "gate", "bench", "predictor")
+NEEDS_NUMPY = ("tokenizer", "conditions", "measure", "stats", *STANDS_IN)
+
+FAKES = {
+    "selftest": """\
+import json, os, signal
+from edgepack_runtime.errors import StepFailedError
+
+def run(release):
+    import fakelib
+    behaviour = json.loads((release / "golden/behaviour.json").read_text())["selftest"]
+    if behaviour == "signal":
+        os.kill(os.getpid(), signal.SIGILL)
+    if behaviour == "fail" or (behaviour == "fail installed" and release.parent.name == "releases"):
+        raise StepFailedError("the self-test failed", why="a logit differs", fix="build again")
+    return {"texts": 2, "max_difference": 0.0, "tolerance": 0.1}
+""",
+    "gate": """\
+import json
+
+CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
+
+def run(release, manifest, *, bundle_bytes, progress):
+    verdict = json.loads((release / "golden/behaviour.json").read_text())["gate"]
+    progress("measuring")
+    check = {"gate": "size.bundle", "verdict": verdict, "value": bundle_bytes, "detail": "n=1"}
+    return {"receipt": 1, "verb": "gate", "verdict": verdict, "checks": [check]}
+
+def exit_code(receipt):
+    return CODES[receipt["verdict"]]
+
+def render(receipt):
+    return "gate: " + receipt["verdict"]
+""",
+    "bench": """\
+def compare(folders, texts, *, threads, runs, progress):
+    return {"models": [str(f) for f in folders], "texts": len(texts), "threads": threads, "runs": runs}
+
+def render(result):
+    return "bench: {} texts".format(result["texts"])
+""",
+    "predictor": """\
+import collections
+Prediction = collections.namedtuple("Prediction", "label score scores")
+
+class Predictor:
+    def __init__(self, model_folder, *, threads=1):
+        self.labels = (model_folder / "vocab.txt").read_text(encoding="utf-8").split()
+        self.threads = threads
+
+    def predict(self, text):
+        label = self.labels[len(text) % 2]
+        scores = {name: 0.75 if name == label else 0.25 for name in self.labels}
+        return Prediction(label, 0.75, scores)
+
+    def predict_batch(self, texts):
+        return [self.predict(text) for text in texts]
+""",
+}
+
+MakeBundle = Callable[..., Path]
+
+
+def target_facts(**changes: str) -> TargetFacts:
+    """What this machine is."""
+    facts = {
+        "profile": "test",
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "libc": "glibc",
+        "libc_min": "2.5",
+        "python": "{}.{}".format(*sys.version_info[:2]),
+        "provider": "CPUExecutionProvider",
+    }
+    return TargetFacts(**{**facts, **changes})
+
+
+def make_manifest(members: Mapping[str, bytes], **changes: Any) -> Manifest:
+    """A manifest that lists `members`."""
+    entries = [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(members.items())]
+    facts: dict[str, Any] = {
+        "name": "sentiment",
+        "version": "1.2.0",
+        "sequence": 1,
+        "task": "text-classification",
+        "target": target_facts(),
+        "model": {"precision": "int8", "onnx_bytes": 100},
+        "gates": {},
+        "ledger": (),
+        "tools": {"edgepack": "0.1.0"},
+        "recipe_sha256": "0" * 64,
+        "files": tuple(entries),
+    }
+    return Manifest(**{**facts, **changes})
+
+
+def small_members() -> dict[str, bytes]:
+    """A few files that make a bundle of about 2 KB: one deflated, one stored, one empty, one with a Chinese name."""
+    return {
+        "__main__.py": b"raise SystemExit(0)\n",
+        "edgepack_runtime/__init__.py": b"",
+        "golden/rows.jsonl": '{"text": "很好", "label": "1", "float_label": "1"}\n'.encode() * 9,
+        "model/model.onnx": bytes(range(256)),
+        "site/词.txt": b"abc",
+    }
+
+
+@pytest.fixture(scope="session")
+def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle small enough to damage every byte of it; its code is never run."""
+    members = small_members()
+    path = tmp_path_factory.mktemp("small") / "small.edgepack"
+    write_bundle({**members, "manifest.json": dump(make_manifest(members))}, path)
+    return path
+
+
+def runnable_members(*, selftest: str = "pass", gate: str = "pass", extra: str = "") -> dict[str, bytes]:
+    """Everything of a bundle that runs, without the manifest."""
+    real = [path for path in RUNTIME.glob("*.py") if path.stem not in NEEDS_NUMPY]
+    members = {f"edgepack_runtime/{path.name}": path.read_bytes() for path in real}
+    members.update({f"edgepack_runtime/{name}.py": text.encode() for name, text in FAKES.items()})
+    members["__main__.py"] = members["edgepack_runtime/launcher.py"]
+    members["model/model.onnx"] = bytes(1000)
+    members["model/model.json"] = b"{}"
+    members["model/vocab.txt"] = "差 好\n".encode()
+    members["golden/rows.jsonl"] = '{"text": "很好", "label": "好", "float_label": "好"}\n'.encode()
+    members["golden/behaviour.json"] = json.dumps({"selftest": selftest, "gate": gate, "extra": extra}).encode()
+    members["site/fakelib.py"] = b"WHO = 'the bundle'\n"
+    return members
+
+
+@pytest.fixture(scope="session")
+def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
+    """A factory of bundles that run: `make_bundle(version=, selftest=, gate=, extra=, **manifest fields)`."""
+
+    def make(*, selftest: str = "pass", gate: str = "pass", extra: str = "", **changes: Any) -> Path:
+        members = runnable_members(selftest=selftest, gate=gate, extra=extra)
+        manifest = make_manifest(members, **changes)
+        path = tmp_path_factory.mktemp("bundle") / f"{manifest.name}-{manifest.version}-test.edgepack"
+        write_bundle({**members, "manifest.json": dump(manifest)}, path)
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def bundle(make_bundle: MakeBundle) -> Path:
+    """A bundle that runs and passes."""
+    return make_bundle()
+
+
+@pytest.fixture
+def device() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command as a bare device would: an empty environment but for PATH, and no HOME."""
+
+    def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": "/usr/bin:/bin", **options.pop("env", {})}
+        return subprocess.run(
+            [os.fspath(word) for word in command],
+            env=environment,
+            stdin=options.pop("stdin", subprocess.DEVNULL if "input" not in options else None),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+            check=False,
+            **options,
+        )
+
+    return run

@@ -1,0 +1,155 @@
+"""Whether a device is fit is told before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgepack_runtime import doctor
+from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.manifest import Manifest
+from edgepack_runtime.verify import verify_file
+
+
+@pytest.fixture
+def manifest(small_bundle: Path) -> Manifest:
+    return verify_file(small_bundle)[0]
+
+
+def failed(manifest: Manifest, **options: Any) -> list[str]:
+    return [check.check for check in doctor.check_device(manifest, **options) if not check.ok]
+
+
+def with_target(manifest: Manifest, **facts: str) -> Manifest:
+    return dataclasses.replace(manifest, target=dataclasses.replace(manifest.target, **facts))
+
+
+def test_this_machine_is_fit_for_a_bundle_made_for_it(manifest: Manifest, tmp_path: Path) -> None:
+    checks = doctor.check_device(manifest, prefix=tmp_path / "not" / "yet")
+    assert failed(manifest, prefix=tmp_path) == []
+    doctor.require(checks)
+    assert not (tmp_path / "not").exists()
+    assert all(check.what for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("facts", "check"),
+    [
+        ({"machine": "riscv64"}, "system"),
+        ({"system": "Plan9"}, "system"),
+        ({"libc_min": "99.1"}, "libc"),
+        ({"libc": "musl"}, "libc"),
+        ({"python": "3.7"}, "python"),
+    ],
+)
+def test_each_unfit_fact_is_named_with_a_remedy(manifest: Manifest, facts: dict[str, str], check: str) -> None:
+    checks = [item for item in doctor.check_device(with_target(manifest, **facts)) if not item.ok]
+    assert [item.check for item in checks] == [check]
+    assert checks[0].why
+    assert checks[0].fix
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        doctor.require(checks)
+    assert checks[0].what in str(caught.value)
+    assert f"fix: {checks[0].fix}" in doctor.render(checks)
+
+
+def test_versions_are_compared_as_numbers(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "libc", lambda: ("glibc", "2.9"))
+    assert failed(with_target(manifest, libc_min="2.28")) == ["libc"]
+    monkeypatch.setattr(doctor, "libc", lambda: ("glibc", "2.100"))
+    assert failed(with_target(manifest, libc_min="2.28")) == []
+
+
+def test_another_libc_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", unknown)
+    assert doctor.libc() == ("unknown", "")
+    monkeypatch.setattr(os, "confstr", lambda name: None)
+    assert doctor.libc() == ("unknown", "")
+
+
+def test_other_builds_of_python_are_refused(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "abiflags", "t")
+    assert failed(manifest) == ["python"]
+    monkeypatch.undo()
+    monkeypatch.setattr(platform, "python_implementation", lambda: "PyPy")
+    assert failed(manifest) == ["python"]
+
+
+def test_a_32_bit_python_on_a_64_bit_kernel(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(struct, "calcsize", lambda form: 4)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    checks = doctor.check_device(with_target(manifest, machine="aarch64"))
+    assert "32-bit" in next(check.what for check in checks if check.check == "system")
+
+
+def test_a_python_with_parts_left_out(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert failed(manifest) == ["stdlib", "library", "library"]
+
+
+def test_a_missing_system_library(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_LIBRARIES", ("libno-such-thing.so.1",))
+    assert failed(manifest) == ["library"]
+
+
+def test_disk_space(manifest: Manifest, tmp_path: Path) -> None:
+    assert failed(manifest, prefix=tmp_path, needed_bytes=2**60) == ["disk"]
+    assert failed(manifest, prefix=tmp_path, needed_bytes=0) == []
+
+
+def test_noexec_and_inodes(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = {"f_bavail": 10**9, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": os.ST_NOEXEC}
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**disk))
+    assert failed(manifest, prefix=tmp_path) == ["mount"]
+    disk.update(f_flag=0, f_files=10**6, f_favail=10)
+    assert failed(manifest, prefix=tmp_path) == ["disk"]
+
+
+def test_memory(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    gated = dataclasses.replace(manifest, gates={"memory": {"peak_rss_mib": 250}})
+    monkeypatch.setattr(doctor, "memory_available_bytes", lambda: 200 * 2**20)
+    assert failed(manifest) == []
+    assert failed(gated) == ["memory"]
+    monkeypatch.setattr(doctor, "memory_available_bytes", lambda: None)
+    assert failed(gated) == []
+
+
+def test_a_system_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(self: Path, *args: object, **options: object) -> str:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert doctor.memory_available_bytes() is None
+    assert doctor.cpu_flags() == []
+    assert doctor.cpu_model() == platform.machine()
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("processor : 0\nflags\t: fpu avx2 avx512_vnni\n", ["avx2", "avx512_vnni"]),
+        ("processor : 0\nFeatures\t: fp asimd asimddp\n", ["asimd", "asimddp"]),
+        ("processor : 0\n", []),
+    ],
+)
+def test_cpu_flags_of_both_kinds_of_machine(monkeypatch: pytest.MonkeyPatch, text: str, flags: list[str]) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda self, **options: text)
+    assert doctor.cpu_flags() == flags
+
+
+def test_the_probe_is_plain_json() -> None:
+    import json
+
+    assert json.loads(json.dumps(doctor.probe())) == doctor.probe()
+    assert doctor.probe()["machine"] == platform.machine()

@@ -1,0 +1,417 @@
+"""Installing: proven before it serves, and the old release serves whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from edgepack_runtime import isolated, state, status
+from edgepack_runtime.errors import (
+    BundleInvalidError,
+    EnvironmentUnfitError,
+    GateFailedError,
+    GateInconclusiveError,
+    RolledBackError,
+    StepFailedError,
+    UsageError,
+)
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.install import install
+from edgepack_runtime.manifest import release_id
+from edgepack_runtime.state import Prefix, read_state
+from edgepack_runtime.verify import verify_file, verify_folder
+
+Device = Callable[..., "subprocess.CompletedProcess[str]"]
+MakeBundle = Callable[..., Path]
+
+
+def silent(text: str) -> None:
+    """Nobody listens."""
+
+
+def id_of(bundle: Path) -> str:
+    return release_id(*verify_file(bundle))
+
+
+@pytest.fixture(scope="module")
+def second(make_bundle: MakeBundle) -> Path:
+    return make_bundle(version="1.3.0", sequence=2)
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    return Prefix(tmp_path / "prefix")
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Self-test and gate pass without a process being started; the command lines are kept."""
+    lines: list[list[str]] = []
+
+    def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
+        lines.append(list(line))
+        return ExitCode.OK, {"verdict": "pass"}
+
+    monkeypatch.setattr(isolated, "run_json", run_json)
+    return lines
+
+
+def test_install_and_update_as_a_device_does_it(bundle: Path, second: Path, prefix: Prefix, device: Device) -> None:
+    first = device(sys.executable, bundle, "install", "--prefix", prefix.root, env={"HOME": "/nonexistent"})
+    assert first.returncode == 0, first.stderr
+    assert f"installed: {id_of(bundle)} serves" in first.stdout
+    entry = prefix.bin / "sentiment"
+    answer = device(entry, "predict", "很好", "--scores")
+    assert json.loads(answer.stdout) == {"label": "差", "score": 0.75, "scores": {"差": 0.75, "好": 0.25}}
+    update = device(entry, "install", second, "--json")
+    assert update.returncode == 0, update.stderr
+    receipt = json.loads(update.stdout)
+    assert receipt["previous"] == id_of(bundle)
+    assert receipt["gate"]["checks"][0]["value"] == second.stat().st_size
+    assert [step["step"] for step in receipt["steps"] if step["ok"]] == [
+        "doctor", "stage", "re-hash", "self-test", "gate", "commit", "read back",
+    ]  # fmt: skip
+    told = json.loads(device(entry, "status", "--json").stdout)
+    assert (told["current"], told["previous"], told["notes"]) == (id_of(second), id_of(bundle), [])
+    for release in prefix.releases.iterdir():
+        verify_folder(release)
+    assert not prefix.staging.exists()
+    assert not list(prefix.releases.rglob("*.pyc"))
+
+
+def test_everyone_may_read_what_was_installed_under_a_tight_umask(bundle: Path, prefix: Prefix, device: Device) -> None:
+    line = f"umask 077; exec {sys.executable} {bundle} install --prefix {prefix.root}/deeper"
+    assert device("/bin/sh", "-c", line).returncode == 0
+    for path in [prefix.root, *prefix.root.rglob("*")]:
+        mode = path.lstat().st_mode
+        wanted = 0o555 if path.is_dir() or path.parent.name == "bin" else 0o444
+        assert mode & wanted == wanted, path
+        assert mode & 0o022 == 0 or path.is_symlink(), path
+
+
+@pytest.mark.usefixtures("proven")
+def test_the_same_release_again_is_fine_and_says_so(small_bundle: Path, prefix: Prefix) -> None:
+    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "installed"
+    before = {path: path.stat().st_mtime_ns for path in prefix.releases.rglob("*")}
+    again = install(small_bundle, prefix.root, say=silent)
+    assert again["verdict"] == "already installed"
+    assert again["gate"] is None
+    assert {path: path.stat().st_mtime_ns for path in prefix.releases.rglob("*")} == before
+    found = read_state(prefix)
+    assert found is not None
+    assert (found.current, found.previous, found.pending) == (id_of(small_bundle), None, None)
+    assert len(list(prefix.receipts.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_damaged_release_is_repaired_in_place(small_bundle: Path, prefix: Prefix) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    release = prefix.releases / id_of(small_bundle)
+    intact = (release / "model/model.onnx").stat().st_ino, (release / "__main__.py").stat().st_ino
+    (release / "__main__.py").write_bytes(b"damaged")
+    (release / "site/extra").mkdir()
+    (release / "site/extra/x.py").touch()
+    (release / "golden/rows.jsonl").unlink()
+    (release / "golden/rows.jsonl").mkdir()
+    (release / "edgepack_runtime/__init__.py").unlink()
+    (release / "edgepack_runtime").rmdir()
+    (release / "edgepack_runtime").symlink_to("/tmp")
+    (release / "manifest.json").write_bytes(b"{}")
+    receipt = install(small_bundle, prefix.root, say=silent)
+    assert receipt["verdict"] == "repaired"
+    verify_folder(release)
+    assert (release / "model/model.onnx").stat().st_ino == intact[0]
+    assert (release / "__main__.py").stat().st_ino != intact[1]
+
+
+def test_keeps_one_release_before_and_no_more(
+    make_bundle: MakeBundle, bundle: Path, second: Path, prefix: Prefix, proven: list[list[str]]
+) -> None:
+    third = make_bundle(version="1.4.0")
+    for item in (bundle, second, third):
+        install(item, prefix.root, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(second), id_of(third)}
+    assert {path.name for path in prefix.interpreters.iterdir()} == {id_of(second), id_of(third)}
+    (prefix.releases / "not-ours").mkdir()
+    install(bundle, prefix.root, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(third), id_of(bundle), "not-ours"}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error", "code"),
+    [
+        ({"gate": "fail"}, GateFailedError, 6),
+        ({"gate": "inconclusive"}, GateInconclusiveError, 7),
+        ({"selftest": "fail"}, StepFailedError, 5),
+        ({"selftest": "signal"}, StepFailedError, 5),
+    ],
+)
+def test_what_is_not_proven_never_serves(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, behaviour: dict[str, str], error: type, code: int
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    untouched = sorted(
+        path for path in prefix.root.rglob("*") if "receipts" not in path.parts and "cache" not in path.parts
+    )
+    with pytest.raises(error) as caught:
+        install(make_bundle(version="2.0.0", **behaviour), prefix.root, say=silent)
+    if "gate" in behaviour:
+        assert f"size.bundle: n=1; nothing was switched: {id_of(bundle)} serves as before" in caught.value.why
+    if behaviour.get("selftest") == "signal":
+        assert "SIGILL" in str(caught.value)
+        assert "lacks an instruction" in str(caught.value)
+    assert prefix.current_id() == id_of(bundle)
+    assert untouched == sorted(
+        path for path in prefix.root.rglob("*") if "receipts" not in path.parts and "cache" not in path.parts
+    )
+    told = status.status(prefix)
+    assert told["ok"]
+    assert told["notes"] == []
+    assert told["last_install"]["verdict"] == "not installed"
+    receipt = state.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["exit_code"] == code
+    assert (receipt["gate"] is not None) == ("gate" in behaviour)
+
+
+def test_a_release_that_fails_after_the_switch_is_switched_back(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix
+) -> None:
+    bad = make_bundle(version="2.0.0", selftest="fail installed")
+    with pytest.raises(StepFailedError, match="nothing is installed"):
+        install(bad, prefix.root, say=silent)
+    assert prefix.current_id() is None
+    assert not status.status(prefix)["ok"]
+    install(bundle, prefix.root, say=silent)
+    with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
+        install(bad, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    found = read_state(prefix)
+    assert found is not None
+    assert (found.current, found.pending) == (id_of(bundle), None)
+
+
+def test_a_damaged_bundle_touches_nothing(small_bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.edgepack"
+    raw = bytearray(small_bundle.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    bad.write_bytes(raw)
+    with pytest.raises(BundleInvalidError):
+        install(bad, prefix.root, say=silent)
+    assert not prefix.root.exists()
+
+
+def test_an_unfit_device_touches_nothing(make_bundle: MakeBundle, prefix: Prefix) -> None:
+    with pytest.raises(UsageError):
+        install(Path("/none.edgepack"), prefix.root, say=silent)
+    from edgepack_runtime.manifest import TargetFacts
+
+    facts = TargetFacts("other", "Linux", "riscv64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
+    with pytest.raises(EnvironmentUnfitError, match="this is Linux"):
+        install(make_bundle(target=facts), prefix.root, say=silent)
+    assert not prefix.root.exists()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(small_bundle: Path, prefix: Prefix) -> None:
+    (prefix.root / "releases" / "mine").mkdir(parents=True)
+    with pytest.raises(UsageError, match="holds no install"):
+        install(small_bundle, prefix.root, say=silent)
+    assert [path.name for path in prefix.root.rglob("*")] == ["releases", "mine"]
+
+
+def test_files_that_changed_on_the_disk_are_found(
+    bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgepack_runtime import archive
+
+    real = archive.extract
+
+    def lossy(opened: archive.Archive, manifest: Any, folder: Path, *, durable: bool) -> None:
+        assert durable
+        real(opened, manifest, folder, durable=durable)
+        (folder / "model/model.onnx").write_bytes(bytes(999))
+
+    monkeypatch.setattr(archive, "extract", lossy)
+    with pytest.raises(BundleInvalidError, match=r"model/model\.onnx: has 999 bytes instead of 1000"):
+        install(bundle, prefix.root, say=silent)
+    assert prefix.current_id() is None
+    assert not prefix.staging.exists()
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_full_disk_at_any_write_keeps_the_old_release(
+    small_bundle: Path, second: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    real, left = os.fsync, [0]
+
+    def full(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    for budget in range(200):
+        left[0] = budget
+        try:
+            install(second, prefix.root, say=silent)
+        except EnvironmentUnfitError as error:
+            assert "No space left on device" in error.why
+            assert prefix.current_id() in (id_of(small_bundle), id_of(second))
+            verify_folder(prefix.releases / str(prefix.current_id()))
+        else:
+            break
+    else:
+        raise AssertionError("never got through")
+    assert budget > 20
+    assert prefix.current_id() == id_of(second)
+
+
+def killed_at(count: int, bundle: Path, root: Path) -> bool:
+    """Install in a child that dies like a power cut right before its `count`-th change to the disk; whether it died."""
+    child = os.fork()
+    if child == 0:
+        left = [count]
+
+        def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **options: Any) -> Any:
+                left[0] -= 1
+                if left[0] < 0:
+                    os._exit(9)
+                return real(*args, **options)
+
+            return call
+
+        for name in ("mkdir", "replace", "rename", "symlink", "unlink", "rmdir", "fsync", "fchmod", "ftruncate"):
+            setattr(os, name, dying(getattr(os, name)))
+        try:
+            install(bundle, root, say=silent)
+        except BaseException:  # noqa: BLE001 - the child must never go on with the parent's tests
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 9)
+    return code == 9
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("begin", ["nothing installed", "an older release", "the same, damaged"])
+def test_killed_at_any_instruction(
+    small_bundle: Path, make_bundle: MakeBundle, prefix: Prefix, tmp_path: Path, begin: str
+) -> None:
+    if begin == "an older release":
+        install(make_bundle(), prefix.root, say=silent)
+    elif begin == "the same, damaged":
+        install(small_bundle, prefix.root, say=silent)
+        (prefix.releases / id_of(small_bundle) / "site" / "词.txt").write_bytes(b"ab")
+    old, new = prefix.current_id(), id_of(small_bundle)
+    saved, moments = tmp_path / "saved", 0
+    if prefix.root.exists():
+        shutil.copytree(prefix.root, saved, symlinks=True)
+    for count in range(400):
+        shutil.rmtree(prefix.root, ignore_errors=True)
+        if saved.exists():
+            shutil.copytree(saved, prefix.root, symlinks=True)
+        if not killed_at(count, small_bundle, prefix.root):
+            break
+        moments += 1
+        assert prefix.current_id() in (old, new)
+        if prefix.current_id() is not None and begin != "the same, damaged":
+            verify_folder(prefix.releases / str(prefix.current_id()))
+            assert status.status(prefix)["ok"]
+        after = install(small_bundle, prefix.root, say=silent)
+        assert after["verdict"] in ("installed", "already installed", "repaired")
+        verify_folder(prefix.releases / new)
+        told = status.status(prefix)
+        assert (told["ok"], told["current"], told["notes"]) == (True, new, [])
+        assert told["previous"] == (old if old != new else None)
+        assert not prefix.staging.exists()
+    assert moments > 40
+
+
+@pytest.mark.usefixtures("proven")
+def test_the_next_command_tells_of_an_interrupted_install(small_bundle: Path, bundle: Path, prefix: Prefix) -> None:
+    install(bundle, prefix.root, say=silent)
+    for count in range(400):
+        killed_at(count, small_bundle, prefix.root)
+        if status.status(prefix)["pending"]:
+            break
+    note = f"an install of {id_of(small_bundle)} was interrupted; {id_of(bundle)} serves as before"
+    assert status.status(prefix)["notes"] == [note]
+    assert install(small_bundle, prefix.root, say=silent)["notes"] == [note]
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_damaged_state_is_rebuilt(small_bundle: Path, bundle: Path, prefix: Prefix) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    prefix.state_file.write_bytes(b"\0" * 100)
+    told = status.status(prefix)
+    assert not told["ok"]
+    assert "damaged" in told["notes"][0]
+    receipt = install(bundle, prefix.root, say=silent)
+    assert "rebuilt from `current`" in receipt["notes"][0]
+    assert receipt["previous"] == id_of(small_bundle)
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_receipt_that_cannot_be_kept_is_no_success(
+    small_bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgepack_runtime import install as module
+
+    def full(*args: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_receipt", full)
+    with pytest.raises(EnvironmentUnfitError, match="receipt cannot be written; the verdict is: installed"):
+        install(small_bundle, prefix.root, say=silent)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_prefix_that_may_not_be_written(bundle: Path, prefix: Prefix, device: Device) -> None:
+    shared = Path("/tmp") / f"edgepack-test-{os.getpid()}"  # pytest's own folders are closed to other users
+    shared.mkdir()
+    try:
+        shutil.copy(bundle, shared / "x.edgepack")
+        probe = "import os; os.setgid(65534); os.setuid(65534); os.execv({0!r}, [{0!r}, {1!r}, 'install', '--prefix', {2!r}])"
+        for folder in ("/proc/edgepack", str(shared / "p")):
+            code = probe.format("/usr/bin/env", str(shared / "x.edgepack"), folder)
+            code = code.replace("['/usr/bin/env', ", f"['/usr/bin/env', {sys.executable!r}, ")
+            done = device(sys.executable, "-I", "-S", "-c", code)
+            if "Permission denied" in done.stderr and done.returncode in (126, 127):
+                pytest.skip("this Python lies where other users may not go")
+            assert done.returncode == ExitCode.ENVIRONMENT_UNFIT, done.stderr
+            assert "Permission denied" in done.stderr or "No such file" in done.stderr
+    finally:
+        shutil.rmtree(shared)
+
+
+def test_a_terminated_install_clears_up(make_bundle: MakeBundle, prefix: Prefix, device: Device) -> None:
+    bundle = make_bundle()
+    process = subprocess.Popen(
+        [sys.executable, str(bundle), "install", "--prefix", str(prefix.root)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
+            if "re-hash" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stderr.read()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert prefix.current_id() is None
+    assert not prefix.staging.exists()

@@ -1,0 +1,141 @@
+"""What `python FILE VERB` does before anything of the bundle was checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgepack.targets.archive import write_bundle
+from edgepack_runtime import launcher
+from edgepack_runtime.archive import Archive, extract
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.manifest import release_id
+from edgepack_runtime.verify import verify_file
+
+Device = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def release(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    manifest, raw = verify_file(bundle)
+    folder = tmp_path_factory.mktemp("prefix") / "releases" / release_id(manifest, raw)
+    with Archive(bundle) as archive:
+        extract(archive, manifest, folder, durable=False)
+    return folder
+
+
+def flipped(bundle: Path, position: int, target: Path, mask: int = 0xFF) -> Path:
+    raw = bytearray(bundle.read_bytes())
+    raw[position] ^= mask
+    target.write_bytes(raw)
+    return target
+
+
+def test_its_own_numbers_are_the_common_ones() -> None:
+    assert launcher.UNFIT == ExitCode.ENVIRONMENT_UNFIT
+    assert launcher.INVALID == ExitCode.BUNDLE_INVALID
+
+
+def test_a_bundle_runs_from_the_zip(bundle: Path, device: Device) -> None:
+    done = device(sys.executable, bundle, "verify")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ok: sentiment 1.2.0-")
+
+
+def test_python_variables_and_stray_modules_are_not_seen(bundle: Path, device: Device, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise RuntimeError('a stray json')")
+    (tmp_path / "sitecustomize.py").write_text("import os; os.environ['SEEN'] = '1'")
+    trap = {"PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "1", "PYTHONSTARTUP": "/nonexistent"}
+    done = device(sys.executable, bundle, "verify", env=trap, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("prefix", ["model/model.onnx", "site/", "golden/", "edgepack_runtime/", "manifest.json"])
+def test_damage_in_a_member_ends_in_exit_8_naming_it(bundle: Path, device: Device, tmp_path: Path, prefix: str) -> None:
+    with Archive(bundle) as archive:
+        members = [member for member in archive.members.values() if member.path.startswith(prefix) and member.size]
+    assert members
+    for member in members:
+        position = member.data_offset + member.compressed_size // 2
+        done = device(sys.executable, flipped(bundle, position, tmp_path / "x.edgepack"), "verify")
+        assert done.returncode == ExitCode.BUNDLE_INVALID, member.path
+        assert member.path in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_damage_in_the_runtime_is_found_before_it_is_imported(bundle: Path, tmp_path: Path, device: Device) -> None:
+    for verb in ("predict", "install", "status", "no-such-verb"):
+        with Archive(bundle) as archive:
+            member = archive.members["edgepack_runtime/cli.py"]
+        path = flipped(bundle, member.data_offset + 1000, tmp_path / "x.edgepack")
+        done = device(sys.executable, path, verb)
+        assert done.returncode == ExitCode.BUNDLE_INVALID
+        assert "edgepack_runtime/cli.py" in done.stderr
+
+
+def test_no_damage_of_the_launcher_or_the_structure_reports_success(
+    bundle: Path, device: Device, tmp_path: Path
+) -> None:
+    """Python itself refuses most of them; what it lets through has to end in a code that is not 0."""
+    size = bundle.stat().st_size
+    with Archive(bundle) as archive:
+        main = archive.members["__main__.py"]
+    positions = {*range(main.offset, main.data_offset, 5), *range(size - 103, size, 7)}
+    positions |= set(range(main.data_offset, main.end, main.compressed_size // 12))
+    for position in sorted(positions):
+        done = device(sys.executable, flipped(bundle, position, tmp_path / "x.edgepack", 0x01), "verify")
+        assert done.returncode != 0, position
+
+
+def test_a_changed_launcher_that_still_runs_is_found(bundle: Path, device: Device, tmp_path: Path) -> None:
+    """Only its comparison of itself with the manifest can tell."""
+    with Archive(bundle) as archive:
+        members: dict[str, Path | bytes] = {path: archive.read(path, 10**6) for path in archive.members}
+    source = members["__main__.py"]
+    assert isinstance(source, bytes)
+    members["__main__.py"] = source.replace(b"Starts a bundle", b"Starts A bundle")
+    write_bundle(members, tmp_path / "x.edgepack")
+    done = device(sys.executable, tmp_path / "x.edgepack", "status")
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert "__main__.py" in done.stderr
+
+
+def test_a_release_runs_unpacked_and_stays_as_it_is(release: Path, device: Device, tmp_path: Path) -> None:
+    before = sorted(release.rglob("*"))
+    for command in ([sys.executable, "-I", "-S"], [sys.executable]):
+        done = device(*command, release / "__main__.py", "selftest", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("ok: 2 texts")
+    assert sorted(release.rglob("*")) == before
+    cache = release.parent.parent / "cache/pycache"
+    assert list(cache.rglob("cli.*.pyc"))
+
+
+def test_an_unpacked_release_outside_a_prefix_writes_no_bytecode(release: Path, device: Device, tmp_path: Path) -> None:
+    moved = tmp_path / "by-hand"
+    release_copy = subprocess.run(["cp", "-r", str(release), str(moved)], check=True)
+    assert release_copy.returncode == 0
+    assert device(sys.executable, "-I", "-S", moved / "__main__.py", "selftest").returncode == 0
+    assert not list(tmp_path.rglob("*.pyc"))
+
+
+@pytest.mark.parametrize(
+    "name", ["edgepack_runtime/cli.py", "edgepack_runtime/extra.py", "manifest.json", "__main__.py"]
+)
+def test_a_damaged_release_is_told_before_it_runs(release: Path, device: Device, tmp_path: Path, name: str) -> None:
+    subprocess.run(["cp", "-r", str(release), str(tmp_path / "r")], check=True)
+    path = tmp_path / "r" / name
+    path.write_bytes((path.read_bytes() if path.exists() else b"") + b"\n#")
+    done = device(sys.executable, "-I", "-S", tmp_path / "r" / "__main__.py", "predict", "x")
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert name in done.stderr
+
+
+def test_an_old_python_is_told_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 7, 0))
+    assert launcher.main() == ExitCode.ENVIRONMENT_UNFIT
+    assert "needs Python 3.8" in capsys.readouterr().err

@@ -1,0 +1,173 @@
+"""The prefix: atomic writes, the lock, what belongs to us."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime import state
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.state import Prefix, State
+
+RELEASE = "1.2.0-0123456789ab"
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    root = tmp_path / "prefix"
+    root.mkdir()
+    return Prefix(root)
+
+
+def test_state_is_read_as_it_was_written(prefix: Prefix) -> None:
+    assert state.read_state(prefix) is None
+    written = State("sentiment", current=RELEASE, previous=None, sequence=3, bundle_bytes=10, pending=RELEASE)
+    state.write_state(prefix, written)
+    assert state.read_state(prefix) == written
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b"{}",
+        b'{"state_format": 2, "name": "x"}',
+        b'{"state_format": 1}',
+        b'{"state_format": 1, "name": 3}',
+        b'{"state_format": 1, "name": "x", "current": "../../etc"}',
+        b'{"state_format": 1, "name": "x", "other": 1}',
+    ],
+)
+def test_a_damaged_state_is_never_read_as_installed(prefix: Prefix, raw: bytes) -> None:
+    prefix.state_file.write_bytes(raw)
+    with pytest.raises(BundleInvalidError, match=r"state\.json is damaged"):
+        state.read_state(prefix)
+
+
+def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    state.write_atomic(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        state.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        made = state.make_folder(tmp_path / "a" / "b")
+        state.write_atomic(tmp_path / "a" / "file", b"", mode=0o755)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o755}
+    assert (tmp_path / "a" / "file").stat().st_mode & 0o777 == 0o755
+    assert state.make_folder(tmp_path / "a") == []
+
+
+def test_switching_a_link_replaces_it(prefix: Prefix) -> None:
+    for name in ("one", "two"):
+        (prefix.releases / name).mkdir(parents=True)
+        (prefix.root / ".current.tmp").write_text("a leftover")
+        state.switch_link(prefix.current, f"releases/{name}")
+        assert prefix.current_id() == name
+    assert not (prefix.root / ".current.tmp").exists()
+
+
+def test_a_link_to_nothing_is_no_release(prefix: Prefix) -> None:
+    assert prefix.current_id() is None
+    prefix.current.symlink_to("releases/gone")
+    assert prefix.current_id() is None
+
+
+def test_default_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert state.default_prefix("x") == Path("/opt/x")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert state.default_prefix("x") == Path("/home/me/.local/share/edgepack/x")
+    for home in (None, "", "relative"):
+        monkeypatch.delenv("HOME", raising=False)
+        if home is not None:
+            monkeypatch.setenv("HOME", home)
+        with pytest.raises(UsageError, match="--prefix"):
+            state.default_prefix("x")
+
+
+def test_folders_that_are_not_ours_are_refused(prefix: Prefix) -> None:
+    state.check_is_ours(prefix, "sentiment")
+    (prefix.root / ".lock").touch()
+    (prefix.root / ".state.json.tmp").touch()
+    state.check_is_ours(prefix, "sentiment")
+    (prefix.root / "releases").mkdir()
+    with pytest.raises(UsageError, match="holds no install"):
+        state.check_is_ours(prefix, "sentiment")
+    state.write_state(prefix, State("sentiment"))
+    state.check_is_ours(prefix, "sentiment")
+    with pytest.raises(UsageError, match="another bundle, sentiment"):
+        state.check_is_ours(prefix, "other")
+    with pytest.raises(EnvironmentUnfitError, match="Not a directory"):
+        state.check_is_ours(Prefix(prefix.state_file), "sentiment")
+
+
+def _hold(root: Path, ready: object, done: object) -> None:
+    with state.lock(Prefix(root)):
+        ready.set()  # type: ignore[attr-defined]
+        done.wait(30)  # type: ignore[attr-defined]
+
+
+def test_one_install_at_a_time(prefix: Prefix) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(prefix.root, ready, done))
+    assert not state.is_locked(prefix)
+    other.start()
+    try:
+        assert ready.wait(30)
+        assert state.is_locked(prefix)
+        with pytest.raises(EnvironmentUnfitError, match=f"process {other.pid} holds"), state.lock(prefix):
+            raise AssertionError("taken twice")
+    finally:
+        done.set()
+        other.join(30)
+    assert not state.is_locked(prefix)
+    with state.lock(prefix):
+        assert state.is_locked(prefix)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(errno.ENOSPC, "free some space"), (errno.EROFS, "another one"), (errno.EACCES, "as a user"), (errno.EIO, "disk")],
+)
+def test_os_errors_become_advice(code: int, advice: str) -> None:
+    with pytest.raises(EnvironmentUnfitError) as caught, state.os_errors("it cannot be done"):
+        raise OSError(code, os.strerror(code), "/some/file")
+    assert caught.value.what == "it cannot be done"
+    assert caught.value.why == f"/some/file: {os.strerror(code)}"
+    assert advice in caught.value.fix
+
+
+def test_receipts_are_numbered_without_a_clock(prefix: Prefix) -> None:
+    assert state.last_receipt(prefix, "install") is None
+    names = [state.write_receipt(prefix, verb, {"n": n}).name for n, verb in enumerate(["install", "gate", "install"])]
+    assert names == ["000001-install.json", "000002-gate.json", "000003-install.json"]
+    assert state.last_receipt(prefix, "install") == {"n": 2}
+    (prefix.receipts / "000003-install.json").write_text("damaged")
+    assert state.last_receipt(prefix, "install") == {"n": 0}
+
+
+def test_bytecode_lies_outside_the_release(prefix: Prefix) -> None:
+    release = prefix.releases / RELEASE
+    assert prefix.bytecode_of(release) == Path(f"{prefix.root}/cache/pycache{release}")

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime import stats
+from edgepack_runtime.stats import Interval
+
+
+@pytest.mark.parametrize(  # R. G. Newcombe, Statistics in Medicine 17 (1998) 857-872, table I, method 3
+    ("successes", "n", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_gives_the_published_values(successes: int, n: int, low: float, high: float) -> None:
+    interval = stats.wilson(successes, n, 0.95)
+    assert interval == pytest.approx((successes / n, low, high), abs=5e-5)
+
+
+def test_wilson_reaches_the_end_exactly() -> None:
+    assert stats.wilson(10, 10, 0.95).high == 1.0
+    assert stats.wilson(0, 10, 0.95).low == 0.0
+
+
+@pytest.mark.parametrize("arguments", [(1, 0, 0.95), (3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0), (1, 2, 0.0)])
+def test_wilson_refuses_nonsense(arguments: tuple[int, int, float]) -> None:
+    with pytest.raises(ValueError):
+        stats.wilson(*arguments)
+
+
+def test_paired_drop_gives_the_published_values() -> None:
+    # M. W. Fagerland, S. Lydersen, P. Laake, Statistics in Medicine 33 (2014) 2850-2875: 1 and 7 discordant of 21.
+    # Tango: -0.517 to -0.026; Bonett-Price: -0.508 to -0.013. The wider side of each is meant.
+    assert stats.paired_drop(1, 7, 21, 0.95) == pytest.approx((-6 / 21, -0.517, -0.013), abs=5e-4)
+
+
+def test_paired_drop_without_discordant_rows_is_still_uncertain() -> None:
+    interval = stats.paired_drop(0, 0, 1000, 0.95)
+    z2 = 1.959964**2
+    assert interval == pytest.approx((0, -z2 / (1000 + z2), z2 / (1000 + z2)), rel=1e-4)  # Tango's closed form
+
+
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.integers(0, n), st.just(n))))
+def test_paired_drop_is_antisymmetric_and_holds_the_estimate(counts: tuple[int, int, int]) -> None:
+    lost, won, n = counts
+    if lost + won > n:
+        with pytest.raises(ValueError):
+            stats.paired_drop(lost, won, n, 0.95)
+        return
+    interval = stats.paired_drop(lost, won, n, 0.95)
+    other = stats.paired_drop(won, lost, n, 0.95)
+    assert -1 <= interval.low <= interval.value <= interval.high <= 1
+    assert other == pytest.approx((-interval.value, -interval.high, -interval.low), abs=1e-9)
+
+
+def outcomes(n: int, lost_rate: float, won_rate: float) -> Iterator[tuple[int, int, float]]:
+    """Every likely (lost, won) with its probability."""
+    most = math.ceil(n * (lost_rate + won_rate) + 8 * math.sqrt(n * (lost_rate + won_rate)) + 12)
+    for lost in range(most):
+        for won in range(most - lost):
+            rest = n - lost - won
+            log = math.lgamma(n + 1) - math.lgamma(lost + 1) - math.lgamma(won + 1) - math.lgamma(rest + 1)
+            log += lost * math.log(lost_rate) + won * math.log(won_rate) + rest * math.log1p(-lost_rate - won_rate)
+            if log > -16:
+                yield lost, won, math.exp(log)
+
+
+@pytest.mark.parametrize("n", [200, 1000])
+@pytest.mark.parametrize(
+    ("lost", "won"), [(3, 1e-9), (3.9, 1e-9), (6, 1e-9), (4.5, 0.5), (5, 1), (5, 2), (10, 4), (12, 10)]
+)
+def test_paired_drop_covers_the_truth_as_often_as_it_says(n: int, lost: float, won: float) -> None:
+    """Exact coverage, and each side by itself: a wrong pass and a wrong fail may each come in 2.5 % of the cases."""
+    truth = (lost - won) / n
+    too_low = too_high = 0.0
+    for seen_lost, seen_won, probability in outcomes(n, lost / n, won / n):
+        interval = stats.paired_drop(seen_lost, seen_won, n, 0.95)
+        too_low += probability * (interval.high < truth)
+        too_high += probability * (interval.low > truth)
+    assert too_low <= 0.0255
+    assert too_high <= 0.0255
+
+
+@pytest.mark.parametrize(("fraction", "least"), [(0.9, 64), (0.95, 130), (0.99, 662)])
+def test_percentiles_need_the_samples_of_mlperf(fraction: float, least: int) -> None:
+    assert stats.n_for_percentile(fraction, 0.98) == least
+
+
+def test_the_median_of_a_hundred_lies_between_the_40th_and_the_61st() -> None:
+    interval = stats.percentile_interval(range(1, 101), 0.5, 0.95)
+    assert interval == (50, 40, 61)
+
+
+def test_too_few_samples_leave_a_percentile_unbounded() -> None:
+    assert stats.percentile_interval([1.0, 2.0, 3.0], 0.95, 0.95).high == math.inf
+    assert stats.percentile_interval([1.0, 2.0, 3.0], 0.05, 0.95).low == 0.0
+    with pytest.raises(ValueError):
+        stats.percentile_interval([], 0.5, 0.95)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.95])
+def test_a_percentile_is_covered_as_often_as_it_says(fraction: float) -> None:
+    source = random.Random(7)
+    truth = -math.log(1 - fraction)  # of the exponential distribution
+    misses = [0, 0]
+    for _ in range(1500):
+        interval = stats.percentile_interval([source.expovariate(1) for _ in range(150)], fraction, 0.9)
+        misses[0] += interval.high < truth
+        misses[1] += interval.low > truth
+    assert all(0.01 * 1500 < count < 0.07 * 1500 for count in misses)  # 5 % at most on each side, and not for free
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300), st.sampled_from([0.05, 0.5, 0.9, 0.95, 0.99]))
+def test_a_percentile_lies_in_its_interval(samples: list[float], fraction: float) -> None:
+    interval = stats.percentile_interval(samples, fraction, 0.95)
+    assert interval.low <= interval.value <= interval.high
+    assert sum(sample <= interval.value for sample in samples) >= fraction * len(samples) - 1e-6
+
+
+def test_verdicts() -> None:
+    at_least = [stats.verdict_at_least(Interval(0.9, 0.88, 0.92), limit) for limit in (0.87, 0.88, 0.9, 0.92, 0.93)]
+    assert at_least == ["pass", "pass", "inconclusive", "inconclusive", "fail"]
+    at_most = [stats.verdict_at_most(Interval(5, 4, 6), limit) for limit in (3, 4, 5, 6, 7)]
+    assert at_most == ["fail", "inconclusive", "inconclusive", "pass", "pass"]
+    assert stats.verdict_at_most(Interval(5, 4, math.inf), 1e9) == "inconclusive"
+
+
+def test_overall_is_the_worst() -> None:
+    assert stats.overall([]) == "pass"
+    assert stats.overall(["pass", "inconclusive"]) == "inconclusive"
+    assert stats.overall(["inconclusive", "fail", "pass"]) == "fail"
+
+
+@given(st.integers(1, 99), st.integers(1, 99))
+def test_so_many_rows_decide_and_a_tenth_fewer_do_not(observed: int, limit: int) -> None:
+    n = stats.n_for_proportion(observed / 100, limit / 100, 0.95)
+    if observed == limit:
+        assert n is None
+        return
+    assert n is not None
+
+    def verdict(rows: int) -> str:
+        rows -= rows % 100  # so that `observed` percent of them is a whole number
+        return stats.verdict_at_least(stats.wilson(observed * rows // 100, rows, 0.95), limit / 100)
+
+    assert verdict(n + 100) != "inconclusive"
+    if n * 0.9 >= 100:
+        assert verdict(int(n * 0.9)) == "inconclusive"
+
+
+def test_so_many_rows_decide_a_drop() -> None:
+    n = stats.n_for_drop(5, 2, 500, 0.01, 0.95)
+    assert n is not None and n > 500
+    for rows, verdict in ((n, "pass"), (n - 1, "inconclusive")):
+        interval = stats.paired_drop(5 * rows / 500, 2 * rows / 500, rows, 0.95)
+        assert stats.verdict_at_most(interval, 0.01) == verdict
+    assert stats.n_for_drop(7, 2, 500, 0.01, 0.95) is None  # the drop is the limit itself

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_model import VOCAB
+
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.model_config import TokenizerConfig
+from edgepack_runtime.tokenizer import ErnieTokenizer
+
+ID = {token: number for number, token in enumerate(VOCAB)}
+# Digest of the words that every character of Unicode gives. It changes when a new `tokenizers` brings new character tables:
+# then pin the characters that are new, as _AFTER_UNICODE_14 does, so that all devices go on agreeing.
+ALL_OF_UNICODE = "to be filled in"
+
+
+def write_vocab(folder: Path, text: str) -> Path:
+    path = folder / "vocab.txt"
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ErnieTokenizer:
+    return ErnieTokenizer(write_vocab(tmp_path_factory.mktemp("vocab"), "\n".join(VOCAB)), TokenizerConfig())
+
+
+def tokens(tokenizer: ErnieTokenizer, text: str, max_length: int = 64) -> list[str]:
+    """The tokens of `text` without [CLS] and [SEP]."""
+    ids, types = tokenizer.encode_batch([text], max_length)
+    assert ids.dtype == types.dtype == np.int64 and ids.shape == types.shape and not types.any()
+    found = [VOCAB[number] for number in ids[0]]
+    assert found[0] == "[CLS]" and found[-1] == "[SEP]"
+    return found[1:-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("很好", "很 好"),
+        ("", ""),
+        (" \t\u3000\u2028\n", ""),
+        ("OK okay OK1 12", "ok ok ##ay [UNK] 1 ##2"),  # WordPiece: longest first, and all of a word or nothing
+        ("店！！", "店 ！ ！"),  # punctuation stands alone
+        ("～～★★", "～ ～ ★ ★"),  # so do symbols, in runs too
+        ("〇〇ok", "〇 〇 ok"),  # a numeral to Unicode, a symbol to PaddleNLP
+        ("o\u0301k Ó", "ok [UNK]"),  # combining marks go; o alone is not in the vocabulary
+        ("o\x00\x07\u200b\ufffd\ue000k", "ok"),  # control, format, private use and U+FFFD vanish
+        ("\u0378o\U0001fae8k", "ok"),  # unassigned, and assigned after Unicode 14.0
+        ("o\U0001fae0k", "[UNK] [UNK] [UNK]"),  # 14.0 itself is in
+        ("ｏｋ１", "[UNK]"),  # full-width letters are not folded
+        ("好" * 3 + "ok" * 51, "好 好 好 [UNK]"),  # a word of more than 100 characters
+        ("好[SEP]差[PAD][MASK][UNK]", "好 [SEP] 差 [PAD] [MASK] [UNK]"),  # as ErnieTokenizer.from_pretrained
+        ("[sep]", "[UNK] [UNK] [UNK]"),
+    ],
+)
+def test_tokens_are_those_of_ernie(tokenizer: ErnieTokenizer, text: str, expected: str) -> None:
+    assert tokens(tokenizer, text) == expected.split()
+
+
+def test_lone_surrogates_are_dropped(tokenizer: ErnieTokenizer) -> None:
+    assert tokens(tokenizer, "o\ud800k\udfff好") == ["ok", "好"]
+    ids, _ = tokenizer.encode_batch(["好", "\ud83d", "差"], 8)
+    assert ids.tolist() == [[1, ID["好"], 2], [1, 2, 0], [1, ID["差"], 2]]
+
+
+def test_texts_are_padded_to_the_longest_and_cut(tokenizer: ErnieTokenizer) -> None:
+    ids, types = tokenizer.encode_batch(["好差店", "很", "好" * 90], 6)
+    assert ids.tolist() == [
+        [1, ID["好"], ID["差"], ID["店"], 2, 0],
+        [1, ID["很"], 2, 0, 0, 0],
+        [1, *[ID["好"]] * 4, 2],
+    ]
+    assert types.shape == ids.shape
+
+
+def test_an_empty_batch_is_no_error(tokenizer: ErnieTokenizer) -> None:
+    ids, types = tokenizer.encode_batch([], 8)
+    assert ids.shape == types.shape == (0, 0)
+
+
+def test_without_lower_casing_nothing_is_folded(tmp_path: Path) -> None:
+    vocab = write_vocab(tmp_path, "\n".join([*VOCAB, "OK", "É"]))
+    cased = ErnieTokenizer(vocab, TokenizerConfig(lower_case=False))
+    ids, _ = cased.encode_batch(["OK ok É"], 8)
+    assert ids.tolist() == [[1, len(VOCAB), ID["ok"], len(VOCAB) + 1, 2]]
+
+
+def test_an_entry_that_stands_twice_has_its_last_id(tmp_path: Path) -> None:
+    vocab = write_vocab(tmp_path, "[PAD]\n$\n[CLS]\n[SEP]\n$\n[UNK]")
+    ids, _ = ErnieTokenizer(vocab, TokenizerConfig()).encode_batch(["$?"], 8)
+    assert ids.tolist() == [[2, 4, 5, 3]]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_do_not_matter(tmp_path: Path, end: str) -> None:
+    # U+2028 is a line end to str.splitlines and an entry like any other to PaddleNLP.
+    vocab = write_vocab(tmp_path, end.join(["[PAD]", "[CLS]", "[SEP]", "\u2028", "", "ok", "[UNK]", ""]))
+    tokenizer = ErnieTokenizer(vocab, TokenizerConfig())
+    assert tokenizer.encode_batch(["ok x"], 8)[0].tolist() == [[1, 5, 6, 2]]
+
+
+def test_a_vocabulary_without_a_special_token_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError, match=r"vocab\.txt") as caught:
+        ErnieTokenizer(write_vocab(tmp_path, "[PAD]\n[CLS]\n[UNK]\n"), TokenizerConfig())
+    assert "[SEP]" in caught.value.why
+
+
+def test_a_vocabulary_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError):
+        ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
+    (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(BundleInvalidError):
+        ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
+
+
+def test_every_character_is_treated_alike_by_all_versions_of_the_library(tokenizer: ErnieTokenizer) -> None:
+    pipeline = tokenizer._pipeline
+    digest = hashlib.sha256()
+    # Planes 0 to 3 and the assigned part of plane 14; the rest is unassigned or private use.
+    for start in (*range(0, 0xD800, 0x400), *range(0xE000, 0x40000, 0x400), 0xE0000):
+        text = "\n".join(f"a{chr(code)}b 2{chr(code)}" for code in range(start, start + 0x400))
+        words = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))
+        digest.update("|".join(word for word, _ in words).encode())
+    assert digest.hexdigest() == ALL_OF_UNICODE
+
+
+def paddlenlp_words(text: str) -> list[str]:
+    """PaddleNLP's BasicTokenizer, written down once more."""
+    text = "".join(character.lower() for character in text)
+    out = []
+    for character in text:
+        if character in "\t\n\r" or unicodedata.category(character) == "Zs":
+            out.append(" ")
+        elif character != "\ufffd" and not unicodedata.category(character).startswith("C"):
+            out.append(f" {character} " if is_ideograph(ord(character)) else character)
+    words = []
+    for word in "".join(out).split():
+        bare = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
+        words += "".join(f" {c} " if stands_alone(c) else c for c in bare).split()
+    return words
+
+
+def is_ideograph(code: int) -> bool:
+    blocks = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
+    return any(int(first, 16) <= code <= int(last, 16) for first, last in (b.split("-") for b in blocks.split()))
+
+
+def stands_alone(character: str) -> bool:
+    return (
+        unicodedata.category(character)[0] in "PS"
+        or character in "²º〇µØŋƱ"
+        or re.match(r"[!-/:-@\[-`{-~]", character) is not None
+    )
+
+
+# Assigned in Unicode 3.2 already: every Python agrees on those. And some newer ones that people use.
+settled = st.characters(exclude_categories=("Cs", "Cn")).filter(lambda c: unicodedata.ucd_3_2_0.category(c) != "Cn")
+often = st.sampled_from("好差店很，！ok ～★〇12\u200d\ufe0f😀👨🇨\u0301ÉİẞΣΐ한가①ⅣＡ　\t\r\n\x0b\x85\u2028")
+
+
+@given(st.text(settled | often, max_size=60))
+def test_words_are_those_of_paddlenlp(tokenizer: ErnieTokenizer, text: str) -> None:
+    pipeline = tokenizer._pipeline
+    words = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))
+    assert [word for word, _ in words] == paddlenlp_words(text)
+
+
+@given(st.lists(st.text(st.characters(), max_size=40), max_size=5), st.integers(3, 20))
+def test_any_texts_give_ids_of_the_vocabulary(tokenizer: ErnieTokenizer, texts: list[str], max_length: int) -> None:
+    ids, types = tokenizer.encode_batch(texts, max_length)
+    assert ids.shape == types.shape and ids.shape[0] == len(texts)
+    assert ids.shape[1] <= max_length
+    assert ((ids >= 0) & (ids < tokenizer.vocab_size)).all()
+    for text, row in zip(texts, ids.tolist(), strict=True):  # a batch is the texts one by one
+        assert row[: len(tokens(tokenizer, text, max_length)) + 2] == tokenizer.encode_batch([text], max_length)[0][0].tolist()

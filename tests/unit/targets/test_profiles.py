@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import replace
+
+import pytest
+
+from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
+from edgepack.targets import facts, profiles, wheels
+from edgepack.targets.profiles import Host, Profile
+
+HOST = Host(system="Linux", machine="x86_64", libc="glibc", implementation="CPython", python="3.11")
+
+
+def test_this_version_builds_exactly_these() -> None:
+    assert list(profiles.load_profiles()) == ["linux-x86_64-cpu"]
+
+
+def test_host_python_is_the_running_one() -> None:
+    found = profiles.load_profiles()["linux-x86_64-cpu"]
+    assert found.python == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_every_profile_has_a_lock_for_every_python_it_names() -> None:
+    for profile in profiles.load_profiles().values():
+        for python in profile.pythons:
+            locked = wheels.parse_lock(facts.text("locks", profile.lock), replace(profile, python=python))
+            assert [package.name for package in locked] == ["numpy", "onnxruntime", "tokenizers"]
+
+
+def test_a_fitting_host_passes(profile: Profile) -> None:
+    profiles.check_host(profile, HOST)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"system": "Darwin", "libc": "unknown"}, {"machine": "aarch64"}, {"libc": "unknown"}],
+    ids=["macos", "arm64", "musl"],
+)
+def test_another_kind_of_machine_is_not_the_target(profile: Profile, change: dict[str, str]) -> None:
+    with pytest.raises(TargetUnreachableError) as caught:
+        profiles.check_host(profile, replace(HOST, **change))
+    assert all(value in caught.value.why for value in change.values())
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("change", [{"python": "3.9"}, {"python": "3.14"}, {"implementation": "PyPy"}])
+def test_a_python_without_wheels_is_unfit(profile: Profile, change: dict[str, str]) -> None:
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        profiles.check_host(profile, replace(HOST, **change))
+    assert "3.10, 3.11, 3.12" in caught.value.why
+
+
+def test_this_host_speaks_the_words_of_a_profile() -> None:
+    host = profiles.this_host()
+    assert host.implementation == platform.python_implementation()
+    assert host.libc in ("glibc", "unknown")
+    assert host.python.split(".")[0] == "3"
+
+
+def test_an_unknown_target_names_the_known_ones() -> None:
+    with pytest.raises(RecipeInvalidError) as caught:
+        profiles.profile_for("jetpack6")
+    assert "linux-x86_64-cpu" in caught.value.why
+
+
+def test_locks_and_facts_name_no_index() -> None:
+    lock = facts.text("locks", "linux-x86_64-cpu.txt")
+    uncommented = [line.strip() for line in lock.splitlines() if not line.startswith("#")]
+    assert not [line for line in uncommented if line.startswith(("-i", "--index", "--extra", "--find", "-f"))]
+    assert "://" not in lock

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import ComponentType
+
+from edgepack.artifacts import Interval
+from edgepack.targets import sbom
+from edgepack.targets.site import Package
+
+MODEL = sbom.Model(
+    name="hotel-sentiment",
+    version="1.2.0",
+    sha256="1" * 64,
+    task="text-classification",
+    precision="int8",
+    labels=("负面", "正面"),
+    accuracy=Interval(0.9, 0.88, 0.92, 2000, 0.95),
+    p50_ms=1.25,
+    p95_ms=None,
+)
+NUMPY = Package("numpy", "2.4.6", "numpy-2.4.6-cp311.whl", "2" * 64, "BSD-3-Clause AND 0BSD", (), 9, 100, 50)
+CRATES = "licenses/tokenizers-0.23.3/sboms/crates.cyclonedx.json"
+TOKENIZERS = Package("tokenizers", "0.23.3", "tokenizers.whl", "3" * 64, "Apache-2.0", (CRATES,), 3, 70, 60)
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return dict(json.loads(sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], "linux-x86_64-cpu")))
+
+
+def component(document: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (entry for entry in document["components"] if entry["name"] == name)
+    return dict(found)
+
+
+def test_it_is_cyclonedx_that_the_library_reads_back(document: dict[str, Any]) -> None:
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    bom: Any = Bom.from_json(document)  # type: ignore[attr-defined]
+    kinds = {found.name: found.type for found in bom.components}
+    assert kinds == {
+        "hotel-sentiment-model": ComponentType.MACHINE_LEARNING_MODEL,
+        "edgepack-runtime": ComponentType.LIBRARY,
+        "numpy": ComponentType.LIBRARY,
+        "tokenizers": ComponentType.LIBRARY,
+    }
+    assert bom.validate()
+
+
+def test_each_wheel_has_package_url_hash_and_licence(document: dict[str, Any]) -> None:
+    numpy = component(document, "numpy")
+    assert numpy["purl"] == "pkg:pypi/numpy@2.4.6?file_name=numpy-2.4.6-cp311.whl"
+    assert numpy["hashes"] == [{"alg": "SHA-256", "content": "2" * 64}]
+    assert numpy["licenses"] == [{"expression": "BSD-3-Clause AND 0BSD"}]
+    assert component(document, "tokenizers")["externalReferences"] == [{"type": "bom", "url": CRATES}]
+
+
+def test_the_model_carries_what_was_measured(document: dict[str, Any]) -> None:
+    model = component(document, "hotel-sentiment-model")
+    assert model["hashes"][0]["content"] == MODEL.sha256
+    accuracy, *others = model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
+    assert accuracy["value"] == "0.900000"
+    assert accuracy["confidenceInterval"] == {"lowerBound": "0.880000", "upperBound": "0.920000"}
+    assert "2000 rows" in accuracy["slice"]
+    assert [metric["type"] for metric in others] == ["p50_ms"]  # p95 was not measured: it is left out, not zero
+    assert "负面, 正面" in model["modelCard"]["modelParameters"]["outputs"][0]["format"]
+
+
+def test_the_same_content_gives_the_same_bytes_and_no_time() -> None:
+    first = sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], "t")
+    assert sbom.bill_of_materials(MODEL, [TOKENIZERS, NUMPY], "t") == first
+    assert b"timestamp" not in first
+
+
+def test_other_content_gets_another_serial_number(document: dict[str, Any]) -> None:
+    other = json.loads(sbom.bill_of_materials(replace(MODEL, p50_ms=1.26), [NUMPY, TOKENIZERS], "linux-x86_64-cpu"))
+    assert other["serialNumber"] != document["serialNumber"]
+    assert document["serialNumber"].startswith("urn:uuid:")

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgepack.errors import StageFailedError
+from edgepack.targets import site
+from edgepack.targets.profiles import Profile
+from edgepack.targets.site import Drop, Rules
+
+MakeWheel = Callable[..., Path]
+FILES = {"fakelib/__init__.py": "x = 1\n", "fakelib/deep/tests/test_x.py": "assert 1\n", "fakelib/LICENSE": "text\n"}
+RULES = {
+    "fakelib": Rules(drop=(Drop(("fakelib/*/tests/*",), "tests"),), licenses=("fakelib/LICENSE",)),
+}
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: files[name].read_bytes() for name in sorted(files)}
+
+
+def test_files_go_where_the_rules_say(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
+    facts = site.assemble([make_wheel(FILES)], tmp_path / "out", profile, RULES)
+    assert list(tree(tmp_path / "out")) == [
+        "licenses/fakelib-1.0/LICENSE",
+        "site/fakelib-1.0.dist-info/METADATA",
+        "site/fakelib/__init__.py",
+    ]
+    (package,) = facts.packages
+    assert (package.name, package.version, package.license, package.files) == ("fakelib", "1.0", "MIT", 2)
+    assert package.license_files == ("licenses/fakelib-1.0/LICENSE",)
+    assert package.bytes_after == facts.site_bytes
+    assert package.bytes_after == sum(map(len, tree(tmp_path / "out/site").values()))
+    assert package.bytes_before > package.bytes_after + len("assert 1\n")
+
+
+def test_what_the_dist_info_holds(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
+    info = "fakelib-1.0.dist-info"
+    extra = {
+        f"{info}/licenses/LICENSE.txt": "a",
+        f"{info}/licenses/deep/COPYING": "b",
+        f"{info}/sboms/crates.cyclonedx.json": "{}",
+        f"{info}/LICENSE-MIT": "c",
+        f"{info}/entry_points.txt": "[console_scripts]\nfake = fakelib:main\n",
+        f"{info}/top_level.txt": "fakelib\n",
+    }
+    site.assemble([make_wheel({"fakelib.py": "", **extra})], tmp_path / "out", profile, {})
+    assert list(tree(tmp_path / "out")) == [
+        "licenses/fakelib-1.0/LICENSE-MIT",
+        "licenses/fakelib-1.0/LICENSE.txt",
+        "licenses/fakelib-1.0/deep/COPYING",
+        "licenses/fakelib-1.0/sboms/crates.cyclonedx.json",
+        "site/fakelib-1.0.dist-info/METADATA",
+        "site/fakelib.py",
+    ]
+
+
+def test_the_same_wheels_give_the_same_files(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
+    wheels = [make_wheel(FILES), make_wheel({"other.py": "y = 2\n"}, name="other")]
+    first = site.assemble(wheels, tmp_path / "one", profile, RULES)
+    second = site.assemble(reversed(wheels), tmp_path / "two", profile, RULES)
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    assert replace(second, folder=first.folder) == first
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [Rules(drop=(Drop(("fakelib/nothing/*",), "gone"),)), Rules(licenses=("fakelib/NOTICE",))],
+    ids=["drop", "licenses"],
+)
+def test_a_rule_that_matches_nothing_is_an_error(
+    tmp_path: Path, make_wheel: MakeWheel, profile: Profile, rules: Rules
+) -> None:
+    with pytest.raises(StageFailedError) as caught:
+        site.assemble([make_wheel(FILES)], tmp_path / "out", profile, {"fakelib": rules})
+    assert "fakelib/" in caught.value.why
+    assert "slim.toml" in caught.value.fix
+
+
+def test_every_pattern_counts_even_where_another_one_matches(
+    tmp_path: Path, make_wheel: MakeWheel, profile: Profile
+) -> None:
+    rules = {"fakelib": Rules(drop=(Drop(("fakelib/deep/*", "fakelib/*/tests/*"), "both match the same file"),))}
+    facts = site.assemble([make_wheel(FILES)], tmp_path / "out", profile, rules)
+    assert facts.packages[0].files == 3
+
+
+@pytest.mark.parametrize(("versions", "dropped"), [("<2", True), (">=2", False)])
+def test_a_rule_may_be_about_some_releases(
+    tmp_path: Path, make_wheel: MakeWheel, profile: Profile, versions: str, dropped: bool
+) -> None:
+    rules = {"fakelib": Rules(drop=(Drop(("fakelib/deep/*",), "old", versions),))}
+    site.assemble([make_wheel(FILES)], tmp_path / "out", profile, rules)
+    assert (tmp_path / "out/site/fakelib/deep").exists() is not dropped
+
+
+def test_a_wheel_needs_a_licence(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
+    wheel = make_wheel({"fakelib.py": ""}, metadata="")
+    with pytest.raises(StageFailedError, match="fakelib-1.0"):
+        site.assemble([wheel], tmp_path / "one", profile, {})
+    rules = {"fakelib": Rules(license="Apache-2.0", license_text="Apache-2.0.txt")}
+    facts = site.assemble([wheel], tmp_path / "two", profile, rules)
+    assert facts.packages[0].license == "Apache-2.0"
+    assert facts.packages[0].license_files == ("licenses/fakelib-1.0/Apache-2.0.txt",)
+    assert "Apache License" in (tmp_path / "two/licenses/fakelib-1.0/Apache-2.0.txt").read_text(encoding="utf-8")
+
+
+def test_binaries_decide_what_the_device_needs(
+    tmp_path: Path, make_wheel: MakeWheel, make_elf: Callable[..., bytes], profile: Profile
+) -> None:
+    files = {
+        "fakelib/a.cpython-311-x86_64-linux-gnu.so": make_elf(["GLIBC_2.17"], ["libown.so.1", "libc.so.6"]),
+        "fakelib.libs/libown.so.1": make_elf(["GLIBC_2.28", "GLIBCXX_3.4.30"], ["libstdc++.so.6"]),
+        "fakelib/not-a-binary.so": "text",
+    }
+    facts = site.assemble([make_wheel(files, tag="cp311-cp311-linux_x86_64")], tmp_path / "out", profile, {})
+    assert (facts.libc_min, facts.binaries) == ("2.28", 2)
+    assert facts.system_libraries == ("libstdc++.so.6",)
+
+
+def test_a_binary_for_another_machine_is_refused_whatever_the_tag_says(
+    tmp_path: Path, make_wheel: MakeWheel, make_elf: Callable[..., bytes], profile: Profile
+) -> None:
+    wheel = make_wheel({"fakelib/a.so": make_elf(machine=183)}, tag="cp311-cp311-manylinux_2_28_x86_64")
+    with pytest.raises(StageFailedError, match=r"a\.so does not run on target test-target"):
+        site.assemble([wheel], tmp_path / "out", profile, {})
+
+
+def test_two_wheels_may_not_hold_the_same_file(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
+    wheels = [make_wheel({"shared.py": "1"}, name="aaa"), make_wheel({"shared.py": "1"}, name="bbb")]
+    with pytest.raises(StageFailedError, match="bbb") as caught:
+        site.assemble(wheels, tmp_path / "out", profile, {})
+    assert "shared.py" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../escaped.py", "/tmp/escaped.py", "fakelib/../../escaped.py", "fakelib-1.0.data/scripts/run", "a\\b.py"],
+)
+def test_a_wheel_writes_nowhere_else(tmp_path: Path, make_wheel: MakeWheel, profile: Profile, path: str) -> None:
+    with pytest.raises(StageFailedError):
+        site.assemble([make_wheel({path: "x"})], tmp_path / "out", profile, {})
+    assert list(tree(tmp_path / "out")) == []
+    assert not list(tmp_path.rglob("escaped.py"))
+
+
+def test_a_damaged_wheel_is_named(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
+    wheel = make_wheel(FILES)
+    content = wheel.read_bytes()
+    for damaged in (content[: len(content) // 2], content.replace(b"assert 1\n", b"assert 2\n"), b""):
+        wheel.write_bytes(damaged)
+        with pytest.raises(StageFailedError, match="fakelib-1.0-py3-none-any.whl"):
+            site.assemble([wheel], tmp_path / f"out{len(damaged)}{hash(damaged)}", profile, {})
+
+
+def test_a_wheel_without_metadata_is_named(tmp_path: Path, profile: Profile) -> None:
+    wheel = tmp_path / "fakelib-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("fakelib-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+    with pytest.raises(StageFailedError, match="fakelib-1.0"):
+        site.assemble([wheel], tmp_path / "out", profile, {})
+
+
+def test_every_rule_that_ships_has_its_reason() -> None:
+    rules = site.load_rules()
+    assert set(rules) == {"numpy", "onnxruntime", "tokenizers"}
+    for package in rules.values():
+        assert package.license
+        assert all(len(drop.reason) > 10 and drop.files for drop in package.drop)
+
+
+def test_distutils_is_dropped_only_where_it_exists() -> None:
+    numpy = site.load_rules()["numpy"]
+    assert "numpy/distutils/*" in numpy.patterns("2.4.6")
+    assert "numpy/distutils/*" not in numpy.patterns("2.5.5")

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.progress import SILENT
+from edgepack.targets import facts, wheels
+from edgepack.targets.profiles import Profile
+
+MakeWheel = Callable[..., Path]
+DIGEST = "a" * 64
+PROFILE = Profile("p", "", "Linux", "x86_64", "glibc", "3.11", ("3.11",), "cpu", "EM_X86_64", 64, "lock.txt")
+
+
+def lock_of(*files: Path) -> str:
+    return "".join(f"{'=='.join(file.name.split('-')[:2])} \\\n    --hash=sha256:{digest_of(file)}\n" for file in files)
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def use_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda text: monkeypatch.setattr(facts, "text", lambda *path: text)
+
+
+class Index:
+    """Stands in for pip: serves wheels of a folder whose hash the requirements name, and counts calls."""
+
+    def __init__(self, *files: Path) -> None:
+        self.files = files
+        self.calls: list[str] = []
+
+    def __call__(self, requirements: Path, folder: Path) -> None:
+        text = requirements.read_text(encoding="utf-8")
+        self.calls.append(text)
+        for file in self.files:
+            if digest_of(file) in text:
+                shutil.copy(file, folder)
+
+
+def test_markers_are_those_of_the_target() -> None:
+    text = f"""# comment
+        numpy==2.2.6 ; python_full_version < '3.11' \\
+            --hash=sha256:{DIGEST}
+        numpy==2.4.6 ; python_full_version == '3.11.*' \\
+            --hash=sha256:{DIGEST} \\
+            --hash=sha256:{"b" * 64}
+        numpy==2.5.5 ; python_full_version >= '3.12' --hash=sha256:{DIGEST}
+        winonly==1.0 ; sys_platform == 'win32' --hash=sha256:{DIGEST}
+        armonly==1.0 ; platform_machine == 'aarch64' --hash=sha256:{DIGEST}
+        """
+    for python, version in (("3.10", "2.2.6"), ("3.11", "2.4.6"), ("3.12", "2.5.5")):
+        (only,) = wheels.parse_lock(text, replace(PROFILE, python=python))
+        assert (only.name, only.version) == ("numpy", version)
+    assert wheels.parse_lock(text, PROFILE)[0].sha256 == {DIGEST, "b" * 64}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "numpy==1.0",
+        f"numpy>=1.0 --hash=sha256:{DIGEST}",
+        f"numpy==1.* --hash=sha256:{DIGEST}",
+        f"numpy --hash=sha256:{DIGEST}",
+        f"numpy[extra]==1.0 --hash=sha256:{DIGEST}",
+        f"numpy @ file:///tmp/x.whl --hash=sha256:{DIGEST}",
+        "numpy==1.0 --hash=md5:d41d8cd98f00b204e9800998ecf8427e",
+        f"numpy==1.0 --hash=sha256:{DIGEST[:-1]}",
+        f"numpy==1.0 --index-url=x --hash=sha256:{DIGEST}",
+        "--extra-index-url somewhere",
+        f"numpy==1.0 --hash=sha256:{DIGEST}\nNumPy==1.1 --hash=sha256:{DIGEST}",
+        f"numpy==1.0 ; nonsense --hash=sha256:{DIGEST}",
+    ],
+)
+def test_nothing_unlocked_gets_in(line: str) -> None:
+    with pytest.raises(EnvironmentUnfitError, match="lock is damaged"):
+        wheels.parse_lock(line, PROFILE)
+
+
+names = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?", fullmatch=True)
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+
+
+@given(st.dictionaries(names, st.tuples(st.integers(0, 99), st.sets(digests, min_size=1)), max_size=5), st.booleans())
+def test_what_a_lock_says_is_what_is_read(packages: dict[str, tuple[int, set[str]]], one_line: bool) -> None:
+    separator = " " if one_line else " \\\n    "
+    text = "".join(
+        separator.join([f"{name}=={minor}.{minor}", *(f"--hash=sha256:{digest}" for digest in sorted(found))]) + "\n"
+        for name, (minor, found) in packages.items()
+    )
+    assert wheels.parse_lock(text, PROFILE) == tuple(
+        wheels.Locked(name, f"{minor}.{minor}", frozenset(found)) for name, (minor, found) in sorted(packages.items())
+    )
+
+
+@given(st.text() | st.text("nump=1.0<> ;'\"\\\n#-hashs25:abc()", max_size=80))
+def test_any_text_is_a_lock_or_a_clear_error(text: str) -> None:
+    try:
+        wheels.parse_lock(text, PROFILE)
+    except EnvironmentUnfitError as error:
+        assert error.why
+
+
+def test_fetched_once_then_found(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(two, one))
+    index = Index(one, two)
+    found = wheels.fetch(profile, tmp_path / "cache", SILENT, download=index)
+    assert [path.name for path in found] == [one.name, two.name]
+    assert [path.parent.name for path in found] == [digest_of(one), digest_of(two)]
+    assert wheels.fetch(profile, tmp_path / "cache", SILENT, download=index) == found
+    assert len(index.calls) == 1
+    assert [path.name for path in (tmp_path / "cache/wheels").iterdir() if path.name.startswith(".")] == []
+
+
+def test_only_what_is_missing_is_asked_for_and_only_by_hash(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one))
+    wheels.fetch(profile, tmp_path, SILENT, download=Index(one))
+    use_lock(lock_of(one, two))
+    index = Index(one, two)
+    wheels.fetch(profile, tmp_path, SILENT, download=index)
+    assert index.calls == [f"bbb==1.0 \\\n    --hash=sha256:{digest_of(two)}\n"]
+
+
+def test_a_damaged_cached_wheel_is_fetched_anew(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(lock_of(wheel))
+    index = Index(wheel)
+    (cached,) = wheels.fetch(profile, tmp_path, SILENT, download=index)
+    content = bytearray(cached.read_bytes())
+    content[len(content) // 2] ^= 1
+    cached.write_bytes(content)
+    (again,) = wheels.fetch(profile, tmp_path, SILENT, download=index)
+    assert again.read_bytes() == wheel.read_bytes()
+    assert len(index.calls) == 2
+
+
+def test_a_wheel_with_another_hash_never_enters_the_cache(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(f"fakelib==1.0 --hash=sha256:{DIGEST}")
+
+    def mirror(requirements: Path, folder: Path) -> None:
+        shutil.copy(wheel, folder)
+
+    with pytest.raises(EnvironmentUnfitError, match=r"fakelib==1\.0"):
+        wheels.fetch(profile, tmp_path / "cache", SILENT, download=mirror)
+    assert not list((tmp_path / "cache").rglob("*.whl"))
+
+
+def test_offline_says_what_to_do(tmp_path: Path, use_lock: Callable[[str], None], profile: Profile) -> None:
+    use_lock(f"numpy==2.4.6 --hash=sha256:{DIGEST}")
+
+    def offline(requirements: Path, folder: Path) -> None:
+        raise EnvironmentUnfitError("pip could not", why="no route to host")
+
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        wheels.fetch(profile, tmp_path, SILENT, download=offline)
+    assert "numpy==2.4.6" in caught.value.what
+    assert caught.value.why == "no route to host"
+    assert str(tmp_path / "wheels") in caught.value.fix
+    assert "PIP_FIND_LINKS" in caught.value.fix
+
+
+def test_a_wheel_of_another_platform_is_not_taken_from_the_cache(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-win_amd64")
+    ours = make_wheel({"a.py": "2"}, tag="cp310-abi3-manylinux_2_5_x86_64")
+    older = make_wheel({"a.py": "3"}, tag="cp39-abi3-manylinux_2_5_x86_64")
+    use_lock("fakelib==1.0 " + " ".join(f"--hash=sha256:{digest_of(file)}" for file in (foreign, ours, older)) + "\n")
+    for file in (foreign, ours, older):
+        place = tmp_path / "wheels" / digest_of(file) / file.name
+        place.parent.mkdir(parents=True)
+        shutil.copy(file, place)
+    (found,) = wheels.fetch(profile, tmp_path, SILENT)
+    assert found.name == ours.name
+
+
+def test_pip_is_asked_for_hashed_wheels_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: Callable[[Path, Path], None]
+) -> None:
+    asked: list[list[str]] = []
+
+    class Done:
+        returncode, stdout, stderr = 1, "looking\n", "ERROR: nothing found"
+
+    monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        pip_download(tmp_path / "r.txt", tmp_path)
+    assert "nothing found" in caught.value.why
+    assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} <= set(asked[0])
+    assert not [word for word in asked[0] if re.match("--(extra-)?index|--find|-i$|-f$", word)]
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EDGEPACK_CACHE", str(tmp_path / "mine"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert wheels.default_cache() == tmp_path / "mine"
+    monkeypatch.setenv("EDGEPACK_CACHE", "")
+    assert wheels.default_cache() == tmp_path / "xdg/edgepack"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert wheels.default_cache() == tmp_path / ".cache/edgepack"

@@ -1,0 +1,225 @@
+"""What a person sees: on a terminal, in a log, in quiet, and where the encoding holds no Chinese."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+import samples
+
+from edgepack.artifacts import Interval, LedgerRow
+from edgepack.console import PLAIN_SECONDS, WIDTH, Console
+from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
+from edgepack.recipe.findings import Finding
+
+GOLDEN = Path(__file__).parent / "golden" / "console.txt"
+FINDINGS = [
+    Finding("error", Path("recipe.yaml"), 3, "unknown key `epoch` in `teacher`", "did you mean `epochs`?"),
+    Finding("warning", Path("train.tsv"), None, "12 more: repeated rows", "remove one of the two"),
+]
+
+
+class Clock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Screen:
+    """A console with streams to look at."""
+
+    def __init__(self, *, quiet: bool = False, terminal: bool = False) -> None:
+        kind = Terminal if terminal else io.StringIO
+        self.out, self.err, self.clock = kind(), kind(), Clock()
+        self.console = Console(quiet=quiet, stdout=self.out, stderr=self.err, clock=self.clock)
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever runs the tests, its terminal's settings stay out of them."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def everything(screen: Screen) -> None:
+    """Each method once, as a build would call them."""
+    console = screen.console
+    console.stage("data", 1, 3, cached=True)
+    console.stage("student", 2, 3, cached=False)
+    console.line("device: cpu, 2 threads\nthe choice is recorded")
+    with console.task("train [1/3]", 40) as task:
+        for step in range(40):
+            screen.clock.now += 1
+            task.advance(note=f"loss {1 / (step + 1):.3f}")
+    console.stage_done("student", 75.4)
+    console.findings(FINDINGS)
+    console.error(EnvironmentUnfitError("no card\x1b[2J", why="first\nsecond", fix="use `device: cpu`"))
+    console.ledger(samples.ledger())
+    console.gate(samples.receipt())
+    console.closing(["wrote dist/a.edgepack", '  predict "服务很好"'])
+
+
+def lines(stream: io.StringIO) -> list[str]:
+    return [line.rstrip() for line in stream.getvalue().split("\n")]
+
+
+def test_a_log_reads_as_written_down() -> None:
+    screen = Screen()
+    everything(screen)
+    found = "\n".join(["== stderr", *lines(screen.err), "== stdout", *lines(screen.out)])
+    assert found == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_log_has_no_escapes_and_fits() -> None:
+    screen = Screen()
+    everything(screen)
+    assert "\x1b" not in screen.out.getvalue() + screen.err.getvalue()
+    assert max(len(line) for line in lines(screen.out)) <= WIDTH
+
+
+def test_results_go_to_stdout_and_the_rest_to_stderr() -> None:
+    screen = Screen()
+    everything(screen)
+    assert "teacher" in screen.out.getvalue()
+    for word in ("student done", "train [1/3]", "unknown key", "error: no card"):
+        assert word in screen.err.getvalue()
+        assert word not in screen.out.getvalue()
+
+
+def test_quiet_leaves_results_and_errors() -> None:
+    loud, quiet = Screen(), Screen(quiet=True)
+    everything(loud)
+    everything(quiet)
+    assert quiet.out.getvalue() == loud.out.getvalue()
+    assert lines(quiet.err) == [
+        "recipe.yaml:3: error: unknown key `epoch` in `teacher`",
+        "    fix: did you mean `epochs`?",
+        "error: no card\\u001b[2J",
+        "  why: first",
+        "       second",
+        "  fix: use `device: cpu`",
+        "",
+    ]
+
+
+def test_lines_of_a_task_are_few() -> None:
+    screen = Screen()
+    with screen.console.task("train", 100_000) as task:
+        for _ in range(100_000):
+            screen.clock.now += 0.001
+            task.advance()
+    assert len(lines(screen.err)) - 1 == 100 / PLAIN_SECONDS
+    assert lines(screen.err)[0] == "      train: 10000/100000 (10%), 1000.0/s, 1 min 30 s left"
+
+
+def test_a_task_that_failed_is_not_called_done() -> None:
+    screen = Screen()
+    with pytest.raises(RuntimeError), screen.console.task("train", 3) as task:
+        task.advance()
+        raise RuntimeError
+    assert screen.err.getvalue() == ""
+
+
+def test_a_terminal_shows_bars_with_rate_and_time_left_and_clears_them() -> None:
+    screen = Screen(terminal=True)
+    with screen.console.task("outer", 4) as outer, screen.console.task("inner [b]", 2) as inner:
+        inner.advance(2, note="file.onnx")
+        outer.advance()
+        screen.console.line("a line above")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.err.getvalue())
+    for word in ("outer", "inner [b]", "2/2", "file.onnx", "a line above", "━", "outer: 1/4 in 0.0 s"):
+        assert word in shown
+    assert screen.err.getvalue().count("\x1b[?25l") == screen.err.getvalue().count("\x1b[?25h") == 1  # cursor
+    with pytest.raises(RuntimeError), screen.console.task("broken", 4):
+        raise RuntimeError
+    assert screen.err.getvalue().count("\x1b[?25h") == 2
+
+
+def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = Screen(terminal=True)
+    screen.console.gate(samples.receipt())
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", screen.out.getvalue())
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "100", "200"])
+def test_tables_fit_the_terminal(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    screen = Screen(terminal=True)
+    screen.console.ledger(samples.ledger())
+    table = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines(screen.out)][:-2]
+    assert max(len(line) for line in table) <= int(columns)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])
+def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    console = Console(stdout=stream, stderr=stream)
+    console.closing(["服务 😀 \ud83d"])
+    console.ledger(samples.ledger())
+    console.findings([Finding("error", Path("酒店.tsv"), 1, "标签", "改")])
+    stream.flush()
+    shown = raw.getvalue().decode(encoding)
+    assert "\\U0001f600" in shown
+    assert ("服务" in shown) == (encoding == "gbk")
+    assert "teacher" in shown
+
+
+def test_text_is_never_markup_and_never_controls_the_terminal() -> None:
+    screen = Screen(terminal=True)
+    screen.console.line("[bold]a[/bold] \x1b]0;title\x07 \u202eabc :smile:")
+    assert "[bold]a[/bold] \\u001b]0;title\\u0007 \\u202eabc :smile:" in screen.err.getvalue()
+
+
+def test_an_error_with_findings_shows_them_in_place_of_the_cause() -> None:
+    screen = Screen()
+    error = RecipeInvalidError("the recipe r.yaml has 1 error", why="unknown key", fix="mend it", findings=FINDINGS[:1])
+    screen.console.error(error)
+    assert lines(screen.err) == [
+        "recipe.yaml:3: error: unknown key `epoch` in `teacher`",
+        "    fix: did you mean `epochs`?",
+        "error: the recipe r.yaml has 1 error",
+        "  fix: mend it",
+        "",
+    ]
+
+
+def test_verbose_adds_the_traceback_of_the_cause() -> None:
+    screen = Screen()
+    try:
+        try:
+            {}["absent"]
+        except KeyError as cause:
+            raise EnvironmentUnfitError("no such thing") from cause
+    except EnvironmentUnfitError as error:
+        screen.console.error(error, verbose=True)
+    assert "KeyError: 'absent'" in screen.err.getvalue()
+    assert "Traceback" in screen.err.getvalue()
+
+
+def test_rows_measured_on_other_rows_say_so() -> None:
+    screen = Screen()
+    rows = [LedgerRow("a", Interval(0.9, 0.8, 0.95, 100, 0.95)), LedgerRow("b", Interval(0.9, 0.8, 0.95, 50, 0.95))]
+    screen.console.ledger(rows)
+    assert "90.0 % [80.0, 95.0] 95 %, n=50" in screen.out.getvalue()
+
+
+def test_parity_to_another_row_than_the_one_before_names_it() -> None:
+    screen = Screen()
+    first, *_, last = samples.ledger()
+    moved = LedgerRow("c", last.accuracy, parity=0.5, parity_with="teacher")
+    screen.console.ledger([first, last, moved])
+    assert "5.0e-01 (to teacher)" in screen.out.getvalue()

@@ -1,0 +1,107 @@
+"""The direction of imports, read from the sources themselves."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "packager" / "edgepack"
+DEVICE = ROOT / "runtime" / "edgepack_runtime"
+
+# From the top down: a layer imports only from layers below it (and from itself).
+LAYERS: list[set[str]] = [
+    {"cli"},
+    {"delivery"},
+    {"pipeline"},
+    {"stages", "workspace", "console"},
+    {"paddle_ml", "graph", "targets", "report"},
+    {"datasets"},
+    {"artifacts"},
+    {"recipe"},
+    {"errors", "progress"},
+]
+HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
+STDLIB_ONLY = {
+    "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
+    "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats",
+}  # fmt: skip
+# What every bundle carries; nothing else can be imported on a device.
+DEVICE_PACKAGES = {"numpy", "onnxruntime", "tokenizers"}
+
+
+def imports(file: Path, *, lazy: bool = True) -> set[str]:
+    """Modules that `file` imports, dotted; without those inside functions unless `lazy`, never those for typing."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if not lazy and isinstance(node, ast.FunctionDef):
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(file.read_text(encoding="utf-8")))
+    return found
+
+
+def part(file: Path, root: Path) -> str:
+    return file.relative_to(root).with_suffix("").parts[0]
+
+
+BUILD_FILES = sorted(file for file in BUILD.rglob("*.py") if file.relative_to(BUILD).parts != ("__init__.py",))
+DEVICE_FILES = sorted(DEVICE.rglob("*.py"))
+
+
+def test_the_sources_were_found() -> None:
+    assert len(BUILD_FILES) > 20
+    assert len(DEVICE_FILES) > 10
+
+
+@pytest.mark.parametrize("file", BUILD_FILES, ids=lambda file: str(file.relative_to(BUILD)))
+def test_imports_go_down(file: Path) -> None:
+    rank = {name: level for level, names in enumerate(LAYERS) for name in names}
+    here = part(file, BUILD)
+    assert here in rank, f"{here} belongs to no layer"
+    for module in imports(file):
+        parts = module.split(".")
+        if parts[0] == "edgepack" and parts[1] in rank:
+            assert parts[1] == here or rank[parts[1]] > rank[here], f"{here} imports {module}"
+
+
+@pytest.mark.parametrize("file", sorted((BUILD / "stages").glob("*.py")), ids=lambda file: file.name)
+def test_no_stage_imports_another(file: Path) -> None:
+    assert not [module for module in imports(file) if module.startswith("edgepack.stages")]
+
+
+@pytest.mark.parametrize("file", BUILD_FILES, ids=lambda file: str(file.relative_to(BUILD)))
+def test_only_paddle_ml_imports_paddle(file: Path) -> None:
+    if part(file, BUILD) != "paddle_ml":
+        assert not {module.split(".")[0] for module in imports(file)} & HEAVY
+
+
+@pytest.mark.parametrize("file", DEVICE_FILES, ids=lambda file: str(file.relative_to(DEVICE)))
+def test_the_device_side_imports_nothing_it_does_not_carry(file: Path) -> None:
+    allowed = {"edgepack_runtime", *sys.stdlib_module_names}
+    if part(file, DEVICE) not in STDLIB_ONLY:
+        allowed |= DEVICE_PACKAGES
+        found = imports(file)
+    else:  # the verbs that predict import the rest inside functions, after the release is on the path
+        found = imports(file, lazy=False)
+    assert {module.split(".")[0] for module in found} <= allowed
+
+
+def test_help_is_quick_and_leaves_paddle_alone() -> None:
+    probe = "import sys, edgepack.cli; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    for module in (*HEAVY, "onnx", "onnxruntime", "numpy", "matplotlib", "rich", "pydantic"):
+        assert f"'{module}'" not in loaded

@@ -1,0 +1,105 @@
+"""Stage results: found again, rebuilt when damaged, never half there."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgepack.artifacts import DataArtifact
+from edgepack.errors import StageFailedError
+from edgepack.workspace import SEAL_FILE, Key, Workspace, digest_file, digest_folder, make_key
+
+
+def key(section: object = "s", inputs: tuple[str, ...] = (), version: int = 1) -> Key:
+    return make_key("data", version, section, inputs, {"edgepack": "1"})
+
+
+def writer(text: str = "row\n") -> Callable[[Path], DataArtifact]:
+    def write(out: Path) -> DataArtifact:
+        (out / "train.jsonl").write_text(text, encoding="utf-8")
+        return DataArtifact(out, labels=("a", "b"), rows={"train": 1}, source="here", warnings=())
+
+    return write
+
+
+def test_a_result_is_found_again_and_equal(tmp_path: Path) -> None:
+    made = Workspace(tmp_path).build(key(), writer())
+    found = Workspace(tmp_path).load(DataArtifact, key())
+    assert found is not None
+    assert found.cached
+    assert not made.cached
+    assert found.artifact == made.artifact
+    assert found.digest == made.digest
+
+
+@pytest.mark.parametrize("other", [key("t"), key(inputs=("0" * 64,)), key(version=2)])
+def test_another_section_input_or_version_is_another_result(tmp_path: Path, other: Key) -> None:
+    Workspace(tmp_path).build(key(), writer())
+    assert Workspace(tmp_path).load(DataArtifact, other) is None
+
+
+def test_the_digest_names_the_content_not_the_place(tmp_path: Path) -> None:
+    one = Workspace(tmp_path / "one").build(key(), writer())
+    two = Workspace(tmp_path / "two").build(key(), writer())
+    other = Workspace(tmp_path / "three").build(key(), writer("another row\n"))
+    assert one.digest == two.digest != other.digest
+
+
+@pytest.mark.parametrize("damage", ["change", "remove", "add", "seal"])
+def test_a_damaged_result_is_not_found_and_is_built_anew(tmp_path: Path, damage: str) -> None:
+    workspace = Workspace(tmp_path)
+    folder = workspace.build(key(), writer()).artifact.folder
+    if damage == "change":
+        (folder / "train.jsonl").write_text("raw\n", encoding="utf-8")
+    elif damage == "remove":
+        (folder / "train.jsonl").unlink()
+    elif damage == "add":
+        (folder / "extra").touch()
+    else:
+        (folder / SEAL_FILE).write_text("{", encoding="utf-8")
+    assert workspace.load(DataArtifact, key()) is None
+    workspace.build(key(), writer())
+    assert workspace.load(DataArtifact, key()) is not None
+
+
+def test_a_failed_stage_leaves_nothing(tmp_path: Path) -> None:
+    def fail(out: Path) -> DataArtifact:
+        (out / "half").write_text("half", encoding="utf-8")
+        raise StageFailedError("no")
+
+    workspace = Workspace(tmp_path)
+    with pytest.raises(StageFailedError, match=r"^no$"):
+        workspace.build(key(), fail)
+    assert workspace.load(DataArtifact, key()) is None
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_a_full_disk_is_a_failed_stage_with_its_reason(tmp_path: Path) -> None:
+    def full(out: Path) -> DataArtifact:
+        raise OSError(errno.ENOSPC, "No space left on device", str(out / "big"))
+
+    with pytest.raises(StageFailedError) as caught:
+        Workspace(tmp_path).build(key(), full)
+    assert "No space left on device" in caught.value.why
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_a_forgotten_result_keeps_its_files(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    folder = workspace.build(key(), writer()).artifact.folder
+    workspace.forget(folder)
+    assert workspace.load(DataArtifact, key()) is None
+    assert (folder / "train.jsonl").is_file()
+
+
+def test_folder_digests_see_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    before = digest_folder(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    renamed = digest_folder(tmp_path)
+    (tmp_path / "b").write_bytes(b"2")
+    assert len({before, renamed, digest_folder(tmp_path)}) == 3
+    assert digest_file(tmp_path / "b") == "d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35"

@@ -1,0 +1,126 @@
+"""A classifier of a few hundred bytes that is a real model folder, and a release around it.
+
+Every token of the vocabulary has one number for each label; the logits are their sums over the text. So `好` says
+"good", `差` says "bad", and a test can tell what must come out.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, checker, helper, numpy_helper
+
+from edgepack_runtime import golden, model_config
+from edgepack_runtime.manifest import Manifest, TargetFacts, dump
+from edgepack_runtime.model_config import ModelConfig
+
+LABELS = ("bad", "good")
+SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = ("好", "差", "店", "很", "，", "！", "ok", "##ay", "～", "★", "〇", "1", "##2")
+VOCAB = (*SPECIAL, *WORDS, "[UNK]")  # [UNK] is the last entry, as in ERNIE's vocabularies
+SCORES = {"好": (-1.0, 2.0), "差": (2.5, -1.5), "很": (0.25, 0.25)}
+
+
+def write_model_folder(
+    folder: Path, *, labels: Sequence[str] = LABELS, vocab: Sequence[str] = VOCAB, outputs: int | None = None, **config: Any
+) -> Path:
+    """Write `model.onnx`, `vocab.txt` and `model.json`; return `folder`. The vocabulary has no final line end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / model_config.VOCAB_NAME).write_text("\n".join(vocab), encoding="utf-8")
+    fields = {"task": "text-classification", "labels": tuple(labels), "max_length": 16, "precision": "float32", **config}
+    (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(ModelConfig(**fields)))
+    write_onnx(folder / model_config.MODEL_NAME, vocab, outputs or len(labels))
+    return folder
+
+
+def write_onnx(path: Path, vocab: Sequence[str] = VOCAB, n_labels: int = 2, *, input_name: str = "input_ids") -> None:
+    """logits[b] = sum over t of table[input_ids[b, t]] + types[token_type_ids[b, t]]."""
+    table = np.zeros((len(vocab), n_labels), dtype=np.float32)  # (V, n_labels); the row of [PAD] is zero
+    for token, scores in SCORES.items():
+        if token in vocab:
+            table[vocab.index(token), : len(scores)] = scores[:n_labels]
+    ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "t"]) for n in (input_name, "token_type_ids")]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", input_name], ["rows"]),
+            helper.make_node("Gather", ["types", "token_type_ids"], ["kinds"]),
+            helper.make_node("Add", ["rows", "kinds"], ["sum"]),
+            helper.make_node("ReduceSum", ["sum", "axis"], ["logits"], keepdims=0),
+        ],
+        "tiny",
+        ids,
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", n_labels])],
+        [
+            numpy_helper.from_array(table, "table"),
+            numpy_helper.from_array(np.zeros((2, n_labels), dtype=np.float32), "types"),
+            numpy_helper.from_array(np.array([1]), "axis"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+
+
+def logits_of(text: str) -> list[float]:
+    """What the tiny model gives for a text of one-character words."""
+    rows = [SCORES.get(character, (0.0, 0.0)) for character in text[:14]]
+    return [sum(row[label] for row in rows) for label in range(2)]
+
+
+def write_release(
+    folder: Path,
+    *,
+    rows: Iterable[tuple[str, str, str]],
+    texts: Iterable[str] = ("店很好", "店很差", "好好差"),
+    gates: dict[str, Any] | None = None,
+    tolerance: Any = 1e-4,
+    **config: Any,
+) -> tuple[Path, Manifest]:
+    """An unpacked release whose `__main__.py` predicts as a real one does; returns the folder and its manifest."""
+    write_model_folder(folder / golden.MODEL_FOLDER, **config)
+    (folder / "golden").mkdir()
+    keys = ("text", "label", "float_label")
+    write_lines(folder / golden.ROWS_FILE, [dict(zip(keys, row, strict=True)) for row in rows])
+    write_lines(folder / golden.GOLDEN_FILE, [{"text": text, "logits": logits_of(text)} for text in texts])
+    (folder / "__main__.py").write_text(_MAIN.format(path=sys.path), encoding="utf-8")
+    manifest = Manifest(
+        name="tiny",
+        version="1.0.0",
+        sequence=1,
+        task="text-classification",
+        target=TargetFacts(
+            "test", platform.system(), platform.machine(), "glibc", "2.17",
+            "{}.{}".format(*sys.version_info[:2]), "CPUExecutionProvider",
+        ),
+        model={"precision": "float32", "golden_tolerance": tolerance},
+        gates=gates or {},
+        ledger=(),
+        tools={},
+        recipe_sha256="0" * 64,
+        files=(),
+    )  # fmt: skip
+    (folder / "manifest.json").write_bytes(dump(manifest))
+    return folder, manifest
+
+
+def write_lines(path: Path, objects: Iterable[Any]) -> None:
+    """JSON objects, one a line."""
+    path.write_text("".join(json.dumps(item, ensure_ascii=False) + "\n" for item in objects), encoding="utf-8")
+
+
+_MAIN = """\
+import json, sys
+sys.path[:] = {path!r}
+sys.dont_write_bytecode = True
+from pathlib import Path
+from edgepack_runtime.predictor import Predictor
+assert sys.argv[1] == "predict"
+label, score, _ = Predictor(Path(__file__).parent / "model").predict(sys.argv[2])
+print(json.dumps({{"label": label, "score": score}}))
+"""
