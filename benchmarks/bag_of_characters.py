@@ -12,10 +12,10 @@ import argparse
 import json
 from typing import Any
 
-import sklearn
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+import sklearn  # type: ignore[import-untyped,unused-ignore]
+from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-untyped,unused-ignore]
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped,unused-ignore]
+from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped,unused-ignore]
 
 from edgepack.artifacts import Row
 from edgepack.datasets.reviews_zh import generate

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from rich import box
 from rich.console import Console as RichConsole
+from rich.console import JustifyMethod
 from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.progress import Task as RichTask
@@ -186,7 +187,11 @@ class Console:
         table.add_column(first, no_wrap=True)
         for name in columns:
             numeric = name in ("MiB", "p50 ms", "p95 ms", "value", "limit", "n")
-            table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "note")
+            justify: JustifyMethod = "right" if numeric else "left"
+            if name == "note":
+                table.add_column(name, overflow="fold")
+            else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
+                table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
         return table
 
     @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -25,7 +26,7 @@ from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
-from edgepack_runtime.state import Prefix, default_prefix, os_errors, read_state, write_receipt
+from edgepack_runtime.state import Prefix, default_prefix, read_state, write_receipt
 
 _BATCH = 32
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
@@ -43,6 +44,9 @@ def run(arguments: Sequence[str], context: Context) -> int:
     for stream in (sys.stdout, sys.stdin):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")
+    # ONNX Runtime's own wheels (1.31 on Linux) otherwise write a device id and a database below HOME when they are
+    # imported, and try to send them. It has to be set before that; the processes we start inherit it.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     signal.signal(signal.SIGTERM, _terminate)  # so that temporary folders and half-staged releases are cleared
     try:
         options = build_parser(context).parse_args(list(arguments))
@@ -181,17 +185,16 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
 
 
 def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    folders = [_model_folder(path) for path in options.models]
+    given = texts.read_texts(options.texts) if options.texts else []
     if context.bundle is not None:
         return _elsewhere(options, context, arguments)
-    from edgepack_runtime import bench
-
-    folders = [_model_folder(path) for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
-    if options.texts:
-        given = texts.read_texts(options.texts)
-    else:
+    if not given:
         given = _evenly(texts.read_texts(_texts_beside(folders[0], context.release)), BENCH_TEXTS)
+    from edgepack_runtime import bench
+
     result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=say)
     emit(options, result, bench.render(result))
     return ExitCode.OK
@@ -205,17 +208,12 @@ def _predict(options: argparse.Namespace, context: Context, arguments: List[str]
         given = texts.read_texts(options.input, options.column)
     if context.bundle is not None:
         return _elsewhere(options, context, arguments)
+    model = context.release / golden.MODEL_FOLDER if context.release else _model_folder(options.model)
     from edgepack_runtime.predictor import Predictor
 
-    model = context.release / golden.MODEL_FOLDER if context.release else _model_folder(options.model)
     predictor = Predictor(model, threads=options.threads)
 
-    def answer(prediction: Any) -> Dict[str, Any]:
-        found: Dict[str, Any] = {"label": prediction.label, "score": round(float(prediction.score), 6)}
-        if options.scores:
-            found["scores"] = {label: round(float(score), 6) for label, score in prediction.scores.items()}
-        return found
-
+    answer = functools.partial(_answer, with_scores=options.scores)
     if options.output:
         given = given or list(texts.from_stream(sys.stdin.buffer, "standard input"))
         with texts.replacing(options.output) as out:
@@ -223,13 +221,23 @@ def _predict(options: argparse.Namespace, context: Context, arguments: List[str]
             texts.write_predictions(out, options.output.suffix, given, answers)
         say(f"{len(given)} predictions in {options.output}")
         return ExitCode.OK
-    if not given and sys.stdin.isatty():
-        say("one text a line, please; Ctrl-D ends")
-    stream = given or texts.from_stream(sys.stdin.buffer, "standard input")
-    many = options.input is not None
-    for prediction in _in_batches(predictor.predict_batch, given) if many else map(predictor.predict, stream):
-        print(json.dumps(answer(prediction), ensure_ascii=False), flush=not many)
+    if options.input:
+        predictions: Iterator[Any] = _in_batches(predictor.predict_batch, given)
+    else:
+        if not given and sys.stdin.isatty():
+            say("one text a line, please; Ctrl-D ends")
+        predictions = map(predictor.predict, given or texts.from_stream(sys.stdin.buffer, "standard input"))
+    for prediction in predictions:
+        # Whoever feeds line after line waits for each answer; a file's reader does not.
+        print(json.dumps(answer(prediction), ensure_ascii=False), flush=not options.input)
     return ExitCode.OK
+
+
+def _answer(prediction: Any, *, with_scores: bool) -> Dict[str, Any]:
+    found: Dict[str, Any] = {"label": prediction.label, "score": round(float(prediction.score), 6)}
+    if with_scores:
+        found["scores"] = {label: round(float(score), 6) for label, score in prediction.scores.items()}
+    return found
 
 
 def _in_batches(predict: Callable[[Sequence[str]], Sequence[Any]], given: Sequence[str]) -> Iterator[Any]:
@@ -253,10 +261,9 @@ def _elsewhere(options: argparse.Namespace, context: Context, arguments: List[st
     if path.is_dir():
         verify.verify_folder(path)
         return isolated.run(path, arguments)
-    if options.verb == "gate":
-        with os_errors(f"{path} cannot be read"):
-            arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
     with isolated.unpacked(path) as release:
+        if options.verb == "gate":
+            arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
         return isolated.run(release, arguments)
 
 

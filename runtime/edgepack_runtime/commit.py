@@ -80,10 +80,11 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     notes: List[str] = []
     current = prefix.current_id()
     try:
-        state = read_state(prefix) or State(name)
+        found = read_state(prefix)
     except BundleInvalidError as error:
         notes.append(f"{error.what} ({error.why}); it is rebuilt from `current`")
-        state = State(name)
+        found = None
+    state = found or State(name)
     if state.pending is not None:
         if state.pending == current != state.current:
             notes.append(f"the install of {current} was interrupted right after its commit; it serves")
@@ -95,6 +96,8 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
         state = dataclasses.replace(state, previous=state.current, **_facts(prefix, current))
     state = dataclasses.replace(state, pending=None)
     clear_staging(prefix)
+    if state != found:
+        write_state(prefix, state)
     return state, notes
 
 

@@ -142,7 +142,7 @@ def memory_available_bytes() -> Optional[int]:
 def existing_parent(path: Path) -> Path:
     """`path`, or the nearest folder above it that exists."""
     path = Path(os.path.abspath(path))  # noqa: PTH100 - Path.resolve would follow links that do not exist yet
-    while not path.exists():
+    while not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder above may not be entered
         path = path.parent
     return path
 
@@ -168,7 +168,7 @@ def check_executable(place: Path) -> Check:
             False,
             f"{place} is mounted noexec",
             "the bundle's libraries could not be loaded from there",
-            "choose a folder on another file system (install --prefix FOLDER; TMPDIR=FOLDER)",
+            "choose a folder on another file system with --prefix or TMPDIR",
         )
     return Check("mount", True, f"libraries may be loaded from {place}")
 

@@ -124,11 +124,12 @@ def _ask(job: Dict[str, Any]) -> Dict[str, Any]:
 def _own_peak_rss_mib() -> float:
     """VmHWM rather than `ru_maxrss`: Linux hands the latter down from the process that started this one."""
     try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # no /proc: an upper bound
+        status = ""  # no /proc: what is left is an upper bound
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import archive as container
 from edgepack_runtime import doctor, verify
@@ -25,6 +25,7 @@ from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix, os_errors, remove_tree
 
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGNAL_HINTS = {
     signal.SIGILL: "this CPU lacks an instruction that the bundle's libraries use",
     signal.SIGKILL: "most often the kernel, when memory ran out",
@@ -59,7 +60,7 @@ def run(release: Path, arguments: Sequence[str]) -> int:
     Raises:
         StepFailedError: it was killed by a signal.
     """
-    code = subprocess.run(command(release, arguments), check=False).returncode
+    code = subprocess.run(command(release, arguments), preexec_fn=_dies_with_us(), check=False).returncode
     if code < 0:
         raise died(arguments[0], code)
     return code
@@ -76,7 +77,12 @@ def run_json(
     """
     try:
         done = subprocess.run(
-            list(line), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=timeout_s, check=False
+            list(line),
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout_s,
+            preexec_fn=_dies_with_us(),
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise StepFailedError(
@@ -93,6 +99,23 @@ def run_json(
     except ValueError as error:
         raise StepFailedError(f"the {verb} did not print its result", why=f"its output is not JSON: {error}") from error
     return ExitCode(done.returncode), document
+
+
+def _dies_with_us() -> Callable[[], None]:
+    """What a child does first: ask the kernel (prctl 2) to be killed when this process ends, however it ends.
+
+    Otherwise the self-test or gate of an install that was killed would go on, and disturb the next one's.
+    """
+    import ctypes  # here, and not in the child, where between fork and exec only simple calls are safe
+
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before we asked
+            os._exit(1)
+
+    return ask
 
 
 def died(verb: str, code: int) -> StepFailedError:

@@ -14,7 +14,7 @@ import sys
 TYPE_CHECKING = False  # typing itself is not imported: nothing is that was not checked, or need not be
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Callable, List, Tuple
+    from typing import Callable, List, Optional
 
 UNFIT, INVALID = 4, 8  # as in exit_codes.py, which cannot be imported before it was checked
 
@@ -65,17 +65,16 @@ def _check(where: Path) -> str:
     import hashlib
     import json
 
-    read, found = _open(where)
+    read = _reader(where)
     name = "manifest.json"
     try:
         manifest = json.loads(read(name).decode("utf-8"))
         bundle = str(manifest["name"])
         listed = {str(entry["path"]): str(entry["sha256"]) for entry in manifest["files"]}
-        ours = {path for path in [*listed, *found] if path == "__main__.py" or path.startswith("edgepack_runtime/")}
-        for name in sorted(ours):
+        for name in sorted({"__main__.py", *filter(_is_runtime, [*listed, *_files(where)])}):
             if hashlib.sha256(read(name)).hexdigest() != listed.get(name, "not listed"):
                 raise DamagedError(f"{where.name} is damaged: {name} is not as the manifest lists it")
-    except (DamagedError, ImportError):
+    except DamagedError:
         raise
     except Exception as error:  # whatever breaks while reading damaged bytes: they are damaged
         why = f"{type(error).__name__}: {error}"
@@ -83,18 +82,27 @@ def _check(where: Path) -> str:
     return bundle
 
 
-def _open(where: Path) -> Tuple[Callable[[str], bytes], List[str]]:
-    """A function that reads a file of the zip or folder `where`, and the POSIX paths of the runtime's files in it."""
+def _is_runtime(path: str) -> bool:
+    return path.startswith("edgepack_runtime/")
+
+
+def _files(where: Path) -> List[str]:
+    """POSIX paths of the runtime's files in a folder; none of a zip, whose directory `verify` compares."""
+    found = where.glob("edgepack_runtime/**/*") if where.is_dir() else ()
+    return [path.relative_to(where).as_posix() for path in found if path.is_file()]
+
+
+def _reader(where: Path) -> Callable[[str], bytes]:
+    """What reads a file of the zip or folder `where`; a zip is read exactly as the imports that follow read it."""
     if where.is_dir():
-        found = [path.relative_to(where).as_posix() for path in where.glob("edgepack_runtime/**/*") if path.is_file()]
-        return (lambda name: (where / name).read_bytes()), found
-    import zipfile
+        return lambda name: (where / name).read_bytes()
+    import zipimport
+    import zlib  # noqa: F401 - where it is missing, zipimport would report damage
 
     try:
-        opened = zipfile.ZipFile(where)
-    except Exception as error:
+        return zipimport.zipimporter(str(where)).get_data
+    except zipimport.ZipImportError as error:
         raise DamagedError(f"{where.name} is damaged: its directory cannot be read ({error})") from error
-    return opened.read, opened.namelist()
 
 
 def _set_paths(where: Path) -> None:
@@ -115,9 +123,16 @@ def _fail(code: int, what: str, why: str, fix: str) -> int:
     for label, text in (("why", why), ("fix", fix)):
         if text:
             sys.stderr.write("  " + label + ": " + text + "\n")
-    return code
+    return code or 1  # one flipped bit makes an 8 a 0
 
 
-# Not `== "__main__"`: a damaged character in it would make a bundle that does nothing and reports success.
-if __name__ != "edgepack_runtime.launcher":
-    sys.exit(main())
+def _never_nothing(code: Optional[int]) -> int:
+    """`sys.exit(None)` reports success, and a damaged `return` gives None."""
+    return 1 if code is None else code
+
+
+# Tried with every single-bit flip, and `#` in place of every byte: none may make a bundle that does nothing and reports
+# success. Hence not `== "__main__"`, no comment right above the `if`, and the assignment between it and the function.
+_IMPORTED_AS = "edgepack_runtime.launcher"
+if __name__ != _IMPORTED_AS:
+    sys.exit(_never_nothing(main()))

@@ -25,6 +25,7 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
@@ -36,6 +37,7 @@ STATE_FORMAT = 1
 RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
 _RECEIPT = re.compile(r"([0-9]{6})-.*\.json\Z")
 _STATE_NAME = "state.json"
+_REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 _LOCK_NAME = ".lock"
 
 
@@ -135,7 +137,7 @@ def _fix_for(code: Optional[int]) -> str:
     if code in (errno.ENOSPC, errno.EDQUOT):
         return "free some space there (`doctor` tells how much is needed), or choose another folder"
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "run as a user who may use that folder, or choose another one (install --prefix FOLDER; TMPDIR)"
+        return "run as a user who may use that folder, or choose another one with --prefix or TMPDIR"
     return "look at that folder and its disk, or choose another one"
 
 
@@ -197,10 +199,19 @@ def remove_tree(path: Path) -> None:
     Raises:
         OSError: something could not be removed.
     """
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    elif path.is_symlink() or path.exists():
-        path.unlink()
+    if path.is_symlink() or not path.is_dir():
+        if path.is_symlink() or path.exists():
+            path.unlink()
+        return
+    for attempt in range(_REMOVE_ATTEMPTS):
+        try:
+            shutil.rmtree(path)
+            return
+        except OSError as error:
+            # A process of a killed install may live on for a moment and write bytecode meanwhile.
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or attempt == _REMOVE_ATTEMPTS - 1:
+                raise
+        time.sleep(_REMOVE_PAUSE_S)
 
 
 def check_is_ours(prefix: Prefix, name: str) -> None:

@@ -1,89 +1,164 @@
-"""Fixtures for all unit tests."""
+"""A finished build with made-up figures, for everything that reports on one."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import zipfile
-from collections.abc import Callable, Mapping
+import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import onnx
 import pytest
-from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
-from edgepack_runtime.model_config import ModelConfig, dump
+from edgepack.artifacts import (
+    BundleArtifact,
+    DataArtifact,
+    ExportArtifact,
+    GateArtifact,
+    Interval,
+    LedgerRow,
+    ModelArtifact,
+    ModelFile,
+    ScalesArtifact,
+    Split,
+)
+from edgepack.recipe.model import Recipe
 
-MakeWheel = Callable[..., Path]
-MakeModel = Callable[..., Path]
-
-
-@pytest.fixture
-def make_wheel(tmp_path: Path) -> MakeWheel:
-    """A factory of small valid wheels: `make_wheel(files, name=, version=, tag=, metadata=)` returns the file."""
-
-    def make(
-        files: Mapping[str, bytes | str],
-        *,
-        name: str = "fakelib",
-        version: str = "1.0",
-        tag: str = "py3-none-any",
-        metadata: str = "License-Expression: MIT\n",
-        folder: Path | None = None,
-    ) -> Path:
-        folder = folder or tmp_path / "made-wheels"
-        folder.mkdir(exist_ok=True)
-        info = f"{name}-{version}.dist-info"
-        contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
-        head = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n"
-        contents[f"{info}/METADATA"] = (head + metadata).encode()
-        contents[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
-        rows = [f"{path},{_record_hash(content)},{len(content)}" for path, content in contents.items()]
-        contents[f"{info}/RECORD"] = ("\n".join([*rows, f"{info}/RECORD,,"]) + "\n").encode()
-        wheel = folder / f"{name}-{version}-{tag}.whl"
-        with zipfile.ZipFile(wheel, "w") as archive:
-            for path, content in contents.items():
-                archive.writestr(zipfile.ZipInfo(path), content)
-        return wheel
-
-    return make
+TARGET = "linux-x86_64-cpu"
 
 
-def _record_hash(content: bytes) -> str:
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+@dataclass(frozen=True)
+class Delivered:
+    bundle: BundleArtifact
+    gate: GateArtifact
+
+
+@dataclass(frozen=True)
+class Built:
+    recipe: Recipe
+    data: DataArtifact
+    teacher: ModelArtifact | None
+    student: ModelArtifact
+    scales: ScalesArtifact
+    export: ExportArtifact
+    deliveries: tuple[Delivered, ...]
+    ledger: tuple[LedgerRow, ...]
+
+
+def interval(value: float) -> Interval:
+    return Interval(value, round(value - 0.022, 4), round(value + 0.019, 4), 794, 0.95)
 
 
 @pytest.fixture
-def make_model() -> MakeModel:
-    """A factory of tiny model folders: `make_model(folder, seed=, precision=, labels=)` fills and returns it."""
+def ledger() -> tuple[LedgerRow, ...]:
+    """As of a build with a teacher and an INT8 student."""
+    onnx: Any = {"accuracy": interval(0.897), "model_mib": 40.812, "p50_ms": 3.812, "p95_ms": 5.223}
+    int8: Any = {"accuracy": interval(0.8955), "model_mib": 10.9, "p50_ms": 1.214, "p95_ms": 1.931}
+    static = "the student's weights; accuracy not measured again"
+    return (
+        LedgerRow("teacher", interval(0.912), note="28.9 M parameters, 1161 steps in 350 s"),
+        LedgerRow("student", interval(0.897), note="10.6 M parameters, 1161 steps in 35 s"),
+        LedgerRow("static graph", interval(0.897), parity=1.2e-6, parity_with="student", note=static),
+        LedgerRow("float ONNX", **onnx, parity=2.4e-6, parity_with="static graph"),
+        LedgerRow("INT8 ONNX", **int8, parity=0.0712, parity_with="float ONNX", note="1 of 64 labels flipped"),
+        LedgerRow(f"on {TARGET}", **int8, note="gate: inconclusive"),
+    )
 
-    def make(folder: Path, *, seed: int = 0, precision: str = "float32", labels: tuple[str, ...] = ("0", "1")) -> Path:
-        folder.mkdir(parents=True)
-        vocabulary = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *"房间很大服务不好也脏吵"]
-        (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-        weights = np.random.default_rng(seed).normal(size=(len(vocabulary), len(labels))).astype(np.float32)
-        onnx.save(_mean_of_embeddings(weights), str(folder / "model.onnx"))
-        config = ModelConfig("text-classification", labels, 16, precision)
-        (folder / "model.json").write_bytes(dump(config))
-        return folder
 
-    return make
+def check(gate: str, verdict: str, figures: tuple[float | None, ...], unit: str, detail: str = "") -> dict[str, Any]:
+    value, low, high, limit, n = figures
+    return {
+        "gate": gate, "verdict": verdict, "value": value, "low": low, "high": high, "limit": limit,
+        "unit": unit, "n": n, "confidence": 0.95, "detail": detail,
+    }  # fmt: skip
 
 
-def _mean_of_embeddings(weights: NDArray[np.float32]) -> onnx.ModelProto:
-    """logits = mean over T of weights[input_ids], plus 0 x token_type_ids: weights is (V, C), logits (B, C)."""
-    ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["B", "T"]) for n in ("input_ids", "token_type_ids")]
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["B", weights.shape[1]])
-    constants = [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(np.float32(0), "zero")]
-    nodes = [
-        helper.make_node("Gather", ["weights", "input_ids"], ["rows"]),  # (B, T, C)
-        helper.make_node("ReduceMean", ["rows"], ["mean"], axes=[1], keepdims=0),  # (B, C)
-        helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["types"], ["type"], axes=[1], keepdims=1),  # (B, 1)
-        helper.make_node("Mul", ["type", "zero"], ["nothing"]),
-        helper.make_node("Add", ["mean", "nothing"], ["logits"]),
-    ]
-    graph = helper.make_graph(nodes, "tiny", ids, [logits], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+@pytest.fixture
+def receipt() -> dict[str, Any]:
+    """Every verdict and every unit once."""
+    return {
+        "receipt": 1,
+        "verb": "gate",
+        "bundle": {
+            "name": "hotel-sentiment",
+            "version": "1.2.0",
+            "target": TARGET,
+            "release_id": "1.2.0-0123456789ab",
+            "manifest_sha256": "0123456789ab" + "0" * 52,
+        },
+        "verdict": "fail",
+        "checks": [
+            check(
+                "accuracy.min", "inconclusive", (0.8955, 0.8722, 0.9149, 0.88, 794), "fraction",
+                "the interval holds the limit; about 3200 rows would decide",
+            ),
+            check("accuracy.max_drop_points", "pass", (0.126, -0.25, 0.5, 1.0, 794), "points"),
+            check("latency.p50_ms", "pass", (1.248, 1.231, 1.266, 5.0, 662), "ms"),
+            check("latency.p95_ms", "fail", (2.02, 1.95, 2.204, 1.9, 662), "ms", "2.20 ms is above 1.90 ms"),
+            check("memory.peak_rss_mib", "pass", (187.25, None, None, 250.0, 1), "MiB"),
+            check("size.model_mib", "pass", (10.9, None, None, 12.0, None), "MiB"),
+            check("cold_start.ms", "pass", (812.34, None, None, 1500.0, 3), "ms"),
+            check("latency.p99_ms", "inconclusive", (None, None, None, 9.0, None), "ms", "too few rows <b>"),
+        ],
+        "accuracy": {"value": 0.8955, "low": 0.8722, "high": 0.9149, "n": 794, "confidence": 0.95},
+        "latency": {
+            "n": 662, "p50_ms": 1.248, "p95_ms": 2.02, "tokenize_p50_ms": 0.121, "run_p50_ms": 1.089,
+            "post_p50_ms": 0.021, "threads": 1,
+        },
+        "conditions": {
+            "cpu_model": "AMD EPYC 7B13", "cpu_flags": ["avx2", "fma"], "cores": 2, "governor": None, "threads": 1,
+            "providers": ["CPUExecutionProvider"], "python": "3.11.7", "onnxruntime": "1.20.1", "numpy": "1.26.4",
+            "load_average": [0.5, 0.4, 0.3], "kernel": "6.1.0", "emulated": False,
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture
+def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]) -> Built:
+    """A build whose data lie in `tmp_path`; its recipe names files by absolute paths, as a resolved one does."""
+    model: Any = {"labels": ("负面", "正面"), "max_length": 64, "steps": 1161}
+    int8 = ModelFile("onnx-int8", "int8", 11_429_478, ledger[4])
+    export = ExportArtifact(
+        tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3]), int8, "int8",
+        "INT8 has 0.27 x the bytes and 0.32 x the p50 of float: INT8 ships",
+    )  # fmt: skip
+    parts = {"model": 10_400_000, "site": 15_200_000, "runtime": 61_000, "golden": 143_000, "other": 52_000}
+    name = f"hotel-sentiment-1.2.0-{TARGET}.edgepack"
+    bundle = BundleArtifact(tmp_path, name, TARGET, sum(parts.values()), 61_000_000, "0123456789ab" + "0" * 52, parts)
+    return Built(
+        recipe(tmp_path),
+        data(tmp_path),
+        ModelArtifact(tmp_path, **model, parameters=28_948_048, train_seconds=350.4,
+                      dev_accuracy=interval(0.915), test_accuracy=interval(0.912)),
+        ModelArtifact(tmp_path, **model, parameters=10_569_000, train_seconds=35.2,
+                      dev_accuracy=interval(0.9), test_accuracy=interval(0.897)),
+        ScalesArtifact(tmp_path, "hist", 256, ()),
+        export,
+        (Delivered(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
+        ledger,
+    )  # fmt: skip
+
+
+def recipe(folder: Path) -> Recipe:
+    return Recipe.model_validate({
+        "edgepack": 1, "name": "hotel-sentiment", "version": "1.2.0",
+        "data": {split: str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
+        "teacher": {"model": str(folder / "ernie-base")},
+        "student": {"model": "ernie-3.0-tiny-nano-v2-zh", "max_length": 64},
+        "gates": {"accuracy": {"min": 0.88, "max_drop_points": 1.0}, "latency": {"p50_ms": 5, "p95_ms": 1.9}},
+    })  # fmt: skip
+
+
+def data(folder: Path) -> DataArtifact:
+    rows: dict[Split, list[tuple[str, str]]] = {
+        "train": [("很好", "正面"), ("太吵了", "负面"), ("早餐不错，下次还来", "正面")],
+        "dev": [("还行", "正面"), ("不好", "负面")],
+        "test": [("房间很大", "正面"), ("太差", "负面")],
+        "calibration": [("很好", "正面")],
+    }
+    for split, members in rows.items():
+        lines = [json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in members]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    counts = {split: len(members) for split, members in rows.items()}
+    train = folder / "train.tsv"
+    warning = f"{train}:7: warning: this row stands on line 3 already\n    fix: remove one of the two"
+    return DataArtifact(folder, ("负面", "正面"), counts, str(train), (warning,))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-import samples
 
 from edgepack.artifacts import Interval, LedgerRow
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
 from edgepack.recipe.findings import Finding
 
+Ledger = tuple[LedgerRow, ...]
+Everything = Callable[["Screen"], None]
 GOLDEN = Path(__file__).parent / "golden" / "console.txt"
 FINDINGS = [
     Finding("error", Path("recipe.yaml"), 3, "unknown key `epoch` in `teacher`", "did you mean `epochs`?"),
@@ -53,8 +57,13 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-def everything(screen: Screen) -> None:
-    """Each method once, as a build would call them."""
+@pytest.fixture
+def everything(ledger: Ledger, receipt: dict[str, Any]) -> Everything:
+    """Calls each method once, as a build would."""
+    return lambda screen: call_everything(screen, ledger, receipt)
+
+
+def call_everything(screen: Screen, ledger: Ledger, receipt: dict[str, Any]) -> None:
     console = screen.console
     console.stage("data", 1, 3, cached=True)
     console.stage("student", 2, 3, cached=False)
@@ -66,8 +75,8 @@ def everything(screen: Screen) -> None:
     console.stage_done("student", 75.4)
     console.findings(FINDINGS)
     console.error(EnvironmentUnfitError("no card\x1b[2J", why="first\nsecond", fix="use `device: cpu`"))
-    console.ledger(samples.ledger())
-    console.gate(samples.receipt())
+    console.ledger(ledger)
+    console.gate(receipt)
     console.closing(["wrote dist/a.edgepack", '  predict "服务很好"'])
 
 
@@ -75,21 +84,21 @@ def lines(stream: io.StringIO) -> list[str]:
     return [line.rstrip() for line in stream.getvalue().split("\n")]
 
 
-def test_a_log_reads_as_written_down() -> None:
+def test_a_log_reads_as_written_down(everything: Everything) -> None:
     screen = Screen()
     everything(screen)
     found = "\n".join(["== stderr", *lines(screen.err), "== stdout", *lines(screen.out)])
     assert found == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_a_log_has_no_escapes_and_fits() -> None:
+def test_a_log_has_no_escapes_and_fits(everything: Everything) -> None:
     screen = Screen()
     everything(screen)
     assert "\x1b" not in screen.out.getvalue() + screen.err.getvalue()
     assert max(len(line) for line in lines(screen.out)) <= WIDTH
 
 
-def test_results_go_to_stdout_and_the_rest_to_stderr() -> None:
+def test_results_go_to_stdout_and_the_rest_to_stderr(everything: Everything) -> None:
     screen = Screen()
     everything(screen)
     assert "teacher" in screen.out.getvalue()
@@ -98,7 +107,7 @@ def test_results_go_to_stdout_and_the_rest_to_stderr() -> None:
         assert word not in screen.out.getvalue()
 
 
-def test_quiet_leaves_results_and_errors() -> None:
+def test_quiet_leaves_results_and_errors(everything: Everything) -> None:
     loud, quiet = Screen(), Screen(quiet=True)
     everything(loud)
     everything(quiet)
@@ -147,29 +156,29 @@ def test_a_terminal_shows_bars_with_rate_and_time_left_and_clears_them() -> None
     assert screen.err.getvalue().count("\x1b[?25h") == 2
 
 
-def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch, receipt: dict[str, Any]) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     screen = Screen(terminal=True)
-    screen.console.gate(samples.receipt())
+    screen.console.gate(receipt)
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", screen.out.getvalue())
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "100", "200"])
-def test_tables_fit_the_terminal(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_fit_the_terminal(columns: str, monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     screen = Screen(terminal=True)
-    screen.console.ledger(samples.ledger())
+    screen.console.ledger(ledger)
     table = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines(screen.out)][:-2]
     assert max(len(line) for line in table) <= int(columns)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])
-def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
+def test_what_the_encoding_lacks_is_escaped(encoding: str, ledger: Ledger) -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
     console = Console(stdout=stream, stderr=stream)
     console.closing(["服务 😀 \ud83d"])
-    console.ledger(samples.ledger())
+    console.ledger(ledger)
     console.findings([Finding("error", Path("酒店.tsv"), 1, "标签", "改")])
     stream.flush()
     shown = raw.getvalue().decode(encoding)
@@ -178,10 +187,15 @@ def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
     assert "teacher" in shown
 
 
-def test_text_is_never_markup_and_never_controls_the_terminal() -> None:
+def test_text_is_never_markup_and_never_controls_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     screen = Screen(terminal=True)
     screen.console.line("[bold]a[/bold] \x1b]0;title\x07 \u202eabc :smile:")
     assert "[bold]a[/bold] \\u001b]0;title\\u0007 \\u202eabc :smile:" in screen.err.getvalue()
+    row = LedgerRow("[red]a[/red]", Interval(0.9, 0.8, 0.95, 100, 0.95), note="[b]n[/b]\x1b[2J")
+    screen.console.ledger([row])
+    assert "[red]a[/red]" in screen.out.getvalue()
+    assert "[b]n[/b]\\u001b[2J" in screen.out.getvalue()
 
 
 def test_an_error_with_findings_shows_them_in_place_of_the_cause() -> None:
@@ -201,12 +215,12 @@ def test_verbose_adds_the_traceback_of_the_cause() -> None:
     screen = Screen()
     try:
         try:
-            {}["absent"]
+            os.environ["NO_SUCH_VARIABLE"]
         except KeyError as cause:
             raise EnvironmentUnfitError("no such thing") from cause
     except EnvironmentUnfitError as error:
         screen.console.error(error, verbose=True)
-    assert "KeyError: 'absent'" in screen.err.getvalue()
+    assert "KeyError: 'NO_SUCH_VARIABLE'" in screen.err.getvalue()
     assert "Traceback" in screen.err.getvalue()
 
 
@@ -217,9 +231,17 @@ def test_rows_measured_on_other_rows_say_so() -> None:
     assert "90.0 % [80.0, 95.0] 95 %, n=50" in screen.out.getvalue()
 
 
-def test_parity_to_another_row_than_the_one_before_names_it() -> None:
+def test_parity_to_another_row_than_the_one_before_names_it(ledger: Ledger) -> None:
     screen = Screen()
-    first, *_, last = samples.ledger()
+    first, *_, last = ledger
     moved = LedgerRow("c", last.accuracy, parity=0.5, parity_with="teacher")
     screen.console.ledger([first, last, moved])
     assert "5.0e-01 (to teacher)" in screen.out.getvalue()
+
+
+def test_lines_are_not_broken_in_a_log() -> None:
+    screen = Screen()
+    long = Path("/".join(["folder"] * 40) + "/train.tsv")
+    screen.console.findings([Finding("error", long, 12, "reason " * 30, "fix " * 50)])
+    assert lines(screen.err)[0].startswith(f"{long}:12: error: reason reason")
+    assert len(lines(screen.err)) == 3

@@ -5,12 +5,13 @@ Labelling rule, in the order in which it is applied:
     `谈不上干净` faults, `不能说不干净` praises. `不得不说`, `不但` and `不过` negate nothing. A comparison has the
     polarity of its predicate, `没有…`, `不比…` and `不如…` turn it over.
  2. In a contrast (`虽然…但是…`, `…不过…`) the clause after the contrasting word decides; in a concession
-    (`即使…也…`, `…，尽管…`) the main clause does, wherever it stands.
+    (`即使…也…`) the main clause does. The deciding clause always comes last here; texts that put it first are not made.
  3. What was expected, heard or read (`本来以为…`, `朋友说…`) does not count; what was found does.
  4. Where opinions are mixed and the writer states an overall verdict, the verdict decides.
 
-So a bag of characters cannot solve it; word order and scope must be read. Templates are divided among train, dev and
-test once and for all, whatever the seed: what is measured is reading, not memory of a template.
+Word order and scope must be read; `benchmarks/bag_of_characters.py` measures how far character counts reach.
+Templates are divided among train, dev and test once and for all, whatever the seed: what is measured is reading, not
+memory of a template.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from edgepack.datasets.reviews_zh_lexicon import (
 POSITIVE: Final = "正面"
 NEGATIVE: Final = "负面"
 DEFAULT_SIZES: Final[Mapping[Split, int]] = {"train": 8000, "dev": 500, "test": 1000}
-KEEP_RATE: Final = 0.83  # of the clauses say what their predicate says; the others turn it over
+KEEP_RATE: Final = 0.9  # of the clauses say what their predicate says; the others turn it over
 TYPO_RATE: Final = 0.04
-_TRAIN_PART, _DEV_PART = 0.70, 0.10  # of the templates of each family; the rest is test
+_TRAIN_PART, _DEV_PART = 0.75, 0.08  # of the templates of each family; the rest is test
 _SLOT: Final = re.compile(r"\{([^}]*)\}")
 # Far more draws than even the largest split needs: a size that the templates cannot fill must end, not hang.
 _DRAWS_PER_ROW: Final = 200
@@ -68,6 +69,9 @@ def generate_with_templates(
     unknown = sorted(set(split_sizes) - set(parts))
     if unknown:
         raise ValueError(f"no split {', '.join(unknown)}; reviews-zh has {', '.join(parts)}")
+    negative = sorted(split for split, size in split_sizes.items() if size < 0)
+    if negative:
+        raise ValueError(f"negative size for {', '.join(negative)}")
     seen: set[str] = set()
     result: dict[str, list[tuple[Row, str]]] = {}
     for split in parts:  # not the caller's order, which must not decide what is drawn
@@ -136,7 +140,7 @@ class _Writer:
         return self._clause(name, praises=self._positive != (slot[0].lower() == "o"), alone=slot[0].isupper())
 
     def _clause(self, name: str, *, praises: bool, alone: bool) -> str:
-        # First keep or turn: else the number of forms would tie the words to the labels.
+        # First keep or turn: else the odds would hang on how many forms there are of each.
         keeps = self._rng.random() < KEEP_RATE
         kind = "good" if praises == keeps else "bad"
         forms = [
@@ -145,7 +149,8 @@ class _Writer:
             if form.keeps == keeps and form.words in ("any", kind) and (alone or not form.stands_alone)
         ]
         predicate = self._quality.good if kind == "good" else self._quality.bad
-        return self._rng.choice(forms).pattern.format(a=name, x=predicate, ref=self._rng.choice(REFERENCES))
+        form = self._rng.choices(forms, [form.weight for form in forms])[0]
+        return form.pattern.format(a=name, x=predicate, ref=self._rng.choice(REFERENCES))
 
 
 def _with_typo(rng: Random, text: str) -> str:

@@ -1,7 +1,7 @@
 """Words, clause forms and sentence templates of `builtin:reviews-zh`.
 
-Everything here was written for this project. A word stands in both labels about equally often, because every clause
-form that keeps the word's polarity has a counterpart that turns it over: what a text says is not in its words alone.
+Everything here was written for this project. The words are few and every split uses all of them: what differs between
+splits is how they are put together.
 
 Slots of a clause form: `{a}` aspect, `{x}` predicate, `{ref}` what it is compared with.
 Slots of a template: a clause that agrees with the label (`{m}`, a second one `{s}`), a clause that contradicts it
@@ -46,6 +46,7 @@ class ClauseForm(NamedTuple):
     keeps: bool
     words: Words = "any"
     stands_alone: bool = False
+    weight: int = 1  # how often, among the forms of the same effect
 
 
 _CLEAN: Final = Quality("干净", "脏")
@@ -101,23 +102,23 @@ REFERENCES: Final = ("上次", "别家", "以前", "想象中")
 
 CLAUSE_FORMS: Final = (
     # Asserted.
-    ClauseForm("{a}很{x}", True),
-    ClauseForm("{a}非常{x}", True),
-    ClauseForm("{a}特别{x}", True),
-    ClauseForm("{a}挺{x}的", True),
-    ClauseForm("{a}真的{x}", True),
-    ClauseForm("{a}太{x}了", True, stands_alone=True),
-    ClauseForm("{a}有点{x}", True, "bad"),
+    ClauseForm("{a}很{x}", True, weight=8),
+    ClauseForm("{a}非常{x}", True, weight=5),
+    ClauseForm("{a}特别{x}", True, weight=4),
+    ClauseForm("{a}挺{x}的", True, weight=4),
+    ClauseForm("{a}真的{x}", True, weight=3),
+    ClauseForm("{a}太{x}了", True, stands_alone=True, weight=4),
+    ClauseForm("{a}有点{x}", True, "bad", weight=4),
     # Negated.
-    ClauseForm("{a}不{x}", False),
-    ClauseForm("{a}并不{x}", False),
-    ClauseForm("{a}不算{x}", False),
-    ClauseForm("{a}不怎么{x}", False),
-    ClauseForm("{a}谈不上{x}", False),
-    ClauseForm("{a}一点也不{x}", False),
-    ClauseForm("{a}一点都不{x}", False),
-    ClauseForm("{a}没有那么{x}", False),
-    ClauseForm("{a}不够{x}", False, "good"),
+    ClauseForm("{a}不{x}", False, weight=8),
+    ClauseForm("{a}并不{x}", False, weight=5),
+    ClauseForm("{a}不算{x}", False, weight=3),
+    ClauseForm("{a}不怎么{x}", False, weight=2),
+    ClauseForm("{a}谈不上{x}", False, weight=2),
+    ClauseForm("{a}一点也不{x}", False, weight=3),
+    ClauseForm("{a}一点都不{x}", False, weight=3),
+    ClauseForm("{a}没有那么{x}", False, weight=3),
+    ClauseForm("{a}不够{x}", False, "good", weight=2),
     # Negated twice, or a negation that turns nothing over.
     ClauseForm("{a}再{x}不过了", True, "good"),
     ClauseForm("不得不说{a}很{x}", True, stands_alone=True),
@@ -125,29 +126,13 @@ CLAUSE_FORMS: Final = (
     # Compared.
     ClauseForm("{a}比{ref}{x}", True),
     ClauseForm("{a}比{ref}还{x}", True),
-    ClauseForm("{a}没有{ref}{x}", False),
+    ClauseForm("{a}没有{ref}{x}", False, weight=3),
     ClauseForm("{a}不比{ref}{x}", False),
     ClauseForm("{a}不如{ref}{x}", False, "good"),
 )
 
-GOOD_VERDICTS: Final = (
-    "很满意",
-    "会再来",
-    "愿意推荐",
-    "不后悔",
-    "并不失望",
-    "没有不满意",
-    "没有理由不推荐",
-)
-BAD_VERDICTS: Final = (
-    "不满意",
-    "不会再来",
-    "不愿意推荐",
-    "很后悔",
-    "很失望",
-    "谈不上满意",
-    "没有理由推荐",
-)
+GOOD_VERDICTS: Final = ("很满意", "会再来", "愿意推荐", "不后悔", "没有失望")
+BAD_VERDICTS: Final = ("不满意", "不会再来", "不愿意推荐", "很后悔", "很失望")
 
 _LEADS: Final = (
     "",

@@ -119,8 +119,9 @@ def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
     path: KeyPath = ()
     for key in location:
         branch = _BRANCHES.get(str(key))
-        if branch is None or document.get(*path, key) is not None:
-            path = (*path, key)
+        below: KeyPath = (*path, key)
+        if branch is None or below in document.lines:
+            path = below
         elif not isinstance(document.get(*path), branch) and isinstance(document.get(*path), (str, dict)):
             return None
     return path

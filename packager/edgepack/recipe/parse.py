@@ -23,6 +23,8 @@ KeyPath = tuple[str | int, ...]
 MAX_BYTES: Final = 256 * 1024  # a long commented recipe has some kilobytes; a data file given by mistake, more
 MAX_VALUES: Final = 10_000  # anchors can make a small file describe billions of values
 
+MAX_DEPTH: Final = 32  # the deepest key of a recipe lies four levels down
+
 _TAG: Final = "tag:yaml.org,2002:"
 _NULL: Final = re.compile(r"(?:~|null|Null|NULL|)\Z")
 _BOOL: Final = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
@@ -107,7 +109,7 @@ def parse(raw: bytes, file: Path) -> tuple[Document | None, list[Finding]]:
     except _TooLarge:
         reason = f"the anchors of this recipe unfold to more than {MAX_VALUES} values"
         return None, [_error(file, None, reason, "write the values out")]
-    except RecursionError:
+    except (_TooDeep, RecursionError):
         return None, [_error(file, None, "it is nested too deeply", _START)]
     except ValueError as error:
         # PyYAML lets one through for a `\U` escape beyond Unicode and for a `%YAML` version of 5000 digits.
@@ -145,6 +147,10 @@ def _likely_encoding(raw: bytes) -> str | None:
 
 class _TooLarge(Exception):
     """The recipe unfolds to more than MAX_VALUES values."""
+
+
+class _TooDeep(Exception):
+    """A value lies more than MAX_DEPTH levels deep."""
 
 
 @dataclass
@@ -206,6 +212,8 @@ class _Builder:
         self.values += 1
         if self.values > MAX_VALUES:
             raise _TooLarge
+        if len(self.open_nodes) > MAX_DEPTH:
+            raise _TooDeep
         if any(node is other for other in self.open_nodes):
             self._add(node, "this anchor contains itself", "write the value out")
             return None

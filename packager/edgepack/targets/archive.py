@@ -15,13 +15,15 @@ from edgepack_runtime.state import FILE_MODE, fsync_folder
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
 _LEVEL = 6
+_MAIN = "__main__.py"
 
 
 def write_bundle(members: Mapping[str, Path | bytes], out: Path) -> None:
     """Write `members` (POSIX path in the bundle -> file or content) to the bundle file `out`, atomically.
 
     The same members give the same bytes, whatever the order of the mapping, the clock, or the files' own modes and
-    times; only another zlib may deflate differently. A member is deflated where that makes it smaller.
+    times; only another zlib may deflate differently. A member is deflated where that makes it
+    smaller, but for `__main__.py`.
 
     Raises:
         StageFailedError: a path is not one that a release may hold, a file cannot be read, the result would
@@ -75,7 +77,9 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes) -> form.Membe
         file.write(deflater.compress(data))
     file.write(deflater.flush())
     method = form.DEFLATED
-    if file.tell() - start >= size:
+    # `__main__.py` runs before anything was checked. Stored, a damaged byte of it is one wrong character, and nothing
+    # like a tail that inflates to something else: nearly all of them are syntax errors, or are found by its own check.
+    if file.tell() - start >= size or path == _MAIN:
         method = form.STORED
         file.seek(start)
         file.truncate()

@@ -35,8 +35,8 @@ PROBES = (
     "「很好」——……、。",
     "房间很大，服务也很好，下次还会再来。" * 160,
 )
-FLOAT_TOLERANCE = 1e-3
-LEAST_INT8_TOLERANCE = 0.05
+FLOAT_SHARE, INT8_SHARE = 1e-3, 0.02  # of the spread of the logits
+LEAST_TOLERANCE = 1e-5  # ten times what rounding to _DECIMALS takes
 _BATCH = 32
 _DECIMALS = 6
 
@@ -88,15 +88,18 @@ def make(shipped: Path, reference: Path, precision: Precision, rows: Sequence[Ro
 def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float:
     """How far a golden logit, shape (N, C), may be off on another CPU before the self-test calls it broken.
 
-    Float kernels differ by the order of their sums: some 1e-6 a layer, so that 1e-3 leaves room and is still
-    far below what a wrong file or a wrong tokenizer does. INT8 kernels also differ by where an activation
-    falls between two steps, and by saturation on CPUs without VNNI or SDOT: both are of the size of the
-    quantization error itself, so twice the largest one on these texts is allowed. Whether accuracy survives
-    that is for the gate to say.
+    It is relative to the spread of the logits over the texts: a model that answers nearly the same everywhere is
+    not excused by that. Measured on a 4 x 312 model with a spread of 0.57, against CPUs without AVX-512 and VNNI
+    (emulated Haswell and Nehalem): float logits moved by 4e-7, INT8 ones by 0.012 where the quantization error
+    was 0.031. INT8 kernels differ by where an activation falls between two steps, and by saturation: both are of
+    the size of that error, so twice the largest one on these texts is allowed. Whether accuracy survives it is
+    for the gate to say.
     """
-    if precision == "float32":
-        return FLOAT_TOLERANCE
-    return round(max(LEAST_INT8_TOLERANCE, 2 * float(np.abs(logits - float_logits).max())), _DECIMALS)
+    spread = float(np.ptp(float_logits, axis=0).max())
+    allowed = FLOAT_SHARE * spread
+    if precision == "int8":
+        allowed = max(INT8_SHARE * spread, 2 * float(np.abs(logits - float_logits).max()))
+    return round(max(allowed, LEAST_TOLERANCE), _DECIMALS)
 
 
 def golden_texts(rows: Sequence[Row]) -> list[str]:

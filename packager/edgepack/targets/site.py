@@ -7,6 +7,7 @@ files.
 from __future__ import annotations
 
 import fnmatch
+import warnings
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -188,7 +189,9 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules]) -> Package:
     mine = rules.get(name, Rules())
     patterns = mine.patterns(str(version))
     try:
-        with WheelFile.open(wheel) as source:
+        with WheelFile.open(wheel) as source, warnings.catch_warnings():
+            # numpy 2.2 ships some bytecode; pypa/installer leaves it out, as we want, and says so.
+            warnings.filterwarnings("ignore", message="Skip installing .*__pycache__", category=RuntimeWarning)
             destination = _Destination(
                 wheel, folder, source.dist_info_dir, f"{LICENSES}/{name}-{version}", patterns, mine.licenses
             )

@@ -93,16 +93,23 @@ def test_what_is_wrong_in_an_anchor_is_said_once() -> None:
     assert finding(b"a: &a {x: !t 1}\nb: *a\nc: {<<: *a}\n").startswith("1: the tag `!t`")
 
 
-def test_anchors_that_unfold_to_billions_are_refused_at_once() -> None:
+def test_anchors_that_unfold_beyond_any_recipe_are_refused() -> None:
     levels = [b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    levels += [b"a%d: &a%d [%s]" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 12)]
+    levels += [b"a%d: &a%d [%s]" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 6)]
     assert finding(b"\n".join(levels)).startswith("None: the anchors of this recipe unfold to more than")
 
 
-@pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"a:\n" + b"".join(b" " * n + b"- \n" for n in range(900))])
+def test_merges_that_unfold_beyond_any_recipe_are_refused() -> None:
+    levels = ["a0: &a0 {x: 1, y: 2}"]
+    for n in range(1, 6):
+        merged = ", ".join(f"k{k}: {{<<: *a{n - 1}}}" for k in range(10))
+        levels.append(f"a{n}: &a{n} {{{merged}}}")
+    assert finding("\n".join(levels).encode()).startswith("None: the anchors of this recipe unfold to more than")
+
+
+@pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"- " * 2000, b"a: " + b"[" * 40 + b"]" * 40])
 def test_deep_nesting_is_a_finding(raw: bytes) -> None:
-    _, findings = parse(raw, FILE)
-    assert findings
+    assert finding(raw) == "None: it is nested too deeply"
 
 
 def test_a_file_that_is_no_recipe_by_its_size_is_not_read() -> None:

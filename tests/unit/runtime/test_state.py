@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,27 @@ def test_receipts_are_numbered_without_a_clock(prefix: Prefix) -> None:
 def test_bytecode_lies_outside_the_release(prefix: Prefix) -> None:
     release = prefix.releases / RELEASE
     assert prefix.bytecode_of(release) == Path(f"{prefix.root}/cache/pycache{release}")
+
+
+def test_removing_waits_for_a_process_that_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    real, failures = shutil.rmtree, [OSError(errno.ENOTEMPTY, "Directory not empty"), OSError(errno.ENOENT, "gone")]
+
+    def busy(path: Path) -> None:
+        if failures:
+            raise failures.pop()
+        real(path)
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    monkeypatch.setattr(state, "_REMOVE_PAUSE_S", 0)
+    state.remove_tree(folder)
+    assert not folder.exists()
+    state.remove_tree(folder)
+    folder.mkdir()
+    failures.append(OSError(errno.EROFS, "Read-only file system"))
+    with pytest.raises(OSError, match="Read-only"):
+        state.remove_tree(folder)
+    failures.extend(OSError(errno.ENOTEMPTY, "Directory not empty") for _ in range(100))
+    with pytest.raises(OSError, match="not empty"):
+        state.remove_tree(folder)

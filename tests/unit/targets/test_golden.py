@@ -17,7 +17,7 @@ from edgepack.targets import golden
 from edgepack_runtime.predictor import Predictor
 
 MakeModel = Callable[..., Path]
-ROWS = [Row(f"房间{'很大' * (i % 7)}{'不好' * (i % 3)}", "01"[i % 2]) for i in range(90)]
+ROWS = [Row("房间很大服务不好也脏吵"[i % 11] * (1 + i % 7), "01"[i % 2]) for i in range(90)]
 
 
 def lines(raw: bytes) -> list[dict[str, Any]]:
@@ -26,7 +26,7 @@ def lines(raw: bytes) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def folders(tmp_path: Path, make_model: MakeModel) -> tuple[Path, Path]:
-    return make_model(tmp_path / "int8", seed=1, precision="int8"), make_model(tmp_path / "float", seed=2)
+    return make_model(tmp_path / "int8", seed=1, precision="int8"), make_model(tmp_path / "float", seed=8)
 
 
 def test_what_is_written_is_what_the_models_say(folders: tuple[Path, Path]) -> None:
@@ -47,11 +47,17 @@ def test_the_same_models_give_the_same_bytes(folders: tuple[Path, Path]) -> None
     assert golden.make(*folders, "int8", ROWS, SILENT) == golden.make(*folders, "int8", ROWS, SILENT)
 
 
-def test_tolerance_covers_the_quantization_error_but_not_more() -> None:
-    a, b = np.zeros((3, 2), np.float32), np.float32([[0, 0], [0.5, 0], [0, -0.1]])
-    assert golden.tolerance("int8", a, b) == 1.0
-    assert golden.tolerance("int8", a, a) == golden.LEAST_INT8_TOLERANCE
-    assert golden.tolerance("float32", a, b) == golden.FLOAT_TOLERANCE
+def test_tolerance_is_a_share_of_the_spread_and_covers_the_quantization_error() -> None:
+    reference = np.float32([[0, 0], [2, -3], [1, 1]])  # the second label's logits span 4
+    assert golden.tolerance("float32", reference, reference) == pytest.approx(0.004)
+    assert golden.tolerance("int8", reference, reference) == pytest.approx(0.08)
+    assert golden.tolerance("int8", reference + np.float32(0.25), reference) == pytest.approx(0.5)
+    assert golden.tolerance("float32", reference + 1, reference) == pytest.approx(0.004)
+
+
+def test_tolerance_never_falls_below_what_rounding_takes() -> None:
+    same = np.ones((4, 2), np.float32)
+    assert golden.tolerance("int8", same, same) == golden.tolerance("float32", same, same) == golden.LEAST_TOLERANCE
 
 
 def test_golden_texts_span_the_lengths_and_hold_the_probes() -> None:
@@ -75,6 +81,11 @@ def test_stratified_keeps_shares_and_order(found: list[str], limit: int) -> None
     before, after = Counter(found), Counter(row.label for row in chosen)
     for label, count in before.items():
         assert abs(after[label] - count * len(chosen) / len(rows)) < 1
+
+
+def test_what_is_left_over_goes_to_the_largest_remainder() -> None:
+    rows = [Row(str(index), "a" if index < 4 else "b") for index in range(10)]
+    assert Counter(row.label for row in golden.stratified(rows, 3)) == {"a": 1, "b": 2}  # shares 1.2 and 1.8
 
 
 def test_stratified_draws_from_the_whole_file() -> None:

@@ -59,6 +59,12 @@ def test_this_host_speaks_the_words_of_a_profile() -> None:
     assert host.python.split(".")[0] == "3"
 
 
+def test_a_target_of_another_machine_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "this_host", lambda: replace(HOST, machine="aarch64"))
+    with pytest.raises(TargetUnreachableError, match="linux-x86_64-cpu"):
+        profiles.profile_for("linux-x86_64-cpu")
+
+
 def test_an_unknown_target_names_the_known_ones() -> None:
     with pytest.raises(RecipeInvalidError) as caught:
         profiles.profile_for("jetpack6")

@@ -57,6 +57,7 @@ def test_markers_are_those_of_the_target() -> None:
             --hash=sha256:{DIGEST} \\
             --hash=sha256:{"b" * 64}
         numpy==2.5.5 ; python_full_version >= '3.12' --hash=sha256:{DIGEST}
+        oldonly==1.0 ; python_version < '3.10' --hash=sha256:{DIGEST}
         winonly==1.0 ; sys_platform == 'win32' --hash=sha256:{DIGEST}
         armonly==1.0 ; platform_machine == 'aarch64' --hash=sha256:{DIGEST}
         """

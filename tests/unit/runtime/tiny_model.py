@@ -28,12 +28,23 @@ SCORES = {"好": (-1.0, 2.0), "差": (2.5, -1.5), "很": (0.25, 0.25)}
 
 
 def write_model_folder(
-    folder: Path, *, labels: Sequence[str] = LABELS, vocab: Sequence[str] = VOCAB, outputs: int | None = None, **config: Any
+    folder: Path,
+    *,
+    labels: Sequence[str] = LABELS,
+    vocab: Sequence[str] = VOCAB,
+    outputs: int | None = None,
+    **config: Any,
 ) -> Path:
     """Write `model.onnx`, `vocab.txt` and `model.json`; return `folder`. The vocabulary has no final line end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / model_config.VOCAB_NAME).write_text("\n".join(vocab), encoding="utf-8")
-    fields = {"task": "text-classification", "labels": tuple(labels), "max_length": 16, "precision": "float32", **config}
+    fields = {
+        "task": "text-classification",
+        "labels": tuple(labels),
+        "max_length": 16,
+        "precision": "float32",
+        **config,
+    }
     (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(ModelConfig(**fields)))
     write_onnx(folder / model_config.MODEL_NAME, vocab, outputs or len(labels))
     return folder

@@ -1,0 +1,109 @@
+"""The real wheels: unpacked and slimmed, they import and run a model, and nothing that was left out is missed.
+
+The wheels come from the cache (`$EDGEPACK_CACHE`) or through pip, as in a build.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgepack_runtime
+from edgepack.progress import SILENT
+from edgepack.targets import profiles, wheels
+from edgepack.targets.site import SiteFacts, assemble
+from edgepack_runtime.doctor import libc
+
+pytestmark = pytest.mark.integration
+TARGET = "linux-x86_64-cpu"
+MIB = 2**20
+
+# What the runtime does with the libraries, and what an application may do that calls the predictor from Python.
+PROGRAM = r"""
+import json, pkgutil, importlib, sys
+from pathlib import Path
+site, runtime, model = sys.argv[1:]
+sys.path[:0] = [site, runtime]
+sys.dont_write_bytecode = True
+import numpy, onnxruntime, tokenizers
+import edgepack_runtime
+for module in pkgutil.walk_packages(edgepack_runtime.__path__, "edgepack_runtime."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from edgepack_runtime.predictor import Predictor
+predictor = Predictor(Path(model))
+random = numpy.random.default_rng(0).normal(size=(40, 40))
+numpy.linalg.inv(random @ random.T), numpy.fft.rfft(random), numpy.percentile(random, 95)
+numpy.ma.masked_array(random), numpy.polynomial.Polynomial([1])
+files = [module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
+print(json.dumps({
+    "logits": predictor.logits(["\u597d\u574f", "\u810f"]).tolist(),
+    "label": predictor.predict("\u597d").label,
+    "providers": predictor.providers,
+    "mapped": sorted({line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}),
+    "outside": [file for file in files if "-packages" in file and not file.startswith(site)],
+    "versions": [numpy.__version__, onnxruntime.__version__, tokenizers.__version__],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
+    profile = profiles.profile_for(TARGET)
+    fetched = wheels.fetch(profile, wheels.default_cache(), SILENT)
+    return assemble(fetched, tmp_path_factory.mktemp("assembled"), profile)
+
+
+@pytest.fixture
+def answer(site: SiteFacts, tmp_path: Path, make_model: Callable[..., Path]) -> dict[str, Any]:
+    model = make_model(tmp_path / "model")
+    arguments = [site.folder / "site", Path(edgepack_runtime.__path__[0]).parent, model]
+    command = [sys.executable, "-I", "-S", "-W", "error", "-c", PROGRAM, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
+    assert (done.returncode, done.stderr) == (0, "")
+    return dict(json.loads(done.stdout))
+
+
+def test_the_slimmed_site_runs_a_model(answer: dict[str, Any], site: SiteFacts) -> None:
+    assert answer["providers"] == ["CPUExecutionProvider"]
+    assert [len(row) for row in answer["logits"]] == [2, 2]
+    assert answer["label"] in ("0", "1")
+    assert answer["versions"] == [package.version for package in site.packages]
+
+
+def test_everything_came_from_the_site(answer: dict[str, Any], site: SiteFacts) -> None:
+    assert answer["outside"] == []
+    engines = [path for path in answer["mapped"] if "onnxruntime" in path]
+    assert engines
+    assert all(path.startswith(str(site.folder)) for path in engines)
+
+
+def test_no_bytecode_and_no_scripts_lie_in_the_site(site: SiteFacts) -> None:
+    names = [path.name for path in (site.folder / "site").rglob("*")]
+    assert not [name for name in names if name == "__pycache__" or name.endswith(".pyc") or name == "bin"]
+
+
+def test_what_was_left_out_is_worth_it(site: SiteFacts) -> None:
+    before = sum(package.bytes_before for package in site.packages)
+    assert before > 110 * MIB
+    assert site.site_bytes < 92 * MIB
+
+
+def test_binaries_load_on_the_glibc_they_were_built_for(site: SiteFacts) -> None:
+    needed, here = (tuple(map(int, version.split("."))) for version in (site.libc_min, libc()[1]))
+    assert (2, 17) <= needed <= here
+    assert "libstdc++.so.6" in site.system_libraries
+    assert site.binaries >= 15
+
+
+def test_every_wheel_has_its_licence_text(site: SiteFacts) -> None:
+    for package in site.packages:
+        texts = [site.folder / path for path in package.license_files if not path.endswith(".json")]
+        assert texts
+        assert all(text.stat().st_size > 300 for text in texts)

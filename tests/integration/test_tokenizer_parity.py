@@ -1,0 +1,139 @@
+"""The device's tokenizer against PaddleNLP's own: the same ids for every text, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import unicodedata
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgepack_runtime.model_config import TokenizerConfig
+from edgepack_runtime.tokenizer import ErnieTokenizer
+
+pytestmark = pytest.mark.integration
+
+SHARED = Path(__file__).parents[3] / "shared"
+VOCABULARIES = ("ernie-1.0-vocab.txt", "ernie-3.0-vocab.txt")
+MAX_LENGTH = 256
+# PaddleNLP sees the character tables of the Python it runs on; the device's tokenizer has those of Unicode 14.0.
+SAME_TABLES = unicodedata.unidata_version == "14.0.0"
+
+HARD = [
+    "", " ", "\t\r\n", "\u3000", "\x00", "\ufffd", "\u200b\u200d\ufeff", "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g",
+    "ＡＢＣ１２３，。！？（）：；“”‘’「」『』【】《》〈〉…—～·",
+    "\"double\" 'single' `back` «guillemets» „low“ ‚low‘", "😀😀😀👍🏽👍🏿❤️❤",
+    "👨‍👩‍👧‍👦家👩🏻‍💻", "🇨🇳🇺🇸", "1️⃣2️⃣#️⃣", "☺️✨★★☆☆～～￥￥$$€€££¥¥", "＋＋－－×÷±≠≤≥∞√∑∫", "^^^___```|||~~~",
+    "---===+++///\\\\\\", "→→←←↑↓⇒⇔", "①②③⑴⒈ⅠⅡⅢⅳ㈠㊣㎡㎏℃℉", "é e\u0301 ñ n\u0303 ü Å Å ﬁ ß ẞ İ ı Ǆ ǆ ﬀ",
+    "Ä\u0323\u0307 q\u0307\u0323", "naïve café résumé Ünïcödé",
+    "한국어 한 텍스트", "ひらがな カタカナ ｶﾀｶﾅ が か\u3099",
+    "Ελληνικά ΣΑΣ ς Русский ЁЖИК ёжик", "עִבְרִית עברית العَرَبِيَّة ١٢٣", "ไทย หมู่ ทำ", "हिन्दी क्षि",
+    "தமிழ் నేను", "iPhone14ProMax 5G WiFi6 4K120fps", "abc123def456 2021-10-01 12:30:45 3.14159 1,000,000 50%",
+    "user@example.com https://www.example.com/a?b=c&d=e#f", "C++ C# .NET F# R&D AT&T", "a" * 99, "a" * 100,
+    "a" * 101, "a" * 1000, "中" * 500, "啊" * 101 + "b" * 101 + "，",
+    "supercalifragilisticexpialidocious antidisestablishmentarianism", "\ue000\uf8ff\U000f0000\U0010fffd私用",
+    "\ud800", "a\udfffb", "\ud83d\ude00", "\ud800\ud800中\udc00", "〇〇七 二〇二〇年〇〇",
+    "²º〇µØŋƱ a²b aºb aµb aØb aŋb aƱb", "\xad软\xad连字符", "〡〢〣〤〥〦〧〨〩", "々〻〱ゝヽ",
+    "\U00020000\U0002a6df\U0002a700\U0002b740\U0002b820\U0002b91f\U0002ceaf\U0002f800\U00030000",
+    "豈更\ufa0e\ufa29", "[CLS]", "[SEP]好[SEP]", "[PAD][PAD]", "[UNK]a[MASK]b", "[cls]", "[ CLS ]", "[[SEP]]",
+    "[CLS", "CLS]", "##a ##", "# # [unused1]", "$ $$ a$b", "\u0300\u0301好", "好\u0300\u20e3",
+    "\u0378\u0379\U0001ffff", "\U000e0041\U000e007f", "a\u0600b\u06ddc\u070fd", "\u1734\u1715", "\u180e\u180b",
+    "ʼʻˈˌ", "\ufe0f\ufe0e", "﹏﹋﹌﹍", "｛｝｜￣￤￠￡￢￣￦", "⺀⻳⼀⿕⿰⿱", "\ua4d0\ua4fe ꓐ ꓽ꓾", "ꀀꀁ꒐",
+]  # fmt: skip
+
+# Real lines hold more than letters: they are mixed from what people type, and from all of Unicode.
+usual = st.sampled_from(
+    "的一是了我不在人，。！？～~★☆…—“”'\" \t\u3000abcXYZ0129%$#@()（）[]【】<>《》:：;；/\\^_`|￥€"
+    "😀❤\ufe0f👍🏽\u200d²〇éÉñ\u0301\u3099ⅣⅡ①ＡＢ１"
+)
+typed = st.text(usual, max_size=80)
+# Where the tables differ, only what was assigned long ago is sure to be the same in both.
+settled = st.characters().filter(lambda character: unicodedata.ucd_3_2_0.category(character) != "Cn")
+anything = st.text(st.characters(codec=None) if SAME_TABLES else settled, max_size=80)
+words = st.text(st.sampled_from("abcdefghijklmnopqrstuvwxyz0123456789"), max_size=110)
+specials = st.sampled_from(["[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "[sep]", "好", "a", " "])
+mixed = st.lists(typed | anything | words | specials, max_size=4).map("".join)
+
+
+class Both:
+    """The two tokenizers with one vocabulary."""
+
+    def __init__(self, vocab: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PaddleNLP and what it imports warn of their own affairs
+            from paddlenlp.transformers import ErnieTokenizer as Reference
+
+            self.reference: Any = Reference.from_pretrained(str(vocab.parent))
+        self.device = ErnieTokenizer(vocab, TokenizerConfig())
+
+    def differences(self, texts: list[str]) -> list[tuple[str, list[int], list[int]]]:
+        """The texts whose ids differ, with PaddleNLP's ids and ours."""
+        found = []
+        for text in texts:
+            wanted = self.reference(text, max_length=MAX_LENGTH, truncation=True)
+            ids, types = self.device.encode_batch([text], MAX_LENGTH)
+            if (ids[0].tolist(), types[0].tolist()) != (wanted["input_ids"], wanted["token_type_ids"]):
+                found.append((text, wanted["input_ids"], ids[0].tolist()))
+        return found
+
+
+@pytest.fixture(scope="module", params=VOCABULARIES)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    source = SHARED / "data" / "vocab" / request.param
+    if not source.is_file():
+        pytest.skip(f"no {source}")
+    folder = tmp_path_factory.mktemp("ernie")
+    shutil.copyfile(source, folder / "vocab.txt")
+    config = {"do_lower_case": True, "tokenizer_class": "ErnieTokenizer", "model_max_length": 512}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return Both(folder / "vocab.txt")
+
+
+def test_hard_cases(both: Both) -> None:
+    assert both.differences(HARD) == []
+
+
+def test_hard_cases_next_to_each_other(both: Both) -> None:
+    pairs = [first[:30] + glue + second[:30] for first in HARD for second in HARD for glue in ("", "a")]
+    assert both.differences(pairs) == []
+
+
+@pytest.mark.skipif(not SAME_TABLES, reason="PaddleNLP sees another Unicode version on this Python")
+def test_every_character(both: Both) -> None:
+    """All of Unicode, each character between letters; U+11938 decomposes since Unicode 13, which the library lacks."""
+    different = []
+    for start in range(0, 0x110000, 64):
+        codes = [code for code in range(start, start + 64) if code != 0x11938]
+        if both.differences([" ".join(f"a{chr(code)}b" for code in part) for part in (codes[:32], codes[32:])]):
+            different += [code for code in codes if both.differences([f"a{chr(code)}b"])]
+    assert [f"U+{code:04X}" for code in different] == []
+
+
+def real_texts() -> list[str]:
+    texts = []
+    for file in sorted((SHARED / "data").glob("*/*")):
+        if file.suffix == ".tsv":
+            lines = file.read_text(encoding="utf-8").splitlines()[1:]
+            texts += [field for line in lines for field in line.split("\t")[:-1]]
+        elif file.suffix == ".jsonl":
+            texts += [json.loads(line)["text"] for line in file.read_text(encoding="utf-8").splitlines()]
+    return texts
+
+
+def test_real_texts(both: Both) -> None:
+    texts = real_texts()
+    if not texts:
+        pytest.skip("no shared data")
+    sample = texts[:: max(len(texts) // 20_000, 1)]
+    assert both.differences(sample) == []
+
+
+@given(text=mixed)
+@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_generated_texts(both: Both, text: str) -> None:
+    assert both.differences([text]) == []

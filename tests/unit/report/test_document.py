@@ -1,0 +1,95 @@
+"""The report's document: plain JSON, complete, and free of this machine's paths."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.recipe.model import Recipe
+from edgepack.report import limit, quantity, span
+from edgepack.report.document import dumps, make, tool_versions, worst
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "report.json"
+
+
+def test_the_document_reads_as_written_down(built: Any) -> None:
+    report = make(built)
+    assert set(report.pop("tools")) >= {"edgepack", "python", "onnx", "onnxruntime", "numpy"}
+    assert dumps(report) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_it_is_json_and_names_no_path_of_this_machine(tmp_path: Path, built: Any) -> None:
+    text = dumps(make(built))
+    assert str(tmp_path) not in text
+    assert str(Path.home()) not in text
+    assert json.loads(text)["ledger"][4]["p50_ms"] == 1.214
+
+
+def test_built_in_data_keep_their_name(built: Any) -> None:
+    recipe = Recipe.model_validate({
+        **built.recipe.model_dump(by_alias=True),
+        "data": {"train": "builtin:reviews-zh"},
+        "student": {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 1}}},
+    })  # fmt: skip
+    data = replace(built.data, source="builtin:reviews-zh", warnings=())
+    report = make(replace(built, recipe=recipe, data=data, teacher=None))
+    assert report["data"]["source"] == report["recipe"]["data"]["train"] == "builtin:reviews-zh"
+    assert report["recipe"]["student"]["model"]["scratch"]["hidden"] == 8
+    assert [model["role"] for model in report["models"]] == ["student"]
+
+
+def test_percentiles_are_nearest_rank(tmp_path: Path, built: Any) -> None:
+    rows = [json.dumps({"text": "字" * length, "label": "正面"}) for length in range(100, 0, -1)]
+    (tmp_path / "test.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    assert make(built)["data"]["splits"]["test"]["characters"] == {"p50": 50, "p95": 95, "max": 100}
+
+
+def test_a_figure_that_is_not_finite_is_refused(built: Any) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dumps({**make(built), "value": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        (["pass"], "pass"),
+        (["pass", "inconclusive"], "inconclusive"),
+        (["inconclusive", "fail", "pass"], "fail"),
+        ([], "inconclusive"),
+    ],
+)
+def test_the_worst_verdict_counts(verdicts: list[str], expected: str) -> None:
+    assert worst(verdicts) == expected
+
+
+def test_the_versions_are_those_installed() -> None:
+    import numpy as np
+
+    assert tool_versions()["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (0.8955, "fraction", "89.5 %"),
+        (1.0, "fraction", "100.0 %"),
+        (1.2345, "ms", "1.23 ms"),
+        (1234.56, "ms", "1234.6 ms"),
+        (-0.25, "points", "-0.25 points"),
+        (17.94, "MiB", "17.9 MiB"),
+        (None, "ms", "-"),
+    ],
+)
+def test_figures_in_words(value: float | None, unit: str, words: str) -> None:
+    assert quantity(value, unit) == words
+
+
+def test_intervals_and_limits_in_words() -> None:
+    assert span(0.871, 0.9149, "fraction") == "[87.1, 91.5]"
+    assert span(None, 1.0, "ms") == "-"
+    assert limit({"gate": "accuracy.min", "limit": 0.88, "unit": "fraction"}) == ">= 88.0 %"
+    assert limit({"gate": "latency.p95_ms", "limit": 5, "unit": "ms"}) == "<= 5.00 ms"

@@ -1,0 +1,139 @@
+"""The page: one file, nothing fetched, nothing run, everything escaped, every figure there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.artifacts import LedgerRow
+from edgepack.report.document import make
+from edgepack.report.html import render
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Collects what a browser would act on, and checks that tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += data + " "
+
+    def values(self, attribute: str) -> list[str]:
+        return [str(attributes[attribute]) for _, attributes in self.tags if attribute in attributes]
+
+
+@pytest.fixture
+def report(built: Any) -> dict[str, Any]:
+    return make(built)
+
+
+def test_nothing_is_fetched_or_run(report: dict[str, Any]) -> None:
+    text = render(report)
+    page = Page(text)
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "base", "form"}
+    assert not page.values("src")
+    assert all(value.startswith("#") for name in ("href", "xlink:href") for value in page.values(name))
+    assert all(value.startswith("#") for value in re.findall(r"url\(([^)]*)\)", text))
+    assert "@import" not in text
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+def test_ids_are_unique_and_references_resolve(report: dict[str, Any]) -> None:
+    text = render(report)
+    page = Page(text)
+    ids = page.values("id")
+    assert len(ids) == len(set(ids)) > 10
+    references = [value[1:] for value in page.values("xlink:href")] + re.findall(r"url\(#([^)]*)\)", text)
+    assert references
+    assert set(references) <= set(ids)
+
+
+def test_the_same_report_gives_the_same_bytes(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib as mpl
+
+    first = render(report)
+    monkeypatch.setitem(mpl.rcParams, "axes.grid", True)
+    monkeypatch.setitem(mpl.rcParams, "font.size", 23.0)
+    assert render(report) == first
+    assert mpl.rcParams["font.size"] == 23.0
+
+
+def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -> None:
+    words = " ".join(Page(render(report)).words.split())
+    order = ["Verdict", "Loss ledger", "Gates", "Data", "Bundles", "Provenance"]
+    places = [words.index(f"{heading} ") for heading in order]
+    assert places == sorted(places)
+    for figure in (
+        "fail", "? inconclusive", "89.5 %", "[87.2, 91.5]", ">= 88.0 %", "2.02 ms", "[1.95, 2.20]", "187.2 MiB",
+        "7.1e-02", "about 3200 rows would decide", "正面: 2", "24.7 MiB", "golden 140 KiB", "28,948,048", "AMD EPYC",
+        "this row stands on line 3 already", "INT8 ships", "结论",
+    ):  # fmt: skip
+        assert figure in words, figure
+
+
+def test_text_from_outside_is_escaped(built: Any) -> None:
+    attack = '<script>alert("x")</script>&amp;$a$'
+    rows = (LedgerRow(attack, built.ledger[0].accuracy, model_mib=1.0, note=attack), *built.ledger[1:])
+    report = make(replace(built, ledger=rows, data=replace(built.data, warnings=(attack,))))
+    report["name"] = report["data"]["source"] = report["targets"][0]["receipt"]["conditions"]["cpu_model"] = attack
+    page = Page(render(report))
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert page.words.count(attack) >= 7  # both plots draw the stage's name
+
+
+def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
+    rows = (LedgerRow("教师模型", built.ledger[0].accuracy), *built.ledger[1:])
+    assert "教师模型" in render(make(replace(built, ledger=rows)))
+
+
+def test_plots_take_the_page_s_colours(report: dict[str, Any]) -> None:
+    plots = re.findall(r"<svg.*?</svg>", render(report), flags=re.DOTALL)
+    assert len(plots) == 2
+    for plot in plots:
+        assert "currentColor" in plot
+        assert "var(--rule)" in plot
+        assert not re.search(r"#[0-9a-f]{6}\b", plot)
+
+
+def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any) -> None:
+    """No gates, no latency, no size, no teacher, an empty split."""
+    delivered = built.deliveries[0]
+    receipt = {**delivered.gate.receipt, "checks": [], "latency": None, "conditions": None, "verdict": "pass"}
+    gate = replace(delivered.gate, receipt=receipt, verdict="pass", exit_code=0)
+    (tmp_path / "dev.jsonl").write_text("", encoding="utf-8")
+    bare = replace(
+        built,
+        recipe=built.recipe.model_copy(update={"gates": type(built.recipe.gates)(), "teacher": None}),
+        teacher=None,
+        ledger=built.ledger[:1],
+        deliveries=(replace(delivered, gate=gate),),
+    )
+    page = Page(render(make(bare)))
+    assert "The recipe sets no gates." in page.words
+    assert sum(tag == "svg" for tag, _ in page.tags) == 1
+    Page(render(make(replace(bare, deliveries=()))))

@@ -1,0 +1,62 @@
+"""JUnit XML as CI servers read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.report.document import make
+from edgepack.report.junit import render
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "junit.xml"
+
+
+@pytest.fixture
+def report(built: Any) -> dict[str, Any]:
+    return make(built)
+
+
+def test_it_reads_as_written_down(report: dict[str, Any]) -> None:
+    assert render(report) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_only_what_passed_is_green(report: dict[str, Any]) -> None:
+    root = ElementTree.fromstring(render(report))
+    kinds = {case.get("name"): [child.tag for child in case] for case in root.iter("testcase")}
+    for check in report["targets"][0]["receipt"]["checks"]:
+        expected = {"pass": "system-out", "fail": "failure", "inconclusive": "error"}[check["verdict"]]
+        assert kinds[check["gate"]] == [expected]
+
+
+def test_the_totals_are_those_of_the_cases(report: dict[str, Any]) -> None:
+    report["targets"] *= 2
+    root = ElementTree.fromstring(render(report))
+    for element in (root, *root.iter("testsuite")):
+        assert element.get("tests") == str(len(list(element.iter("testcase"))))
+        assert element.get("failures") == str(len(list(element.iter("failure"))))
+        assert element.get("errors") == str(len(list(element.iter("error"))))
+
+
+def test_a_bundle_without_gates_is_an_empty_suite(report: dict[str, Any]) -> None:
+    report["targets"][0]["receipt"]["checks"] = []
+    assert ElementTree.fromstring(render(report)).get("tests") == "0"
+
+
+@given(st.text(max_size=40))
+def test_any_text_makes_well_formed_xml(text: str) -> None:
+    check = {
+        "gate": text, "verdict": "fail", "value": 1.0, "low": None, "high": None, "limit": 1.0, "unit": "ms", "n": None,
+        "detail": text,
+    }  # fmt: skip
+    target = {
+        "target": text,
+        "bundle": {"file_name": text, "manifest_sha256": text},
+        "receipt": {"checks": [check], "conditions": {"cpu_model": text, "flags": [text]}},
+    }
+    root = ElementTree.fromstring(render({"name": text, "version": "1", "targets": [target]}).encode())
+    assert root.get("failures") == "1"

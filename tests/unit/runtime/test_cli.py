@@ -1,0 +1,245 @@
+"""The command line: one scheme in a bundle, in a release and outside of both."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime import cli
+from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.install import install
+from edgepack_runtime.options import Context, build_parser
+from edgepack_runtime.state import Prefix
+
+Device = Callable[..., "subprocess.CompletedProcess[str]"]
+MakeBundle = Callable[..., Path]
+VERBS = ["doctor", "verify", "install", "status", "selftest", "gate", "bench", "predict"]
+OUTSIDE = Context("edgert", bundle=None, release=None)
+
+
+@pytest.fixture(scope="module")
+def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
+    prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
+    install(bundle, prefix.root, say=lambda text: None)
+    return prefix
+
+
+def edgert(*arguments: str | Path) -> int:
+    return cli.run([str(argument) for argument in arguments], OUTSIDE)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("context", ["bundle", "release", "edgert"])
+def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: str, context: str) -> None:
+    bundle, release = Path("/x/s.edgepack"), Path("/p/releases/1")
+    made = {"bundle": Context("s", bundle, None), "release": Context("s", None, release), "edgert": OUTSIDE}[context]
+    assert set(cli._VERBS) == set(VERBS) == set(build_parser(made).verbs)
+    for line in ([verb, "--help"], ["--help"]):
+        with pytest.raises(SystemExit) as caught:
+            build_parser(made).parse_args(line)
+        assert caught.value.code == 0
+        text = capsys.readouterr().out
+        assert "exit codes:" in text
+        assert max(map(len, text.splitlines())) <= 112
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ([], "no verb was given"),
+        (["verfy"], "did you mean `edgert verify`"),
+        (["zzz"], "there is no verb `zzz`"),
+        (["verify"], "PATH"),
+        (["predict", "--threads", "0", "--model", "m"], "'0' is not a whole number from 1 to 256"),
+        (["predict", "--threads", "１", "--model", "/none", "x"], "no model folder"),
+        (["predict", "x"], "--model"),
+        (["predict", "--model", "/none", "x"], "/none is no model folder"),
+        (["predict", "--model", "m", "--input", "f.txt", "x"], "both as arguments and with --input"),
+        (["predict", "--model", "m", "a", ""], "text 2 is empty"),
+        (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
+        (["bench", "/none"], "/none is no model folder"),
+        (["status"], "--prefix"),
+        (["verify", "/none.edgepack"], "there is no bundle file /none.edgepack"),
+        (["install", "/none.edgepack"], "there is no bundle file /none.edgepack"),
+        (["gate", "/none.edgepack"], "there is no bundle file /none.edgepack"),
+    ],
+)
+def test_mistakes_end_in_exit_2_with_a_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: list[str], named: str
+) -> None:
+    assert cli.run(line, OUTSIDE) == ExitCode.USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert named in shown.err
+
+
+def test_every_error_becomes_its_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def kinds(kind: type[DeviceError]) -> list[type[DeviceError]]:
+        return [kind, *(inner for direct in kind.__subclasses__() for inner in kinds(direct))]
+
+    for kind in kinds(DeviceError):
+
+        def fail(*args: object, kind: type[DeviceError] = kind) -> int:
+            raise kind("what", why="why", fix="fix")
+
+        monkeypatch.setitem(cli._VERBS, "status", fail)
+        assert edgert("status", "--prefix", "x") == kind.exit_code
+        assert capsys.readouterr().err == "error: what\n  why: why\n  fix: fix\n"
+
+
+def test_an_interrupt_is_no_success(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._VERBS, "status", interrupt)
+    assert edgert("status", "--prefix", "x") == 130
+
+
+def test_doctor(bundle: Path, device: Device, tmp_path: Path) -> None:
+    done = device(sys.executable, bundle, "doctor", "--json", "--prefix", tmp_path / "none")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["ok"], list(tmp_path.iterdir())) == (0, True, [])
+    assert {check["check"] for check in found["checks"]} >= {"system", "libc", "python", "cpu", "memory", "disk"}
+    assert found["device"]["machine"]
+
+
+def test_doctor_of_an_unfit_device(make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]) -> None:
+    from edgepack_runtime.manifest import TargetFacts
+
+    facts = TargetFacts("pi", "Linux", "riscv64", "glibc", "2.28", "3.11", "CPUExecutionProvider")
+    assert edgert("doctor", make_bundle(target=facts), "--prefix", "/tmp/x") == ExitCode.ENVIRONMENT_UNFIT
+    shown = capsys.readouterr().out
+    assert "FAIL  system" in shown
+    assert "cannot run sentiment 1.2.0" in shown
+
+
+def test_no_home_is_a_usage_error_that_names_prefix(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.delenv("HOME", raising=False)
+    assert edgert("install", bundle) == ExitCode.USAGE
+    assert "--prefix" in capsys.readouterr().err
+
+
+def test_verify_takes_bundles_and_releases(
+    bundle: Path, installed: Prefix, capsys: pytest.CaptureFixture[str], device: Device
+) -> None:
+    assert edgert("verify", bundle, "--json") == 0
+    first = json.loads(capsys.readouterr().out)
+    assert edgert("verify", installed.current, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert device(installed.bin / "sentiment", "verify").stdout == device(sys.executable, bundle, "verify").stdout
+    assert device(installed.bin / "sentiment", "verify", bundle).returncode == 0
+
+
+def test_the_verbs_that_measure_work_everywhere(
+    bundle: Path, installed: Prefix, device: Device, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    outside = [sys.executable, "-c", "from edgepack_runtime.cli import main; raise SystemExit(main())"]
+    path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry), "TMPDIR": str(temporary)}
+    for verb in ("selftest", "gate"):
+        answers = [
+            device(sys.executable, bundle, verb, "--json", env=path),
+            device(installed.bin / "sentiment", verb, "--json"),
+            device(*outside, verb, bundle, "--json", env=path),
+            device(*outside, verb, installed.current, "--json", env=path),
+        ]
+        assert [done.returncode for done in answers] == [0, 0, 0, 0], [done.stderr for done in answers]
+        assert len({done.stdout for done in answers}) == 1
+        assert json.loads(answers[0].stdout)
+    assert list(temporary.iterdir()) == []
+    assert list(installed.receipts.glob("*-gate.json"))
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("fail", 6), ("inconclusive", 7)])
+def test_the_gates_verdict_is_the_exit_code(make_bundle: MakeBundle, device: Device, verdict: str, code: int) -> None:
+    done = device(sys.executable, make_bundle(gate=verdict), "gate", "--json")
+    assert done.returncode == code
+    assert json.loads(done.stdout)["verdict"] == verdict
+
+
+def test_onnxruntime_is_told_to_send_nothing_before_it_is_imported(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "selftest", "--json", env={"ORT_DISABLE_TELEMETRY": "0"})
+    assert json.loads(done.stdout)["telemetry_disabled"] == "1"
+
+
+def test_bench_of_a_release_takes_its_own_model(bundle: Path, installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "bench", "--json")
+    found = json.loads(done.stdout)
+    assert found == {"models": [f"{installed.current.resolve()}/model"], "texts": 1, "threads": 1, "runs": 20}
+    assert device(sys.executable, bundle, "bench", "--threads", "2").stdout == "bench: 1 texts\n"
+
+
+def test_bench_finds_texts_beside_the_models(
+    installed: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "onnx-int8").mkdir()
+    (tmp_path / "onnx-int8" / "model.json").touch()
+    assert edgert("bench", tmp_path / "onnx-int8") == ExitCode.USAGE
+    assert "no texts to measure with" in capsys.readouterr().err
+    assert cli._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
+    (tmp_path / "texts.txt").touch()
+    assert cli._texts_beside(cli._model_folder(tmp_path / "onnx-int8" / "model.onnx"), None) == tmp_path / "texts.txt"
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 3), (3, 3), (10, 3), (2000, 200), (201, 200)])
+def test_bench_texts_are_spread_evenly(count: int, most: int) -> None:
+    given = [str(number) for number in range(count)]
+    drawn = cli._evenly(given, most)
+    assert len(drawn) == len(set(drawn)) == min(count, most)
+    assert drawn == sorted(drawn, key=int)
+    assert int(drawn[-1]) >= count - count / most - 1
+
+
+def test_predict_reads_lines_and_keeps_their_order(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "predict", input="好\n很好\n好")
+    labels = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    assert (done.returncode, labels) == (0, ["好", "差", "好"])
+    assert "好" in done.stdout  # not escaped
+
+
+def test_predict_names_the_empty_line(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "predict", input="好\n\n好\n")
+    assert done.returncode == ExitCode.USAGE
+    assert "line 2 of standard input is empty" in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_predict_from_file_to_file(bundle: Path, installed: Prefix, device: Device, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,review\n1,好\n2,很好\n", encoding="utf-8")
+    for number, command in enumerate(([sys.executable, bundle], [installed.bin / "sentiment"])):
+        line = ["predict", "--input", "in.csv", "--column", "review", "--output", f"{number}.csv", "--scores"]
+        done = device(*command, *line, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
+    assert (tmp_path / "0.csv").read_text(encoding="utf-8").splitlines()[0] == "text,label,score,score_差,score_好"
+
+
+def test_predict_works_in_any_locale(installed: Prefix, device: Device) -> None:
+    for locale in ("C", "POSIX", "zh_CN.GBK", "en_US.ISO-8859-1"):
+        done = device(installed.bin / "sentiment", "predict", "很好", env={"LC_ALL": locale})
+        assert json.loads(done.stdout)["label"] == "差"
+
+
+def test_a_reader_that_has_had_enough(installed: Prefix) -> None:
+    line = f"yes 好 | '{installed.bin}/sentiment' predict | head -1"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, encoding="utf-8", timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ('{"label": "好", "score": 0.75}\n', "")
+
+
+def test_predict_on_a_terminal_shows_progress(
+    installed: Prefix, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert list(cli._in_batches(lambda texts: list(texts), ["a"] * 70)) == ["a"] * 70
+    assert capsys.readouterr().err == "\r32 of 70\r64 of 70\r70 of 70\n"

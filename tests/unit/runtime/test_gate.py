@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_model import write_release
+
+from edgepack_runtime import gate, gate_accuracy, gate_latency, gate_limits, gate_process
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.gate_accuracy import Counts
+from edgepack_runtime.gate_latency import Timing
+from edgepack_runtime.gate_limits import Limits
+from edgepack_runtime.predictor import Split
+
+GATES: dict[str, Any] = {
+    "accuracy": {"metric": "accuracy", "min": 0.85, "max_drop_points": 2.0, "confidence": 0.95},
+    "latency": {"p50_ms": 1000, "p95_ms": 1000, "threads": 1},
+    "memory": {"peak_rss_mib": 2000},
+    "size": {"model_mib": 0.1, "bundle_mib": 1},
+    "cold_start": {"ms": 60000},
+}
+ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten
+
+
+def quiet(line: str) -> None:
+    """Nobody listens."""
+
+
+def window(ms: float, n: int = 200, spread: float = 0.02) -> list[Split]:
+    """`n` samples around `ms`, evenly within `spread` to either side."""
+    return [Split(0.1 * ms, ms * (0.8 + 2 * spread * (i / (n - 1) - 0.5)), 0.1 * ms) for i in range(n)]
+
+
+def limits(**asked: Any) -> Limits:
+    return dataclasses.replace(Limits(), **asked)
+
+
+# --- the whole gate -------------------------------------------------------------------------------------------
+
+
+def test_a_good_release_passes_every_gate(tmp_path: Path) -> None:
+    gates = {**GATES, "cold_start": None}
+    release, manifest = write_release(tmp_path / "release", rows=ROWS, gates=gates)
+    lines: list[str] = []
+    receipt = gate.run(release, manifest, bundle_bytes=500_000, progress=lines.append)
+    assert {row["gate"]: row["verdict"] for row in receipt["checks"]} == {
+        "accuracy.min": "pass",
+        "accuracy.max_drop_points": "pass",
+        "latency.p50_ms": "pass",
+        "latency.p95_ms": "pass",
+        "memory.peak_rss_mib": "pass",
+        "size.model_mib": "pass",
+        "size.bundle_mib": "pass",
+    }
+    assert (receipt["receipt"], receipt["verb"], receipt["verdict"]) == (1, "gate", "pass")
+    assert gate.exit_code(receipt) == ExitCode.OK
+    digest = hashlib.sha256((release / "manifest.json").read_bytes()).hexdigest()
+    assert receipt["bundle"] == {
+        "name": "tiny",
+        "version": "1.0.0",
+        "target": "test",
+        "release_id": f"1.0.0-{digest[:12]}",
+        "manifest_sha256": digest,
+    }
+    assert receipt["accuracy"]["value"] == 0.95 and receipt["accuracy"]["n"] == 200
+    assert receipt["latency"]["n"] >= 130 and 0 < receipt["latency"]["p50_ms"] <= receipt["latency"]["p95_ms"]
+    assert {"load_average", "clock_mhz", "temperature_c"} == set(receipt["conditions"]["after"])
+    assert json.loads(json.dumps(receipt, allow_nan=False)) == receipt
+    assert any(line.startswith("accuracy: 200 of 200 rows, 190 right") for line in lines)
+
+
+def test_what_is_missed_is_named_with_its_figures(tmp_path: Path) -> None:
+    gates = {"accuracy": {"min": 0.99}, "size": {"model_mib": 0.0001, "bundle_mib": 1}}
+    release, manifest = write_release(tmp_path / "release", rows=ROWS, gates=gates)
+    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
+    checks = {row["gate"]: row for row in receipt["checks"]}
+    assert checks["accuracy.min"]["verdict"] == "fail"
+    assert checks["size.model_mib"]["verdict"] == "fail"
+    assert checks["size.bundle_mib"]["verdict"] == "inconclusive"  # not known is not passed
+    assert receipt["verdict"] == "fail" and gate.exit_code(receipt) == ExitCode.GATE_FAILED
+    table = gate.render(receipt)
+    assert "the limit is 0.99; 190 of 200 rows right" in table
+    assert table.endswith("verdict: fail")
+
+
+def test_what_cannot_be_decided_is_inconclusive(tmp_path: Path) -> None:
+    release, manifest = write_release(tmp_path / "release", rows=ROWS, gates={"accuracy": {"min": 0.94}})
+    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
+    assert receipt["verdict"] == "inconclusive" and gate.exit_code(receipt) == ExitCode.GATE_INCONCLUSIVE
+    assert "about 2167 rows would decide" in receipt["checks"][0]["detail"]
+
+
+def test_without_gates_the_figures_are_measured_all_the_same(tmp_path: Path) -> None:
+    release, manifest = write_release(tmp_path / "release", rows=ROWS[:20])
+    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
+    assert (receipt["verdict"], receipt["checks"]) == ("pass", [])
+    assert receipt["accuracy"]["n"] == 20
+    assert receipt["latency"]["n"] >= 130  # twenty texts, gone through again
+
+
+def test_time_on_an_emulated_machine_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack_runtime.conditions.emulation", lambda machine, root: "the kernel is other")
+    gates = {"accuracy": {"min": 0.85}, "latency": {"p50_ms": 1000}}
+    release, manifest = write_release(tmp_path / "release", rows=ROWS, gates=gates)
+    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
+    assert [row["verdict"] for row in receipt["checks"]] == ["pass", "inconclusive"]
+    assert "emulated" in receipt["checks"][1]["detail"]
+    assert receipt["conditions"]["emulated"] is True
+
+
+def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
+    release, manifest = write_release(tmp_path / "release", rows=ROWS[:1])
+    with pytest.raises(BundleInvalidError, match="does not belong"):
+        gate.run(release, dataclasses.replace(manifest, sequence=2), bundle_bytes=None, progress=quiet)
+
+
+# --- limits ---------------------------------------------------------------------------------------------------
+
+
+def test_all_limits_are_read() -> None:
+    assert gate_limits.parse(GATES) == Limits(0.85, 2.0, 0.95, 1000.0, 1000.0, 1, 2000.0, 0.1, 1.0, 60000.0)
+    assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
+    assert gate_limits.parse({}) == Limits()
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        {"energy": {"joule": 1}},
+        {"latency": {"p99_ms": 1}},
+        {"latency": [1]},
+        {"latency": {"threads": 0}},
+        {"latency": {"threads": True}},
+        {"latency": {"p50_ms": "5"}},
+        {"latency": {"p50_ms": -1}},
+        {"accuracy": {"min": 1.5}},
+        {"accuracy": {"min": True}},
+        {"accuracy": {"metric": "f1", "min": 0.5}},
+        {"accuracy": {"confidence": 1.0}},
+        {"cold_start": {"ms": float("nan")}},
+    ],
+)
+def test_a_gate_that_cannot_be_measured_is_never_skipped(gates: dict[str, Any]) -> None:
+    with pytest.raises(BundleInvalidError):
+        gate_limits.parse(gates)
+
+
+# --- accuracy -------------------------------------------------------------------------------------------------
+
+
+class Oracle:
+    def predict(self, text: str) -> Any:
+        return type("Prediction", (), {"label": text})
+
+
+def test_rows_are_counted_against_label_and_float_model() -> None:
+    rows: list[Any] = [
+        type("Row", (), {"text": ours, "label": "1", "float_label": theirs})
+        for ours, theirs in [("1", "1")] * 4 + [("0", "1")] * 3 + [("1", "0")] * 2 + [("0", "0")]
+    ]
+    predictor: Any = Oracle()
+    assert gate_accuracy.count(predictor, rows, quiet) == Counts(n=10, right=6, lost=3, won=2)
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit", "verdict"),
+    [
+        (Counts(1000, 900, 5, 3), 1.0, "pass"),
+        (Counts(1000, 900, 10, 3), 1.0, "inconclusive"),
+        (Counts(1000, 900, 40, 3), 1.0, "fail"),
+        (Counts(100, 90, 0, 0), 1.0, "inconclusive"),  # too few rows to say anything about a single point
+        (Counts(1000, 900, 3, 40), 1.0, "pass"),
+    ],
+)
+def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, verdict: str) -> None:
+    [row] = gate_accuracy.checks(counts, limits(max_drop_points=limit))
+    assert row.verdict == verdict
+    assert row.value == pytest.approx((counts.lost - counts.won) / counts.n * 100)
+    assert ("would decide" in row.detail) == (verdict == "inconclusive")
+
+
+def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
+    [row] = gate_accuracy.checks(Counts(100, 90, 0, 0), limits(accuracy_min=0.9))
+    assert row.verdict == "inconclusive" and "no number of rows would decide" in row.detail
+
+
+# --- latency --------------------------------------------------------------------------------------------------
+
+
+def verdicts(timing: Timing, limit_ms: float) -> list[str]:
+    return [row.verdict for row in gate_latency.checks(timing, limits(p50_ms=limit_ms, p95_ms=limit_ms), None)]
+
+
+def test_a_stable_timing_is_judged_by_its_bounds() -> None:
+    timing = Timing([window(5.0), window(5.2)])
+    assert timing.stable
+    assert verdicts(timing, 6.0) == ["pass", "pass"]
+    assert verdicts(timing, 4.0) == ["fail", "fail"]
+    [p50] = gate_latency.checks(timing, limits(p50_ms=5.1), None)
+    assert p50.verdict == "inconclusive" and "would decide" in p50.detail
+    assert p50.low is not None and p50.high is not None and p50.low <= 5.1 <= p50.high
+
+
+def test_an_unstable_timing_passes_only_where_the_worst_of_it_would() -> None:
+    timing = Timing([window(5.0), window(6.0)], processes=2)
+    assert not timing.stable and timing.drift == pytest.approx(0.2, abs=0.01)
+    assert verdicts(timing, 6.5) == ["inconclusive"] * 2  # each window keeps to it, but the trend might go on
+    assert verdicts(timing, 7.5) == ["pass", "pass"]
+    assert verdicts(timing, 1.0) == ["inconclusive"] * 2  # not the model's fault
+    [row] = gate_latency.checks(timing, limits(p50_ms=7.5), None)
+    assert "differ by 20%" in row.detail
+
+
+def test_only_an_unstable_timing_is_done_again() -> None:
+    again: list[Sequence[Sequence[Split]]] = []
+
+    def fresh() -> list[list[Split]]:
+        again.append([])
+        return [window(5.0), window(5.0)]
+
+    stable = Timing([window(5.0), window(5.4)])
+    assert gate_latency.settle(stable, fresh, quiet) is stable and not again
+    settled = gate_latency.settle(Timing([window(5.0), window(5.6)]), fresh, quiet)
+    assert len(again) == 1 and settled.stable and settled.processes == 2
+    assert gate_latency.summary(settled, 3)["processes"] == 2
+
+
+def test_the_second_try_is_a_process_of_its_own(tmp_path: Path) -> None:
+    release, _ = write_release(tmp_path / "release", rows=ROWS[:200])
+    first, second = gate_process.latency_windows(release, 1)
+    assert len(first) == len(second) >= 65
+    assert all(isinstance(split, Split) and split.total_ms > 0 for split in first + second)
+
+
+# --- processes ------------------------------------------------------------------------------------------------
+
+
+def test_peak_memory_is_the_childs_and_not_ours(tmp_path: Path) -> None:
+    """Linux hands ru_maxrss down to children: a large parent must not make the model look large."""
+    release, _ = write_release(tmp_path / "release", rows=ROWS[:1])
+    ballast = bytearray(300 * 1024 * 1024)
+    ballast[::4096] = b"x" * len(ballast[::4096])  # every page is really there
+    assert 20 < gate_process.peak_rss_mib(release, 1) < 200
+    assert ballast[0]
+
+
+def test_a_cold_start_is_a_whole_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_process, "COLD_START_RUNS", 1)
+    release, _ = write_release(tmp_path / "release", rows=ROWS[:1])
+    lines: list[str] = []
+    [counted] = gate_process.cold_starts_ms(release, ["很好", "-n", "\x00"], lines.append)
+    assert counted > 20
+    assert lines[0].startswith("cold start: ")
+
+
+def test_cold_starts_are_judged_by_the_fastest_and_the_slowest() -> None:
+    times = [400.0, 410, 420, 430, 440, 450, 460]
+    seen = [gate_process.cold_start_check(times, limit, None) for limit in (390, 400, 459, 460)]
+    assert [row.verdict for row in seen] == ["fail", "inconclusive", "inconclusive", "pass"]
+    assert (seen[0].value, seen[0].low, seen[0].high, seen[0].n) == (430, 400, 460, 7)
+    assert gate_process.cold_start_check(times, 1000, "emulated").verdict == "inconclusive"
+
+
+def test_memory_of_an_emulator_may_pass_but_not_fail() -> None:
+    assert gate_process.memory_check(100, 200, 3, "emulated").verdict == "pass"
+    assert gate_process.memory_check(300, 200, 3, "emulated").verdict == "inconclusive"
+    row = gate_process.memory_check(300, 200, 3, None)
+    assert row.verdict == "fail" and row.detail.startswith("300 MiB, the limit is 200")
+
+
+def test_the_text_of_a_cold_start_can_stand_on_a_command_line() -> None:
+    assert gate_process._presentable(["--help", "", "a\x00b", "\ud800", "好", "很好", "很好很好"]) == "很好"
+    assert gate_process._presentable(["-x"]) == "好"

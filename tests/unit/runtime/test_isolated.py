@@ -1,0 +1,152 @@
+"""Verbs of a release in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edgepack_runtime import isolated
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.manifest import TargetFacts
+from edgepack_runtime.verify import verify_folder
+
+MakeBundle = Callable[..., Path]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Path) -> None:
+    with isolated.unpacked(bundle) as release:
+        verify_folder(release)
+        assert release.parent.name == "releases"
+        assert release.parent.parent.parent == temporary
+        assert release.parent.parent.stat().st_mode & 0o777 == 0o700
+        assert isolated.run(release, ["predict", "--output", str(temporary / "out.csv"), "很好"]) == 0
+        assert isolated.run(release, ["no-such-verb"]) == ExitCode.USAGE
+    assert [path.name for path in temporary.iterdir()] == ["out.csv"]
+
+
+def test_the_copy_is_removed_when_something_breaks(bundle: Path, temporary: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), isolated.unpacked(bundle):
+        raise KeyboardInterrupt
+    assert list(temporary.iterdir()) == []
+
+
+def test_damage_and_unfit_devices_are_found_before_unpacking(
+    make_bundle: MakeBundle, bundle: Path, temporary: Path, tmp_path: Path
+) -> None:
+    raw = bytearray(bundle.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (tmp_path / "x.edgepack").write_bytes(raw)
+    with pytest.raises(BundleInvalidError), isolated.unpacked(tmp_path / "x.edgepack"):
+        raise AssertionError
+    facts = TargetFacts("old", "Linux", "x86_64", "glibc", "99.0", "3.8", "CPUExecutionProvider")
+    with pytest.raises(EnvironmentUnfitError, match="C library"), isolated.unpacked(make_bundle(target=facts)):
+        raise AssertionError
+    assert list(temporary.iterdir()) == []
+
+
+def test_tmpdir_is_used_or_refused_but_never_replaced(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for bad, reason in ((tmp_path / "none", "is no folder"), (Path("/proc"), "free at /proc")):
+        monkeypatch.setenv("TMPDIR", str(bad))
+        with pytest.raises(EnvironmentUnfitError, match=reason), isolated.unpacked(bundle):
+            raise AssertionError
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def refuse(**options: object) -> str:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(EnvironmentUnfitError, match="Permission denied"), isolated.unpacked(bundle):
+        raise AssertionError
+
+
+def test_no_folder_for_temporary_files_at_all(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    with pytest.raises(EnvironmentUnfitError, match="set TMPDIR"), isolated.unpacked(bundle):
+        raise AssertionError
+
+
+def test_results_are_json_objects_and_accepted_codes() -> None:
+    accepted = [ExitCode.OK, ExitCode.GATE_FAILED]
+    code, found = isolated.run_json(python("print('{\"a\": 1}'); raise SystemExit(6)"), "gate", accepted=accepted)
+    assert (code, found) == (ExitCode.GATE_FAILED, {"a": 1})
+    for line, reason in (
+        ("raise SystemExit(3)", "failed with exit code 3"),
+        ("print('[1]')", "did not print its result"),
+        ("print('no')", "did not print its result"),
+        ("pass", "did not print its result"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+    ):
+        with pytest.raises(StepFailedError, match=f"the gate (was killed by )?{reason}"):
+            isolated.run_json(python(line), "gate", accepted=accepted)
+
+
+def test_a_verb_that_hangs_is_ended() -> None:
+    with pytest.raises(StepFailedError, match=r"did not end within 0\.2 s"):
+        isolated.run_json(python("import time; time.sleep(60)"), "gate", accepted=[ExitCode.OK], timeout_s=0.2)
+
+
+def test_a_child_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
+    child = "import os, time; print(os.getpid(), file=open('pid', 'w'), flush=True); time.sleep(60)"
+    line = [sys.executable, "-c", child]
+    parent = f"from edgepack_runtime import isolated; isolated.run_json({line!r}, 'x', accepted=[])"
+    path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path, env=path)
+    deadline = time.monotonic() + 30
+    while not (pid := (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""):
+        assert time.monotonic() < deadline
+    process.kill()
+    process.wait(30)
+    status = Path("/proc", pid.strip(), "stat")
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":  # a zombie waits for init only
+        assert time.monotonic() < deadline, "it lives on"
+
+
+def test_signals_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "lacks an instruction" in isolated.died("self-test", -signal.SIGILL).why
+    assert "memory ran out" in isolated.died("self-test", -signal.SIGKILL).why
+    assert "signal 250" in isolated.died("self-test", -250).what
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: SimpleNamespace(returncode=-signal.SIGSEGV))
+    with pytest.raises(StepFailedError, match="predict was killed by SIGSEGV"):
+        isolated.run(tmp_path, ["predict"])
+
+
+def test_the_interpreter_outlives_its_virtual_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    python_of_venv = tmp_path / "bin" / "python"
+    python_of_venv.symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setattr(sys, "executable", str(python_of_venv))
+    assert isolated.interpreter() == str(python_of_venv)
+    (tmp_path / "pyvenv.cfg").touch()
+    assert isolated.interpreter() == os.path.realpath(python_of_venv)
+    for unknown in ("", None, "python"):
+        monkeypatch.setattr(sys, "executable", unknown)
+        with pytest.raises(EnvironmentUnfitError):
+            isolated.interpreter()
