@@ -147,7 +147,8 @@ def verify(bundle: Path) -> None:
     except DeviceError as error:
         raise BundleInvalidError(error.what, why=error.why, fix=error.fix) from error
     click.echo(
-        f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, {len(manifest.files)} files, intact"
+        f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, "
+        f"{len(manifest.files)} files, intact"
     )
 
 

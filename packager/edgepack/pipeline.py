@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,12 +19,16 @@ from edgepack.artifacts import (
     ModelArtifact,
     ScalesArtifact,
 )
+from edgepack.digest import sha256_file, sha256_folder
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Data, FromScratch, Recipe, Section, is_builtin, is_local_folder
 from edgepack.stages import bundle, data, export, gate, quantize, student, teacher
+from edgepack.targets import wheels
 from edgepack.targets.host import host_facts
-from edgepack.workspace import Key, Result, Workspace, digest_file, digest_folder, make_key
+from edgepack.targets.profiles import profile_for
+from edgepack.versions import tool_versions
+from edgepack.workspace import Key, Result, Workspace, make_key
 
 A = TypeVar("A", bound=Artifact)
 
@@ -87,7 +90,10 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
     """
     stages = 4 + (recipe.teacher is not None) + 2 * len(recipe.targets)
     step = _Stepper(workspace, listener, stages)
-    paddle = environment.versions() | _versions()
+    environment.versions()  # a missing package shows now
+    tools = tool_versions()
+    for target in recipe.targets:  # what a target lacks shows now, not after hours of training
+        wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 
     rows = step(
         DataArtifact,
@@ -98,7 +104,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
     if (lesson := recipe.teacher) is not None:
         taught_by = step(
             ModelArtifact,
-            make_key("teacher", teacher.VERSION, _dump(lesson), [rows.digest, *_weights(lesson.model)], paddle),
+            make_key("teacher", teacher.VERSION, _dump(lesson), [rows.digest, *_weights(lesson.model)], tools),
             lambda out: teacher.run(lesson, rows.artifact, out, listener),
         )
     soft = taught_by if recipe.student.distill is not None else None
@@ -109,13 +115,13 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
             student.VERSION,
             _dump(recipe.student),
             [rows.digest, *_weights(recipe.student.model), *([soft.digest] if soft else [])],
-            paddle,
+            tools,
         ),
         lambda out: student.run(recipe.student, rows.artifact, soft.artifact if soft else None, out, listener),
     )
     scales = step(
         ScalesArtifact,
-        make_key("quantize", quantize.VERSION, _dump(recipe.quantize), [rows.digest, learner.digest], paddle),
+        make_key("quantize", quantize.VERSION, _dump(recipe.quantize), [rows.digest, learner.digest], tools),
         lambda out: quantize.run(recipe.quantize, rows.artifact, learner.artifact, out, listener),
     )
     exported = step(
@@ -125,12 +131,14 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
             export.VERSION,
             _dump(recipe.quantize),
             [rows.digest, learner.digest, scales.digest, *_runtime()],
-            paddle | _versions("onnx", "onnxruntime", "tokenizers") | host_facts(),
+            tools | host_facts(),
         ),
         lambda out: export.run(recipe.quantize, rows.artifact, learner.artifact, scales.artifact, out, listener),
     )
     ledger = model_ledger(taught_by.artifact if taught_by else None, learner.artifact, exported.artifact)
-    deliveries = tuple(_deliver(step, recipe, target, rows, exported, ledger, listener) for target in recipe.targets)
+    deliveries = tuple(
+        _deliver(step, recipe, target, rows, exported, ledger, tools, listener) for target in recipe.targets
+    )
     return Build(
         recipe,
         rows.artifact,
@@ -149,18 +157,19 @@ def _deliver(
     rows: Result[DataArtifact],
     exported: Result[ExportArtifact],
     ledger: tuple[LedgerRow, ...],
+    tools: dict[str, str],
     listener: Listener,
 ) -> Delivery:
     """Bundle and gate one target. A gate that did not pass is measured again by the next build, never cached."""
-    facts = {"name": recipe.name, "version": recipe.version, "gates": _dump(recipe.gates), "target": target}
+    facts = {"recipe": bundle.recipe_sha256(recipe), "target": target, "ledger": [asdict(row) for row in ledger]}
     packed = step(
         BundleArtifact,
         make_key(
             "bundle",
             bundle.VERSION,
-            facts | {"ledger": [asdict(row) for row in ledger]},
+            facts,
             [rows.digest, exported.digest, *_runtime(), *bundle.inputs(target)],
-            _versions("onnxruntime", "tokenizers", "numpy"),
+            tools,
         ),
         lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, listener),
     )
@@ -207,11 +216,11 @@ def _dump(section: Section) -> dict[str, Any]:
 def _data_digests(section: Data) -> list[str]:
     """Digests of the data files; a built-in generator is named by its seed and edgepack's version."""
     files = [section.train, section.dev, section.test]
-    return [digest_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
+    return [sha256_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
 
 
 def _weights(model: str | FromScratch) -> list[str]:
-    return [digest_folder(Path(str(model)))] if is_local_folder(model) else []
+    return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
 
 
 def _runtime() -> Sequence[str]:
@@ -219,8 +228,4 @@ def _runtime() -> Sequence[str]:
     import edgepack_runtime
 
     folder = Path(edgepack_runtime.__path__[0])
-    return [digest_file(file) for file in sorted(folder.rglob("*.py"))]
-
-
-def _versions(*packages: str) -> dict[str, str]:
-    return {"edgepack": __version__} | {name: importlib.metadata.version(name) for name in packages}
+    return [sha256_file(file) for file in sorted(folder.rglob("*.py"))]

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
+from edgepack.digest import files_below, sha256_file
 from edgepack.errors import StageFailedError
 
 SEAL_FILE = "seal.json"
@@ -53,18 +54,6 @@ def make_key(stage: str, version: int, section: Any, inputs: Sequence[str], vers
     }
     text = json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return Key(stage, hashlib.sha256(text.encode()).hexdigest())
-
-
-def digest_file(file: Path) -> str:
-    """sha256 of a file's bytes, in hex."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256(stream)
-
-
-def digest_folder(folder: Path) -> str:
-    """sha256 over the relative paths and contents of all files below `folder`."""
-    listing = {str(file.relative_to(folder)): digest_file(file) for file in _files(folder)}
-    return hashlib.sha256(json.dumps(listing, sort_keys=True).encode()).hexdigest()
 
 
 class Workspace:
@@ -123,8 +112,8 @@ class Workspace:
 
 def _seal(folder: Path) -> dict[str, list[Any]]:
     return {
-        file.relative_to(folder).as_posix(): [file.stat().st_size, digest_file(file)]
-        for file in _files(folder)
+        file.relative_to(folder).as_posix(): [file.stat().st_size, sha256_file(file)]
+        for file in files_below(folder)
         if file.name != SEAL_FILE or file.parent != folder
     }
 
@@ -133,12 +122,8 @@ def _digest(seal: dict[str, list[Any]]) -> str:
     return hashlib.sha256(json.dumps(seal, sort_keys=True).encode()).hexdigest()
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.is_file())
-
-
 def _sync(folder: Path) -> None:
-    for file in _files(folder):
+    for file in files_below(folder):
         with file.open("rb") as stream:
             os.fsync(stream.fileno())
     for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
@@ -151,13 +136,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sha256(stream: Any) -> str:
-    digest = hashlib.sha256()  # Python 3.10 has no hashlib.file_digest
-    for block in iter(lambda: stream.read(1 << 20), b""):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _unwritable(root: Path, error: OSError) -> StageFailedError:

@@ -86,12 +86,11 @@ def emit(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> N
 def _doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime import doctor
 
-    bundle = context.bundle or options.bundle
     if context.release is not None:
         manifest, _ = verify.read_manifest(context.release)
         checks = doctor.check_device(manifest)
     else:
-        with Archive(bundle) as archive:
+        with Archive(context.bundle or options.bundle) as archive:
             manifest = contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
         checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
     good = all(check.ok for check in checks)

@@ -14,7 +14,7 @@ import sys
 TYPE_CHECKING = False  # typing itself is not imported: nothing is that was not checked, or need not be
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Callable, List, Optional
+    from typing import Callable, List
 
 UNFIT, INVALID = 4, 8  # as in exit_codes.py, which cannot be imported before it was checked
 
@@ -123,16 +123,13 @@ def _fail(code: int, what: str, why: str, fix: str) -> int:
     for label, text in (("why", why), ("fix", fix)):
         if text:
             sys.stderr.write("  " + label + ": " + text + "\n")
-    return code or 1  # one flipped bit makes an 8 a 0
-
-
-def _never_nothing(code: Optional[int]) -> int:
-    """`sys.exit(None)` reports success, and a damaged `return` gives None."""
-    return 1 if code is None else code
+    if code:  # one flipped bit makes an 8 a 0
+        sys.exit(code)
+    return 1  # not reached, unless a byte above is damaged
 
 
 # Tried with every single-bit flip, and `#` in place of every byte: none may make a bundle that does nothing and reports
 # success. Hence not `== "__main__"`, no comment right above the `if`, and the assignment between it and the function.
 _IMPORTED_AS = "edgepack_runtime.launcher"
 if __name__ != _IMPORTED_AS:
-    sys.exit(_never_nothing(main()))
+    sys.exit(main())

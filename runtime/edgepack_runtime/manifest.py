@@ -92,14 +92,14 @@ def parse(raw: bytes) -> Manifest:
             lists a path that could leave the release folder or collide with another on a case-folding disk.
     """
     if len(raw) > MAX_MANIFEST_BYTES:
-        raise _invalid("it has {} bytes; at most {} are read".format(len(raw), MAX_MANIFEST_BYTES))
+        raise _invalid(f"it has {len(raw)} bytes; at most {MAX_MANIFEST_BYTES} are read")
     try:
         document = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, or a number of 5000 digits
-        raise _invalid("it is not JSON: {}".format(error)) from error
+        raise _invalid(f"it is not JSON: {error}") from error
     fields = _object(document, "the document")
     if fields.pop("edgepack_bundle", None) != FORMAT:
-        raise _invalid("`edgepack_bundle` is not {}: it was made by another version".format(FORMAT))
+        raise _invalid(f"`edgepack_bundle` is not {FORMAT}: it was made by another version")
     _exact_keys(fields, _field_names(Manifest), "the document")
     target = _object(fields["target"], "target")
     _exact_keys(target, _field_names(TargetFacts), "target")
@@ -116,7 +116,7 @@ def parse(raw: bytes) -> Manifest:
         target=TargetFacts(**target),
         model=_object(fields["model"], "model"),
         gates=_object(fields["gates"], "gates"),
-        ledger=tuple(_object(row, "ledger[{}]".format(i)) for i, row in enumerate(_list(fields["ledger"], "ledger"))),
+        ledger=tuple(_object(row, f"ledger[{i}]") for i, row in enumerate(_list(fields["ledger"], "ledger"))),
         tools=tools,
         recipe_sha256=_matching(fields["recipe_sha256"], _SHA256, "recipe_sha256"),
         files=_files(_list(fields["files"], "files")),
@@ -135,15 +135,15 @@ def safe_path(path: str) -> bool:
 
 def _files(rows: List[Any]) -> Tuple[FileEntry, ...]:
     if len(rows) > MAX_FILES:
-        raise _invalid("`files` lists {} files; at most {} are read".format(len(rows), MAX_FILES))
+        raise _invalid(f"`files` lists {len(rows)} files; at most {MAX_FILES} are read")
     entries: List[FileEntry] = []
     for index, row in enumerate(rows):
-        where = "files[{}]".format(index)
+        where = f"files[{index}]"
         fields = _object(row, where)
         _exact_keys(fields, _field_names(FileEntry), where)
         path = _text(fields["path"], where + ".path")
         if not safe_path(path) or path in (MANIFEST_NAME, SIGNATURE_NAME):
-            raise _invalid("{}.path {!r} is not a path a release may hold".format(where, path))
+            raise _invalid(f"{where}.path {path!r} is not a path a release may hold")
         entries.append(
             FileEntry(
                 path=path,
@@ -164,14 +164,14 @@ def _no_collisions(paths: List[str]) -> None:
     for path in paths:
         key = unicodedata.normalize("NFC", path.casefold())
         if key in seen:
-            raise _invalid("`files` lists {!r} and {!r}, which collide".format(seen[key], path))
+            raise _invalid(f"`files` lists {seen[key]!r} and {path!r}, which collide")
         seen[key] = path
     for path in paths:
         parent = path.casefold()
         while "/" in parent:
             parent = parent.rsplit("/", 1)[0]
             if parent in seen:
-                raise _invalid("`files` uses {!r} both as a file and as a folder".format(seen[parent]))
+                raise _invalid(f"`files` uses {seen[parent]!r} both as a file and as a folder")
 
 
 def _field_names(cls: Any) -> FrozenSet[str]:
@@ -193,36 +193,36 @@ def _exact_keys(fields: Mapping[str, Any], wanted: FrozenSet[str], where: str) -
 
 def _object(value: Any, where: str) -> Dict[str, Any]:
     if not isinstance(value, dict):
-        raise _invalid("{} is not an object".format(where))
+        raise _invalid(f"{where} is not an object")
     return dict(value)
 
 
 def _list(value: Any, where: str) -> List[Any]:
     if not isinstance(value, list):
-        raise _invalid("{} is not a list".format(where))
+        raise _invalid(f"{where} is not a list")
     return value
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value or len(value) > 4096:
-        raise _invalid("{} is not a text of 1 to 4096 characters".format(where))
+        raise _invalid(f"{where} is not a text of 1 to 4096 characters")
     return value
 
 
-def _matching(value: Any, pattern: "re.Pattern[str]", where: str) -> str:
+def _matching(value: Any, pattern: re.Pattern[str], where: str) -> str:
     text = _text(value, where)
     if not pattern.match(text):
-        raise _invalid("{} {!r} is not of the form {}".format(where, text, pattern.pattern))
+        raise _invalid(f"{where} {text!r} is not of the form {pattern.pattern}")
     return text
 
 
 def _integer(value: Any, where: str, limit: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-        raise _invalid("{} is not a whole number from 0 to {}".format(where, limit))
+        raise _invalid(f"{where} is not a whole number from 0 to {limit}")
     return value
 
 
 def _invalid(why: str) -> BundleInvalidError:
     return BundleInvalidError(
-        "{} is not valid".format(MANIFEST_NAME), why=why, fix="copy the bundle again from where it was built"
+        f"{MANIFEST_NAME} is not valid", why=why, fix="copy the bundle again from where it was built"
     )

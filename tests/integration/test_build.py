@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 import pytest
 from onnx import TensorProto
+from tests.integration.conftest import RECIPE, Project
 
 from edgepack.targets.local import base_python
-from tests.integration.conftest import RECIPE, Project
 
 pytestmark = pytest.mark.integration
 TEXT = "服务很好，但是房间太小了"
@@ -52,7 +52,7 @@ def test_the_build_ends_with_the_ledger(built: tuple[Project, subprocess.Complet
     assert [row["stage"] for row in report["ledger"]][:2] == ["teacher", "student"]
     page = (project.folder / "dist" / "tiny-0.1.0.report.html").read_text(encoding="utf-8")
     assert "<html" in page
-    assert "src=\"http" not in page
+    assert 'src="http' not in page
 
 
 def test_every_matmul_weight_and_the_embedding_is_int8(project: Project) -> None:
@@ -62,7 +62,9 @@ def test_every_matmul_weight_and_the_embedding_is_int8(project: Project) -> None
     assert len(multiplied) == 2 * 6 + 2  # Q, K, V, output and two feed-forward a layer; pooler and classifier
     assert all(constants[node.input[1]].data_type == TensorProto.INT8 for node in multiplied)
     assert not [node for node in graph.node if node.op_type in ("MatMul", "Gemm") and node.input[1] in constants]
-    gathered = [constants[node.input[0]] for node in graph.node if node.op_type == "Gather" and "input_ids" in node.input]
+    gathered = [
+        constants[node.input[0]] for node in graph.node if node.op_type == "Gather" and "input_ids" in node.input
+    ]
     assert {TensorProto.INT8} <= {item.data_type for item in gathered}
     assert all(item.dims[1] == 1 for item in gathered if item.data_type == TensorProto.FLOAT)  # the scales
 

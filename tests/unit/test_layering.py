@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"datasets"},
     {"artifacts"},
     {"recipe"},
-    {"errors", "progress"},
+    {"errors", "progress", "digest", "versions"},
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {

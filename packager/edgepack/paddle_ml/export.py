@@ -89,7 +89,7 @@ def float_onnx(folder: Path, target: Path) -> None:
                     enable_onnx_checker=True,
                     optimize_tool="none",
                 )
-        except Exception as error:  # noqa: BLE001 - it raises whatever its C++ side threw, UnboundLocalError included
+        except Exception as error:
             raise StageFailedError("export: paddle2onnx failed", why=f"{error}\n{_text(said)}".strip()) from error
         if not target.is_file() or target.stat().st_size == 0:
             raise StageFailedError("export: paddle2onnx wrote no file", why=_text(said))

@@ -114,5 +114,8 @@ def _from_scratch(
         pad_token_id=0,
     )
     network = ErnieForSequenceClassification(config)
-    tokenizer = ErnieTokenizer(vocab_file=str(vocabulary_file), do_lower_case=True, model_max_len=max_length)
-    return Classifier(network, tokenizer, labels, max_length)
+    # Saved and loaded again: only `from_pretrained` keeps [SEP] and the like whole in a text, as the device does.
+    ErnieTokenizer(vocab_file=str(vocabulary_file), do_lower_case=True, model_max_len=max_length).save_pretrained(
+        str(scratch)
+    )
+    return Classifier(network, ErnieTokenizer.from_pretrained(str(scratch)), labels, max_length)

@@ -35,8 +35,6 @@ class Calibration(Section):
     from_: Literal["train"] = Field("train", alias="from", description="Split to draw from.")
     rows: int = Field(256, ge=8, le=100_000, description="Rows drawn, seeded.")
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
 
 class Data(Section):
     """The labelled rows: a file for each split, or one built-in generator for all three."""

@@ -5,18 +5,13 @@ It names no path of the machine it was made on, so that it can be handed around.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from packaging.utils import canonicalize_name
-
-from edgepack import __version__
 from edgepack.artifacts import (
     BundleArtifact,
     DataArtifact,
@@ -28,20 +23,10 @@ from edgepack.artifacts import (
     Split,
 )
 from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
+from edgepack.versions import tool_versions
 
 FORMAT: Final = 1
 SPLITS: Final[tuple[Split, ...]] = ("train", "dev", "test", "calibration")
-TOOLS: Final = (
-    "paddlepaddle",
-    "paddlepaddle-gpu",
-    "paddlenlp",
-    "paddleslim",
-    "paddle2onnx",
-    "onnx",
-    "onnxruntime",
-    "tokenizers",
-    "numpy",
-)
 
 
 class Delivered(Protocol):
@@ -117,13 +102,6 @@ def worst(verdicts: Sequence[str]) -> str:
         if verdict in verdicts:
             return verdict
     return "pass" if verdicts else "inconclusive"
-
-
-def tool_versions() -> dict[str, str]:
-    """Versions of what makes a model, as far as they are installed here."""
-    installed = {str(canonicalize_name(d.name)): d.version for d in importlib.metadata.distributions()}
-    own = {"edgepack": __version__, "python": platform.python_version()}
-    return own | {name: installed[name] for name in TOOLS if name in installed}
 
 
 def _recipe(recipe: Recipe) -> dict[str, Any]:

@@ -7,9 +7,7 @@ the order in which a folder lists its files.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
-import platform
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -18,11 +16,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
 import edgepack_runtime
 from edgepack import __version__
 from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
@@ -30,6 +27,7 @@ from edgepack.targets import facts, golden, sbom, wheels
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.profiles import Profile, profile_for
 from edgepack.targets.site import LICENSES, SITE, SiteFacts, assemble
+from edgepack.versions import tool_versions
 from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
@@ -40,9 +38,6 @@ README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
 _EXAMPLE_CHARACTERS = 24
-# Packages that train, convert and measure here; those that travel are in the bill of materials.
-_TRAINING_TOOLS = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "paddleslim")
-_TOOLS = (*_TRAINING_TOOLS, "paddle2onnx", "onnx", "onnxruntime", "tokenizers", "numpy")
 # First part of a member's path -> part of the bundle, as it is reported; the rest is "other".
 _PARTS = {
     names.MODEL_FOLDER: "model",
@@ -184,7 +179,7 @@ def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.
     return sbom.Model(
         name=recipe.name,
         version=recipe.version,
-        sha256=wheels.file_sha256(export.folder / shipped.folder / MODEL_NAME),
+        sha256=sha256_file(export.folder / shipped.folder / MODEL_NAME),
         task=recipe.task,
         precision=shipped.precision,
         labels=data.labels,
@@ -222,7 +217,7 @@ def _manifest(
         model=model,
         gates=recipe.gates.model_dump(mode="json"),
         ledger=tuple(asdict(row) for row in ledger),
-        tools={"edgepack": __version__, "python": platform.python_version()} | _tools(),
+        tools=tool_versions(),
         recipe_sha256=recipe_sha256(recipe),
         files=tuple(_entry(path, members[path]) for path in sorted(members)),
     )
@@ -231,13 +226,7 @@ def _manifest(
 def _entry(path: str, content: Path | bytes) -> contract.FileEntry:
     if isinstance(content, bytes):
         return contract.FileEntry(path, len(content), hashlib.sha256(content).hexdigest())
-    return contract.FileEntry(path, content.stat().st_size, wheels.file_sha256(content))
-
-
-def _tools() -> dict[str, str]:
-    """Versions of what made the model, as far as installed here: the light install has no Paddle."""
-    installed = {str(canonicalize_name(d.name)): d.version for d in importlib.metadata.distributions()}
-    return {name: installed[name] for name in _TOOLS if name in installed}
+    return contract.FileEntry(path, content.stat().st_size, sha256_file(content))
 
 
 def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, texts: Sequence[str]) -> bytes:

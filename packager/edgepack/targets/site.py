@@ -25,10 +25,10 @@ from installer.sources import WheelFile
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
+from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.targets import elf, facts
 from edgepack.targets.profiles import Profile
-from edgepack.targets.wheels import file_sha256
 from edgepack_runtime.manifest import safe_path
 
 SITE = "site"
@@ -214,7 +214,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules]) -> Package:
         name=name,
         version=str(version),
         wheel=wheel.name,
-        sha256=file_sha256(wheel),
+        sha256=sha256_file(wheel),
         license=expression,
         license_files=tuple(sorted(destination.license_files)),
         files=destination.files,

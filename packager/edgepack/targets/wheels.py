@@ -6,7 +6,6 @@ folder the user's pip configuration names; this module decides what, by hash, an
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
@@ -21,6 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from edgepack.digest import sha256_file
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress
 from edgepack.targets import facts
@@ -116,15 +116,6 @@ def pip_download(requirements: Path, folder: Path) -> None:
         )
 
 
-def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _logical_lines(text: str) -> Iterable[str]:
     """Lines joined at a trailing backslash, comments and blank ones left out."""
     whole = ""
@@ -193,7 +184,7 @@ def _cached(package: Locked, store: Path, tags: dict[Tag, int], progress: Progre
             rank = _rank(wheel, tags)
             if rank is None:
                 continue
-            if file_sha256(wheel) == digest:
+            if sha256_file(wheel) == digest:
                 ranked.append((rank, wheel))
             else:
                 wheel.unlink()
@@ -222,7 +213,7 @@ def _download(missing: list[Locked], store: Path, profile: Profile, download: Do
             download(subset, arrived)
         except EnvironmentUnfitError as error:
             raise _not_to_be_had(missing, store, profile, error.why or error.what) from error
-        by_digest = {file_sha256(wheel): wheel for wheel in sorted(arrived.glob("*.whl"))}
+        by_digest = {sha256_file(wheel): wheel for wheel in sorted(arrived.glob("*.whl"))}
         for package in missing:
             digests = sorted(package.sha256 & by_digest.keys())
             if not digests:

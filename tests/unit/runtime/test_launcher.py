@@ -137,5 +137,7 @@ def test_a_damaged_release_is_told_before_it_runs(release: Path, device: Device,
 
 def test_an_old_python_is_told_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 7, 0))
-    assert launcher.main() == ExitCode.ENVIRONMENT_UNFIT
+    with pytest.raises(SystemExit) as caught:
+        launcher.main()
+    assert caught.value.code == ExitCode.ENVIRONMENT_UNFIT
     assert "needs Python 3.8" in capsys.readouterr().err
