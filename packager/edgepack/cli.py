@@ -15,7 +15,7 @@ from edgepack_runtime.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from edgepack.console import Console
-    from edgepack.pipeline import Build
+    from edgepack.outcome import Build
 
 RECIPE = click.Path(dir_okay=False, path_type=Path)
 BUNDLE = click.Path(exists=True, dir_okay=False, path_type=Path)

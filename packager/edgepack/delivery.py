@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from edgepack.errors import StageFailedError
-from edgepack.pipeline import Build, Delivery
+from edgepack.outcome import Build, Delivery
 from edgepack.report import document, html, junit
 from edgepack.stages.export import TEXTS_FILE
 

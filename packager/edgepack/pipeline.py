@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
 )
 from edgepack.digest import sha256_file, sha256_folder
+from edgepack.outcome import Build, Delivery, model_ledger
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Data, FromScratch, Recipe, Section, is_builtin, is_local_folder
@@ -43,45 +44,6 @@ class Listener(Progress, Protocol):
         """The stage that started last has its result."""
 
 
-@dataclass(frozen=True)
-class Delivery:
-    """One target's bundle and what its gate said."""
-
-    bundle: BundleArtifact
-    gate: GateArtifact
-
-
-@dataclass(frozen=True)
-class Build:
-    """Everything a build made, in the order it was made."""
-
-    recipe: Recipe
-    data: DataArtifact
-    teacher: ModelArtifact | None
-    student: ModelArtifact
-    scales: ScalesArtifact
-    export: ExportArtifact
-    deliveries: tuple[Delivery, ...]
-
-    @property
-    def ledger(self) -> tuple[LedgerRow, ...]:
-        """The loss ledger from the float teacher to every target."""
-        return (
-            *model_ledger(self.teacher, self.student, self.export),
-            *(d.gate.ledger for d in self.deliveries),
-        )
-
-
-def model_ledger(
-    taught_by: ModelArtifact | None, learner: ModelArtifact, exported: ExportArtifact
-) -> tuple[LedgerRow, ...]:
-    """Ledger rows up to the exported files; the bundle carries them."""
-    rows = [_trained("teacher", taught_by)] if taught_by else []
-    rows += [_trained("student", learner), exported.static_graph, exported.float_model.ledger]
-    rows += [exported.int8_model.ledger] if exported.int8_model else []
-    return tuple(rows)
-
-
 def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
     """Build `recipe`, taking from the workspace whatever is already there.
 
@@ -90,16 +52,13 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
     """
     stages = 4 + (recipe.teacher is not None) + 2 * len(recipe.targets)
     step = _Stepper(workspace, listener, stages)
-    environment.versions()  # a missing package shows now
-    tools = tool_versions()
-    for target in recipe.targets:  # what a target lacks shows now, not after hours of training
-        wheels.fetch(profile_for(target), wheels.default_cache(), listener)
-
     rows = step(
         DataArtifact,
         make_key("data", data.VERSION, _dump(recipe.data), _data_digests(recipe.data), {"edgepack": __version__}),
         lambda out: data.run(recipe.data, out, listener),
     )
+    _check_environment(recipe, listener)
+    tools = tool_versions()
     taught_by: Result[ModelArtifact] | None = None
     if (lesson := recipe.teacher) is not None:
         taught_by = step(
@@ -148,6 +107,13 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
         exported.artifact,
         deliveries,
     )
+
+
+def _check_environment(recipe: Recipe, listener: Listener) -> None:
+    """What is not installed, and what a target lacks, shows now and not after hours of training."""
+    environment.versions()
+    for target in recipe.targets:
+        wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 
 
 def _deliver(
@@ -202,11 +168,6 @@ class _Stepper:
         made = self.workspace.build(key, run_stage)
         self._listener.stage_done(key.stage, time.monotonic() - started)
         return made
-
-
-def _trained(name: str, model: ModelArtifact) -> LedgerRow:
-    note = f"{model.parameters / 1e6:.1f} M parameters, {model.steps} steps in {model.train_seconds:.0f} s"
-    return LedgerRow(name, model.test_accuracy, note=note)
 
 
 def _dump(section: Section) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +20,10 @@ from edgepack.artifacts import (
     ScalesArtifact,
     Split,
 )
+from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe
 
 TARGET = "linux-x86_64-cpu"
-
-
-@dataclass(frozen=True)
-class Delivered:
-    bundle: BundleArtifact
-    gate: GateArtifact
-
-
-@dataclass(frozen=True)
-class Built:
-    recipe: Recipe
-    data: DataArtifact
-    teacher: ModelArtifact | None
-    student: ModelArtifact
-    scales: ScalesArtifact
-    export: ExportArtifact
-    deliveries: tuple[Delivered, ...]
-    ledger: tuple[LedgerRow, ...]
 
 
 def interval(value: float) -> Interval:
@@ -53,10 +35,10 @@ def ledger() -> tuple[LedgerRow, ...]:
     """As of a build with a teacher and an INT8 student."""
     onnx: Any = {"accuracy": interval(0.897), "model_mib": 40.812, "p50_ms": 3.812, "p95_ms": 5.223}
     int8: Any = {"accuracy": interval(0.8955), "model_mib": 10.9, "p50_ms": 1.214, "p95_ms": 1.931}
-    static = "the student's weights; accuracy not measured again"
+    static = "the student's weights, not measured again"
     return (
-        LedgerRow("teacher", interval(0.912), note="28.9 M parameters, 1161 steps in 350 s"),
-        LedgerRow("student", interval(0.897), note="10.6 M parameters, 1161 steps in 35 s"),
+        LedgerRow("teacher", interval(0.912), note="28.9 M weights, 1161 steps, 350 s"),
+        LedgerRow("student", interval(0.897), note="10.6 M weights, 1161 steps, 35 s"),
         LedgerRow("static graph", interval(0.897), parity=1.2e-6, parity_with="student", note=static),
         LedgerRow("float ONNX", **onnx, parity=2.4e-6, parity_with="static graph"),
         LedgerRow("INT8 ONNX", **int8, parity=0.0712, parity_with="float ONNX", note="1 of 64 labels flipped"),
@@ -113,7 +95,7 @@ def receipt() -> dict[str, Any]:
 
 
 @pytest.fixture
-def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]) -> Built:
+def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]) -> Build:
     """A build whose data lie in `tmp_path`; its recipe names files by absolute paths, as a resolved one does."""
     model: Any = {"labels": ("负面", "正面"), "max_length": 64, "steps": 1161}
     int8 = ModelFile("onnx-int8", "int8", 11_429_478, ledger[4])
@@ -124,7 +106,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     parts = {"model": 10_400_000, "site": 15_200_000, "runtime": 61_000, "golden": 143_000, "other": 52_000}
     name = f"hotel-sentiment-1.2.0-{TARGET}.edgepack"
     bundle = BundleArtifact(tmp_path, name, TARGET, sum(parts.values()), 61_000_000, "0123456789ab" + "0" * 52, parts)
-    return Built(
+    return Build(
         recipe(tmp_path),
         data(tmp_path),
         ModelArtifact(tmp_path, **model, parameters=28_948_048, train_seconds=350.4,
@@ -133,8 +115,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
                       dev_accuracy=interval(0.9), test_accuracy=interval(0.897)),
         ScalesArtifact(tmp_path, "hist", 256, ()),
         export,
-        (Delivered(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
-        ledger,
+        (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"pipeline"},
     {"stages", "workspace", "console"},
     {"paddle_ml", "graph", "targets", "report"},
-    {"datasets"},
+    {"datasets", "outcome"},
     {"artifacts"},
     {"recipe"},
     {"errors", "progress", "digest", "versions"},

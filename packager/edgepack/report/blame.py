@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from edgepack.artifacts import LedgerRow
-
-_UNITS = {"fraction": "", "points": " points", "ms": " ms", "MiB": " MiB"}
+from edgepack.report import limit, quantity, span
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
@@ -17,14 +16,13 @@ def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str
 
 
 def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
-    gate, unit = check["gate"], _UNITS[check["unit"]]
-    if check["value"] is None:
+    gate, unit, value = check["gate"], check["unit"], check["value"]
+    if value is None:
         return f"{gate}: {check['verdict']}: {check['detail']}"
-    by = abs(check["value"] - check["limit"])
-    head = f"{gate}: {check['value']:.4g}{unit} where {check['limit']:.4g}{unit} is the limit"
+    head = f"{gate}: {quantity(value, unit)} where {limit(check)} is due"
     if check["verdict"] == "inconclusive":
-        return f"{head}: inconclusive ({check['low']:.4g} to {check['high']:.4g}); {check['detail']}"
-    return f"{head}: missed by {by:.3g}{unit}; {_lost_by(check, ledger)}"
+        return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
+    return f"{head}: missed by {quantity(abs(value - check['limit']), unit)}; {_lost_by(check, ledger)}"
 
 
 def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
@@ -45,13 +43,13 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
     return "lost on the target"
 
 
-def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow]) -> str:
+def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> str:
     """The first row below the limit; of it and the one before, what was lost in between."""
     first = ledger[0]
-    if first.accuracy.value < limit:
-        return f"never reached: stage {first.stage} itself has {first.accuracy.value:.4f}"
+    if first.accuracy.value < least:
+        return f"never reached: stage {first.stage} itself has {quantity(first.accuracy.value, 'fraction')}"
     for before, row in pairwise(ledger):
-        if row.accuracy.value < limit:
+        if row.accuracy.value < least:
             lost = 100 * (before.accuracy.value - row.accuracy.value)
             return f"lost by stage {row.stage}: {lost:.1f} points below stage {before.stage}"
     return "every stage is above the limit, but the interval on the golden rows reaches below it"

@@ -10,18 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from edgepack.artifacts import (
-    BundleArtifact,
     DataArtifact,
     ExportArtifact,
-    GateArtifact,
-    LedgerRow,
     ModelArtifact,
-    ScalesArtifact,
     Split,
 )
+from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
 from edgepack.versions import tool_versions
 
@@ -29,37 +26,7 @@ FORMAT: Final = 1
 SPLITS: Final[tuple[Split, ...]] = ("train", "dev", "test", "calibration")
 
 
-class Delivered(Protocol):
-    """One target's bundle and what its gate said."""
-
-    @property
-    def bundle(self) -> BundleArtifact: ...
-    @property
-    def gate(self) -> GateArtifact: ...
-
-
-class Built(Protocol):
-    """What a report needs of a finished build (`edgepack.pipeline.Build`)."""
-
-    @property
-    def recipe(self) -> Recipe: ...
-    @property
-    def data(self) -> DataArtifact: ...
-    @property
-    def teacher(self) -> ModelArtifact | None: ...
-    @property
-    def student(self) -> ModelArtifact: ...
-    @property
-    def scales(self) -> ScalesArtifact: ...
-    @property
-    def export(self) -> ExportArtifact: ...
-    @property
-    def deliveries(self) -> Sequence[Delivered]: ...
-    @property
-    def ledger(self) -> Sequence[LedgerRow]: ...
-
-
-def make(build: Built) -> dict[str, Any]:
+def make(build: Build) -> dict[str, Any]:
     """The document. Sizes are bytes (`*_bytes`), MiB or characters, times ms or seconds, as the keys say."""
     recipe = build.recipe
     return {
@@ -165,7 +132,7 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
     }
 
 
-def _target(item: Delivered) -> dict[str, Any]:
+def _target(item: Delivery) -> dict[str, Any]:
     bundle, gate = item.bundle, item.gate
     return {
         "target": gate.target,

@@ -137,7 +137,7 @@ def _measured(
         student.test_accuracy,
         parity=static.max_abs,
         parity_with="student",
-        note="the student's weights; accuracy not measured again",
+        note="the student's weights, not measured again",
     )
     float_model = _model_file(
         "float ONNX", FLOAT_FOLDER, "float32", out, test, latencies[0], exported, "static graph", progress

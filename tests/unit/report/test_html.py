@@ -96,10 +96,16 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
         assert figure in words, figure
 
 
+def with_last_row(built: Any, row: LedgerRow) -> Any:
+    """The build with another row for what its one target measured."""
+    (delivered,) = built.deliveries
+    return replace(built, deliveries=(replace(delivered, gate=replace(delivered.gate, ledger=row)),))
+
+
 def test_text_from_outside_is_escaped(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
-    rows = (LedgerRow(attack, built.ledger[0].accuracy, model_mib=1.0, note=attack), *built.ledger[1:])
-    report = make(replace(built, ledger=rows, data=replace(built.data, warnings=(attack,))))
+    row = LedgerRow(attack, built.ledger[0].accuracy, model_mib=1.0, note=attack)
+    report = make(replace(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
     report["name"] = report["data"]["source"] = report["targets"][0]["receipt"]["conditions"]["cpu_model"] = attack
     page = Page(render(report))
     assert "script" not in {tag for tag, _ in page.tags}
@@ -107,8 +113,7 @@ def test_text_from_outside_is_escaped(built: Any) -> None:
 
 
 def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
-    rows = (LedgerRow("教师模型", built.ledger[0].accuracy), *built.ledger[1:])
-    assert "教师模型" in render(make(replace(built, ledger=rows)))
+    assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].accuracy))))
 
 
 def test_plots_take_the_page_s_colours(report: dict[str, Any]) -> None:
@@ -125,13 +130,14 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     delivered = built.deliveries[0]
     receipt = {**delivered.gate.receipt, "checks": [], "latency": None, "conditions": None, "verdict": "pass"}
     gate = replace(delivered.gate, receipt=receipt, verdict="pass", exit_code=0)
+    unmeasured = LedgerRow("float ONNX", built.ledger[0].accuracy)
     (tmp_path / "dev.jsonl").write_text("", encoding="utf-8")
     bare = replace(
         built,
         recipe=built.recipe.model_copy(update={"gates": type(built.recipe.gates)(), "teacher": None}),
         teacher=None,
-        ledger=built.ledger[:1],
-        deliveries=(replace(delivered, gate=gate),),
+        export=replace(built.export, float_model=replace(built.export.float_model, ledger=unmeasured), int8_model=None),
+        deliveries=(replace(delivered, gate=replace(gate, ledger=unmeasured)),),
     )
     page = Page(render(make(bare)))
     assert "The recipe sets no gates." in page.words

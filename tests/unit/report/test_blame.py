@@ -1,0 +1,54 @@
+"""A missed gate names figure, distance and the stage that lost it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgepack.artifacts import LedgerRow, proportion
+from edgepack.report.blame import explain
+
+
+def ledger(**right: int) -> list[LedgerRow]:
+    return [LedgerRow(stage, proportion(n, 1000), p50_ms=1.0) for stage, n in right.items()]
+
+
+def check(gate: str, value: float | None, limit: float, unit: str, verdict: str = "fail") -> dict[str, Any]:
+    low, high = (None, None) if value is None else (value * 0.99, value * 1.01)
+    return {
+        "gate": gate, "verdict": verdict, "value": value, "low": low, "high": high, "limit": limit, "unit": unit,
+        "n": 1000, "confidence": 0.95, "detail": "why",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "lost_by"),
+    [
+        ({"teacher": 800, "student": 790}, "never reached: stage teacher itself has 80.0 %"),
+        ({"teacher": 950, "student": 880, "INT8": 870}, "lost by stage student: 7.0 points below stage teacher"),
+        ({"teacher": 950, "student": 940, "INT8": 850}, "lost by stage INT8: 9.0 points below stage student"),
+    ],
+)
+def test_the_stage_that_lost_the_accuracy(rows: dict[str, int], lost_by: str) -> None:
+    (line,) = explain({"checks": [check("accuracy.min", 0.85, 0.9, "fraction")]}, ledger(**rows))
+    assert line == f"accuracy.min: 85.0 % where >= 90.0 % is due: missed by 5.0 %; {lost_by}"
+
+
+def test_units_and_distance() -> None:
+    (line,) = explain({"checks": [check("latency.p95_ms", 20.0, 15.0, "ms")]}, ledger(student=900))
+    assert line.startswith("latency.p95_ms: 20.00 ms where <= 15.00 ms is due: missed by 5.00 ms")
+
+
+def test_passed_checks_are_not_mentioned() -> None:
+    assert explain({"checks": [check("size.model_mib", 4.0, 5.0, "MiB", "pass")]}, ledger(student=900)) == []
+
+
+def test_inconclusive_says_what_would_decide() -> None:
+    (line,) = explain({"checks": [check("accuracy.min", 0.9, 0.9, "fraction", "inconclusive")]}, ledger(student=900))
+    assert "inconclusive, [89.1, 90.9]; why" in line
+
+
+def test_a_check_without_a_figure_gives_its_reason() -> None:
+    (line,) = explain({"checks": [check("latency.p50_ms", None, 5.0, "ms", "inconclusive")]}, ledger(student=900))
+    assert line == "latency.p50_ms: inconclusive: why"

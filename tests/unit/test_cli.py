@@ -1,0 +1,122 @@
+"""The command line: bad input ends at once with file, line, reason and exit code 3, before anything is trained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edgepack import cli
+from edgepack_runtime.exit_codes import ExitCode
+
+RECIPE = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data:
+  train: train.tsv
+  dev: dev.tsv
+  test: test.tsv
+student:
+  model: {scratch: {layers: 1, hidden: 8, heads: 2}}
+"""
+ROWS = "text\tlabel\n好\t1\n差\t0\n{}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a valid recipe and data; the commands run in it."""
+    (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
+    for split, text in (("train", "不错\t1"), ("dev", "还行\t1"), ("test", "很好\t1")):
+        other = {"train": "好\t1\n差\t0", "dev": "挺好\t1\n很差\t0", "test": "真好\t1\n真差\t0"}[split]
+        (tmp_path / f"{split}.tsv").write_text(f"text\tlabel\n{other}\n{text}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.main, list(arguments))
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        file = folder / name
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        file.write_text(text.replace(old, new), encoding="utf-8")
+
+    return change
+
+
+def test_a_valid_recipe_passes(folder: Path) -> None:
+    result = run("check", "r.yaml")
+    assert result.exit_code == 0, result.output
+    assert "valid (3 train, 3 dev, 3 test rows)" in result.output
+
+
+@pytest.mark.parametrize("command", ["check", "build"])
+@pytest.mark.parametrize(
+    ("change", "place", "reason"),
+    [
+        (edit("r.yaml", "dev.tsv", "gone.tsv"), "r.yaml:6", "gone.tsv"),
+        (edit("r.yaml", "student:\n", "studnet:\n"), "r.yaml:8", "did you mean `student`"),
+        (edit("dev.tsv", "很差\t0", "很差\tmixed"), "dev.tsv:3", "mixed"),
+        (edit("train.tsv", "差\t0", "\t0"), "train.tsv:3", "empty"),
+        (edit("r.yaml", "name: tiny", "name: [tiny"), "r.yaml:", "YAML"),
+    ],
+    ids=["missing file", "unknown key", "unknown label in dev", "empty text", "broken YAML"],
+)
+def test_bad_input_is_named_with_file_and_line(
+    folder: Path, command: str, change: Callable[[Path], None], place: str, reason: str
+) -> None:
+    change(folder)
+    result = run(command, "r.yaml")
+    assert result.exit_code == ExitCode.RECIPE_INVALID, result.output
+    assert place in result.output
+    assert reason in result.output
+    assert "fix:" in result.output
+    assert "Traceback" not in result.output
+    assert not (folder / "dist").exists()
+    assert not list((folder / ".edgepack").glob("*/*"))  # no stage left a result
+
+
+def test_a_recipe_that_is_not_there(folder: Path) -> None:
+    result = run("build", "nothing.yaml")
+    assert result.exit_code == ExitCode.RECIPE_INVALID
+    assert "nothing.yaml" in result.output
+
+
+def test_verify_of_something_else_exits_8(folder: Path) -> None:
+    result = run("verify", "r.yaml")
+    assert result.exit_code == ExitCode.BUNDLE_INVALID
+    assert "r.yaml" in result.output
+
+
+def test_an_unexpected_error_is_one_line_and_exit_1(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(recipe: Path) -> None:
+        raise ZeroDivisionError("for once")
+
+    monkeypatch.setattr(cli, "_load", break_down)
+    result = run("check", "r.yaml")
+    assert result.exit_code == ExitCode.UNEXPECTED
+    assert "unexpected ZeroDivisionError: for once" in result.output
+    assert "Traceback" not in result.output
+    assert "Traceback" in run("-v", "check", "r.yaml").output
+
+
+@pytest.mark.parametrize("command", [[], ["check"], ["build"], ["gate"], ["verify"]], ids=str)
+def test_every_command_has_help(command: list[str]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_the_module_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "edgepack.cli", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("edgepack, version ")
