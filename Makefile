@@ -4,7 +4,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 # Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
-PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation --no-compile
+PIP_INSTALL = PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation --no-compile
 RECIPE ?= recipes/quickstart.yaml
 
 .PHONY: help quickstart install test lint format bench clean
