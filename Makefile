@@ -3,8 +3,9 @@
 .DELETE_ON_ERROR:
 VENV := .venv
 PY := $(VENV)/bin/python
+PIP_FLAGS := --quiet --disable-pip-version-check
 # Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
-PIP_INSTALL = PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation --no-compile
+LOCKED_INSTALL = PYTHONWARNINGS=ignore $(PY) -m pip install $(PIP_FLAGS) --require-hashes --no-build-isolation --no-compile
 RECIPE ?= recipes/quickstart.yaml
 
 .PHONY: help quickstart install test lint format bench clean
@@ -12,12 +13,12 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 quickstart: $(VENV)/.installed ## install, build recipes/quickstart.yaml, say what to type next
-	$(VENV)/bin/edgepack build $(RECIPE)
+	@$(VENV)/bin/edgepack build $(RECIPE)
 
 install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
 
 test: $(VENV)/.installed-dev ## all tests: unit, then integration with the real Paddle stack
-	$(PY) -m pytest
+	@$(PY) -m pytest
 
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
 	$(PY) -m ruff check .
@@ -34,17 +35,19 @@ bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in da
 clean: ## remove the environment, stage results and dist/
 	rm -rf $(VENV) .edgepack dist build *.egg-info
 
-$(PY): scripts/find-python
+# Stamps, not .venv/bin/python: that is a link, and make would look at the age of the Python it leads to.
+$(VENV)/.created: scripts/find-python requirements/bootstrap.txt
 	@python=$$(scripts/find-python) && echo "making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@$(PY) -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
+	@touch $@
 
-$(VENV)/.installed: $(PY) requirements/build.txt pyproject.toml
+$(VENV)/.installed: $(VENV)/.created requirements/build.txt pyproject.toml
 	@echo "installing the pinned build environment (about 150 packages, 600 MB to fetch; one to three minutes)"
-	@$(PIP_INSTALL) -r requirements/build.txt
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(LOCKED_INSTALL) -r requirements/build.txt
+	@$(PY) -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	@echo "installing the pinned test tools"
-	@$(PIP_INSTALL) -r requirements/dev.txt
+	@$(LOCKED_INSTALL) -r requirements/dev.txt
 	@touch $@

@@ -14,7 +14,7 @@ import sys
 TYPE_CHECKING = False  # typing itself is not imported: nothing is that was not checked, or need not be
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Callable, List
+    from typing import Callable, List, NoReturn
 
 UNFIT, INVALID = 4, 8  # as in exit_codes.py, which cannot be imported before it was checked
 
@@ -26,9 +26,7 @@ class DamagedError(Exception):
 def main() -> int:
     """Check the runtime, set up the import path, run the command line; return its exit code."""
     if sys.version_info < (3, 8):  # noqa: UP036 - an older Python on a device may well get here
-        return _fail(
-            UNFIT, "this needs Python 3.8 or newer", "it runs on " + sys.version.split()[0], "use a newer python3"
-        )
+        _fail(UNFIT, "this needs Python 3.8 or newer", "it runs on " + sys.version.split()[0], "use a newer python3")
     try:
         if not (sys.flags.isolated and sys.flags.no_site):
             _restart()
@@ -44,9 +42,9 @@ def main() -> int:
         from edgepack_runtime import cli
     except DamagedError as error:
         fix = "copy the bundle again from where it was built; if it is installed, install it again"
-        return _fail(INVALID, str(error), "", fix)
+        _fail(INVALID, str(error), "", fix)
     except ImportError as error:
-        return _fail(UNFIT, "this Python is not complete", str(error), "install the full python3 of this system")
+        _fail(UNFIT, "this Python is not complete", str(error), "install the full python3 of this system")
     bundle = where.is_file()
     return cli.run(sys.argv[1:], cli.Context(name, bundle=where if bundle else None, release=None if bundle else where))
 
@@ -118,18 +116,18 @@ def _set_paths(where: Path) -> None:
             sys.dont_write_bytecode = False
 
 
-def _fail(code: int, what: str, why: str, fix: str) -> int:
+def _fail(code: int, what: str, why: str, fix: str) -> NoReturn:
     sys.stderr.write("error: " + what + "\n")
     for label, text in (("why", why), ("fix", fix)):
         if text:
             sys.stderr.write("  " + label + ": " + text + "\n")
-    if code:  # one flipped bit makes an 8 a 0
-        sys.exit(code)
-    return 1  # not reached, unless a byte above is damaged
+    sys.exit(code or 1)  # one flipped bit makes an 8 a 0
 
 
-# Tried with every single-bit flip, and `#` in place of every byte: none may make a bundle that does nothing and reports
-# success. Hence not `== "__main__"`, no comment right above the `if`, and the assignment between it and the function.
+# Tried with every single-bit flip, and with `#` in place of every byte: none may make a bundle that does nothing and
+# reports success. Hence not `== "__main__"`, no comment right above the `if`, an assignment between it and the function,
+# and no call of `main` inside another call; and hence `_fail` exits, where a damaged `return` would give None.
 _IMPORTED_AS = "edgepack_runtime.launcher"
 if __name__ != _IMPORTED_AS:
-    sys.exit(main())
+    CODE = main()
+    sys.exit(CODE)
