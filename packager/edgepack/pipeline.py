@@ -50,62 +50,27 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
     Raises:
         EdgepackError: naming the stage that failed. A missed gate does not raise: its verdict is in the result.
     """
-    stages = 4 + (recipe.teacher is not None) + 2 * len(recipe.targets)
-    step = _Stepper(workspace, listener, stages)
-    rows = step(
-        DataArtifact,
-        make_key("data", data.VERSION, _dump(recipe.data), _data_digests(recipe.data), {"edgepack": __version__}),
-        lambda out: data.run(recipe.data, out, listener),
-    )
+    line = _Line(recipe, workspace, listener)
+    rows = line.data()
     _check_environment(recipe, listener)
-    tools = tool_versions()
-    taught_by: Result[ModelArtifact] | None = None
-    if (lesson := recipe.teacher) is not None:
-        taught_by = step(
-            ModelArtifact,
-            make_key("teacher", teacher.VERSION, _dump(lesson), [rows.digest, *_weights(lesson.model)], tools),
-            lambda out: teacher.run(lesson, rows.artifact, out, listener),
-        )
-    soft = taught_by if recipe.student.distill is not None else None
-    learner = step(
-        ModelArtifact,
-        make_key(
-            "student",
-            student.VERSION,
-            _dump(recipe.student),
-            [rows.digest, *_weights(recipe.student.model), *([soft.digest] if soft else [])],
-            tools,
-        ),
-        lambda out: student.run(recipe.student, rows.artifact, soft.artifact if soft else None, out, listener),
-    )
-    scales = step(
-        ScalesArtifact,
-        make_key("quantize", quantize.VERSION, _dump(recipe.quantize), [rows.digest, learner.digest], tools),
-        lambda out: quantize.run(recipe.quantize, rows.artifact, learner.artifact, out, listener),
-    )
-    exported = step(
-        ExportArtifact,
-        make_key(
-            "export",
-            export.VERSION,
-            _dump(recipe.quantize),
-            [rows.digest, learner.digest, scales.digest, *_runtime()],
-            tools | host_facts(),
-        ),
-        lambda out: export.run(recipe.quantize, rows.artifact, learner.artifact, scales.artifact, out, listener),
-    )
-    ledger = model_ledger(taught_by.artifact if taught_by else None, learner.artifact, exported.artifact)
-    deliveries = tuple(
-        _deliver(step, recipe, target, rows, exported, ledger, tools, listener) for target in recipe.targets
-    )
+    taught_by = line.teacher(rows) if recipe.teacher is not None else None
+    learner = line.student(rows, taught_by)
+    scales = line.quantize(rows, learner)
+    exported = line.export(rows, learner, scales)
+    teacher_model = taught_by.artifact if taught_by else None
+    ledger = model_ledger(teacher_model, learner.artifact, exported.artifact)
+    deliveries = []
+    for target in recipe.targets:
+        packed = line.bundle(target, rows, exported, ledger)
+        deliveries.append(Delivery(packed.artifact, line.gate(packed, exported).artifact))
     return Build(
         recipe,
         rows.artifact,
-        taught_by.artifact if taught_by else None,
+        teacher_model,
         learner.artifact,
         scales.artifact,
         exported.artifact,
-        deliveries,
+        tuple(deliveries),
     )
 
 
@@ -116,56 +81,105 @@ def _check_environment(recipe: Recipe, listener: Listener) -> None:
         wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 
 
-def _deliver(
-    step: _Stepper,
-    recipe: Recipe,
-    target: str,
-    rows: Result[DataArtifact],
-    exported: Result[ExportArtifact],
-    ledger: tuple[LedgerRow, ...],
-    tools: dict[str, str],
-    listener: Listener,
-) -> Delivery:
-    """Bundle and gate one target. A gate that did not pass is measured again by the next build, never cached."""
-    facts = {"recipe": bundle.recipe_sha256(recipe), "target": target, "ledger": [asdict(row) for row in ledger]}
-    packed = step(
-        BundleArtifact,
-        make_key(
-            "bundle",
-            bundle.VERSION,
-            facts,
-            [rows.digest, exported.digest, *_runtime(), *bundle.inputs(target)],
-            tools,
-        ),
-        lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, listener),
-    )
-    judged = step(
-        GateArtifact,
-        make_key("gate", gate.VERSION, facts, [packed.digest], host_facts()),
-        lambda out: gate.run(packed.artifact, exported.artifact.shipped_model.ledger.model_mib or 0.0, out, listener),
-    )
-    if judged.artifact.verdict != "pass":
-        step.workspace.forget(judged.artifact.folder)
-    return Delivery(packed.artifact, judged.artifact)
+class _Line:
+    """The stages of one recipe: what decides each result, and the call that makes it."""
+
+    def __init__(self, recipe: Recipe, workspace: Workspace, listener: Listener) -> None:
+        self._recipe = recipe
+        self._workspace = workspace
+        self._listener = listener
+        self._tools = tool_versions()
+        self._step = _Stepper(workspace, listener, 4 + (recipe.teacher is not None) + 2 * len(recipe.targets))
+
+    def data(self) -> Result[DataArtifact]:
+        section = self._recipe.data
+        key = make_key("data", data.VERSION, _dump(section), _data_digests(section), {"edgepack": __version__})
+        return self._step(DataArtifact, key, lambda out: data.run(section, out, self._listener))
+
+    def teacher(self, rows: Result[DataArtifact]) -> Result[ModelArtifact]:
+        section = self._recipe.teacher
+        assert section is not None, "asked for by a recipe with a teacher only"
+        inputs = [rows.digest, *_weights(section.model)]
+        key = make_key("teacher", teacher.VERSION, _dump(section), inputs, self._tools)
+        return self._step(ModelArtifact, key, lambda out: teacher.run(section, rows.artifact, out, self._listener))
+
+    def student(self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Result[ModelArtifact]:
+        section = self._recipe.student
+        soft = taught_by if section.distill is not None else None  # without distillation the teacher decides nothing
+        inputs = [rows.digest, *_weights(section.model), *([soft.digest] if soft else [])]
+        key = make_key("student", student.VERSION, _dump(section), inputs, self._tools)
+        model = soft.artifact if soft else None
+        return self._step(
+            ModelArtifact, key, lambda out: student.run(section, rows.artifact, model, out, self._listener)
+        )
+
+    def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
+        section = self._recipe.quantize
+        key = make_key("quantize", quantize.VERSION, _dump(section), [rows.digest, learner.digest], self._tools)
+        return self._step(
+            ScalesArtifact, key, lambda out: quantize.run(section, rows.artifact, learner.artifact, out, self._listener)
+        )
+
+    def export(
+        self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
+    ) -> Result[ExportArtifact]:
+        section = self._recipe.quantize
+        inputs = [rows.digest, learner.digest, scales.digest, *_runtime()]
+        key = make_key("export", export.VERSION, _dump(section), inputs, self._tools | host_facts())
+        return self._step(
+            ExportArtifact,
+            key,
+            lambda out: export.run(section, rows.artifact, learner.artifact, scales.artifact, out, self._listener),
+        )
+
+    def bundle(
+        self,
+        target: str,
+        rows: Result[DataArtifact],
+        exported: Result[ExportArtifact],
+        ledger: tuple[LedgerRow, ...],
+    ) -> Result[BundleArtifact]:
+        recipe = self._recipe
+        facts = {
+            "recipe": bundle.recipe_sha256(recipe),
+            "target": target,
+            "ledger": [asdict(row) for row in ledger],
+        }
+        inputs = [rows.digest, exported.digest, *_runtime(), *bundle.inputs(target)]
+        key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
+        return self._step(
+            BundleArtifact,
+            key,
+            lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, self._listener),
+        )
+
+    def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> Result[GateArtifact]:
+        """Only a pass is kept: what failed or could not be decided is measured again by the next build."""
+        key = make_key("gate", gate.VERSION, packed.artifact.target, [packed.digest], host_facts())
+        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
+        judged = self._step(GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener))
+        if judged.artifact.verdict != "pass":
+            self._workspace.forget(judged.artifact.folder)
+        return judged
 
 
 class _Stepper:
     """Runs one stage after the other, or finds its result in the workspace, and tells the listener which."""
 
     def __init__(self, workspace: Workspace, listener: Listener, total: int) -> None:
-        self.workspace = workspace
+        self._workspace = workspace
         self._listener = listener
         self._total = total
         self._index = 0
 
     def __call__(self, kind: type[A], key: Key, run_stage: Callable[[Path], A]) -> Result[A]:
         self._index += 1
-        found = self.workspace.load(kind, key)
+        found = self._workspace.load(kind, key)
         self._listener.stage(key.stage, self._index, self._total, cached=found is not None)
         if found is not None:
             return found
         started = time.monotonic()
-        made = self.workspace.build(key, run_stage)
+        made = self._workspace.build(key, run_stage)
         self._listener.stage_done(key.stage, time.monotonic() - started)
         return made
 

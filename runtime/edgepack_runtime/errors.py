@@ -1,13 +1,13 @@
 """Errors of the device side.
 
-    DeviceError                      exit 1   (root; never raised itself)
-    |-- UsageError                   exit 2   the command line makes no sense
-    |-- EnvironmentUnfitError        exit 4   this device lacks something the bundle needs
-    |-- StepFailedError              exit 5   a step of install, self-test or prediction failed
-    |-- GateFailedError              exit 6   a gate was measured and missed
-    |-- GateInconclusiveError        exit 7   a gate could not be decided
-    |-- BundleInvalidError           exit 8   bundle or installed release damaged, or not what it claims
-    `-- RolledBackError              exit 10  the new release failed after the switch; the one before serves again
+DeviceError                      exit 1   (root; never raised itself)
+|-- UsageError                   exit 2   the command line makes no sense
+|-- EnvironmentUnfitError        exit 4   this device lacks something the bundle needs
+|-- StepFailedError              exit 5   a step of install, self-test or prediction failed
+|-- GateFailedError              exit 6   a gate was measured and missed
+|-- GateInconclusiveError        exit 7   a gate could not be decided
+|-- BundleInvalidError           exit 8   bundle or installed release damaged, or not what it claims
+`-- RolledBackError              exit 10  the new release failed after the switch; the one before serves again
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ def _fail(code: int, what: str, why: str, fix: str) -> NoReturn:
 
 
 # Tried with every single-bit flip, and with `#` in place of every byte: none may make a bundle that does nothing and
-# reports success. Hence not `== "__main__"`, no comment right above the `if`, an assignment between it and the function,
-# and no call of `main` inside another call; and hence `_fail` exits, where a damaged `return` would give None.
+# reports success. Hence not `== "__main__"`, no comment right above the `if`, an assignment between it and the
+# function, no call of `main` inside another call, and a `_fail` that exits, where a damaged `return` would give None.
 _IMPORTED_AS = "edgepack_runtime.launcher"
 if __name__ != _IMPORTED_AS:
     CODE = main()

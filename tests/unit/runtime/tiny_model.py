@@ -20,6 +20,8 @@ from edgepack_runtime import golden, model_config
 from edgepack_runtime.manifest import Manifest, TargetFacts, dump
 from edgepack_runtime.model_config import ModelConfig
 
+# An editable install is found by a hook and not by sys.path; the processes of a release have only sys.path.
+RUNTIME = Path(golden.__file__).parents[1]
 LABELS = ("bad", "good")
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("好", "差", "店", "很", "，", "！", "ok", "##ay", "～", "★", "〇", "1", "##2")
@@ -99,7 +101,7 @@ def write_release(
     keys = ("text", "label", "float_label")
     write_lines(folder / golden.ROWS_FILE, [dict(zip(keys, row, strict=True)) for row in rows])
     write_lines(folder / golden.GOLDEN_FILE, [{"text": text, "logits": logits_of(text)} for text in texts])
-    (folder / "__main__.py").write_text(_MAIN.format(path=sys.path), encoding="utf-8")
+    (folder / "__main__.py").write_text(_MAIN.format(path=[str(RUNTIME), *sys.path]), encoding="utf-8")
     manifest = Manifest(
         name="tiny",
         version="1.0.0",
