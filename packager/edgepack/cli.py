@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -57,6 +58,7 @@ def main(context: click.Context, quiet: bool, verbose: bool) -> None:
     edgepack verify dist/NAME.edgepack         check every byte of a bundle
     """
     context.obj = {"quiet": quiet}
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime 1.31 reports home from its first import on
 
 
 @main.command()
@@ -103,6 +105,8 @@ def build(context: click.Context, recipe: Path, workspace: Path, dist: Path, as_
     from edgepack.workspace import Workspace
 
     console = _console(context)
+    if not any(loaded.gates.model_dump().values()):
+        console.line("warning: the recipe sets no gates: the bundle is measured, but nothing decides about it")
     built = pipeline.run(loaded, Workspace(workspace), console)
     delivered = delivery.deliver(built, dist)
     if as_json:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgepack.errors import StageFailedError
 from edgepack.outcome import Build, Delivery
-from edgepack.report import document, html, junit
+from edgepack.report import document
 from edgepack.stages.export import TEXTS_FILE
 
 
@@ -26,22 +26,25 @@ def deliver(build: Build, dist: Path) -> list[Path]:
         dist.mkdir(parents=True, exist_ok=True)
         delivered = [path for item in build.deliveries if (path := _bundle(item, dist))]
         stem = f"{build.recipe.name}-{build.recipe.version}"
-        report = document.make(build)
-        (dist / f"{stem}.report.json").write_text(document.dumps(report), encoding="utf-8")
-        (dist / f"{stem}.report.html").write_text(html.render(report), encoding="utf-8")
-        (dist / f"{stem}.junit.xml").write_text(junit.render(report), encoding="utf-8")
-        models = _models(build, dist / f"{stem}.models")
+        report = document.dumps(document.make(build))
+        files = {name: dist / f"{stem}.{name}" for name in ("report.html", "report.json", "junit.xml", "models")}
+        if not all(path.exists() for path in files.values()) or files["report.json"].read_bytes() != report.encode():
+            _write_reports(build, files)
+            files["report.json"].write_text(report, encoding="utf-8")  # last: it vouches for the others
     except OSError as error:
         raise StageFailedError(
             f"{dist} cannot be written", why=str(error), fix="free space or choose --dist"
         ) from error
-    return [
-        *delivered,
-        dist / f"{stem}.report.html",
-        dist / f"{stem}.report.json",
-        dist / f"{stem}.junit.xml",
-        models,
-    ]
+    return [*delivered, *files.values()]
+
+
+def _write_reports(build: Build, files: dict[str, Path]) -> None:
+    from edgepack.report import html, junit  # matplotlib takes longer to import than an unchanged build takes
+
+    report = document.make(build)
+    files["report.html"].write_text(html.render(report), encoding="utf-8")
+    files["junit.xml"].write_text(junit.render(report), encoding="utf-8")
+    _models(build, files["models"])
 
 
 def _bundle(item: Delivery, dist: Path) -> Path | None:
@@ -67,11 +70,10 @@ def copy_atomically(source: Path, target: Path) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _models(build: Build, target: Path) -> Path:
+def _models(build: Build, target: Path) -> None:
     """The exported forms side by side: Paddle static graph, float ONNX, INT8 ONNX."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for folder in sorted(path for path in build.export.folder.iterdir() if path.is_dir()):
         shutil.copytree(folder, target / folder.name)
     shutil.copy(build.export.folder / TEXTS_FILE, target)
-    return target

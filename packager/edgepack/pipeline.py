@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from edgepack import __version__
+from edgepack import __version__, datasets
 from edgepack.artifacts import (
     Artifact,
     BundleArtifact,
@@ -189,18 +189,24 @@ def _dump(section: Section) -> dict[str, Any]:
 
 
 def _data_digests(section: Data) -> list[str]:
-    """Digests of the data files; a built-in generator is named by its seed and edgepack's version."""
+    """Digests of the data files, or of the code that generates or reads them."""
     files = [section.train, section.dev, section.test]
-    return [sha256_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
+    code = Path(datasets.__path__[0])
+    named = [Path(file) for file in files if file is not None and not is_builtin(file)]
+    return [*_sources(code), *map(sha256_file, named)]
 
 
 def _weights(model: str | FromScratch) -> list[str]:
     return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
 
 
-def _runtime() -> Sequence[str]:
+def _runtime() -> list[str]:
     """Digest of the runtime's own source: it measures what is exported and travels in what is bundled."""
     import edgepack_runtime
 
-    folder = Path(edgepack_runtime.__path__[0])
-    return [sha256_file(file) for file in sorted(folder.rglob("*.py"))]
+    return _sources(Path(edgepack_runtime.__path__[0]))
+
+
+def _sources(package: Path) -> list[str]:
+    """Digests of a package's Python files."""
+    return [sha256_file(file) for file in sorted(package.rglob("*.py"))]

@@ -1,4 +1,4 @@
-"""Starts a bundle or an unpacked release: the source of the `__main__.py` that both carry.
+"""Starts a bundle or an unpacked release: what the `__main__.py` that both carry is made of.
 
     python3 FILE.edgepack VERB ...           from the zip; the standard library is all there is
     python3 -I -S RELEASE/__main__.py ...    unpacked; RELEASE/site holds the libraries
@@ -122,12 +122,3 @@ def _fail(code: int, what: str, why: str, fix: str) -> NoReturn:
         if text:
             sys.stderr.write("  " + label + ": " + text + "\n")
     sys.exit(code or 1)  # one flipped bit makes an 8 a 0
-
-
-# Tried with every single-bit flip, and with `#` in place of every byte: none may make a bundle that does nothing and
-# reports success. Hence not `== "__main__"`, no comment right above the `if`, an assignment between it and the
-# function, no call of `main` inside another call, and a `_fail` that exits, where a damaged `return` would give None.
-_IMPORTED_AS = "edgepack_runtime.launcher"
-if __name__ != _IMPORTED_AS:
-    CODE = main()
-    sys.exit(CODE)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,6 @@ def test_nothing_is_ever_written_into_a_release(prefix: Path, device_environment
 def test_a_flipped_byte_is_refused_by_name(
     project: Project, device_environment: dict[str, str], tmp_path: Path, member: str
 ) -> None:
-    import zipfile
-
     damaged = tmp_path / "damaged.edgepack"
     shutil.copy(project.bundle, damaged)
     with zipfile.ZipFile(damaged) as archive:
@@ -141,15 +140,11 @@ def test_gate_command_runs_the_bundles_own_gate(project: Project) -> None:
     assert receipt["conditions"]["providers"] == ["CPUExecutionProvider"]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX")
 def test_bench_compares_both_files(project: Project, tmp_path: Path) -> None:
     models = project.folder / "dist" / "tiny-0.1.0.models"
     texts = tmp_path / "texts.txt"
     texts.write_text(f"{TEXT}\n", encoding="utf-8")
-    command = [base_python(), "-m", "edgepack_runtime", "bench"]
-    import sys
-
-    command[0] = sys.executable
+    command = [sys.executable, "-m", "edgepack_runtime", "bench"]
     done = subprocess.run(
         [*command, str(models / "onnx-float"), str(models / "onnx-int8"), "--texts", str(texts), "--json"],
         capture_output=True,

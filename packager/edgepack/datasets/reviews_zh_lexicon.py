@@ -55,6 +55,7 @@ _TASTY: Final = Quality("好吃", "难吃")
 _FAST: Final = Quality("快", "慢")
 _FINE: Final = Quality("好", "差")
 _NEW: Final = Quality("新", "旧")
+_LARGE: Final = Quality("大", "小")
 _KIND: Final = Quality("热情", "冷淡")
 _CAREFUL: Final = Quality("细心", "马虎")
 _COMFORTABLE: Final = Quality("舒服", "难受")
@@ -66,7 +67,7 @@ VENUES: Final = (
     Venue(
         ("酒店", "宾馆"),
         (
-            Aspect("房间", (_CLEAN, _QUIET, _NEW)),
+            Aspect("房间", (_CLEAN, _QUIET, _NEW, _LARGE)),
             Aspect("床", (_CLEAN, _COMFORTABLE)),
             Aspect("早餐", (_TASTY,)),
             Aspect("前台", (_KIND, _CAREFUL)),

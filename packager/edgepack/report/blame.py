@@ -22,7 +22,9 @@ def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
     head = f"{gate}: {quantity(value, unit)} where {limit(check)} is due"
     if check["verdict"] == "inconclusive":
         return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
-    return f"{head}: missed by {quantity(abs(value - check['limit']), unit)}; {_lost_by(check, ledger)}"
+    by = abs(value - check["limit"])
+    distance = quantity(100 * by, "points") if unit == "fraction" else quantity(by, unit)
+    return f"{head}: missed by {distance}; {_lost_by(check, ledger)}"
 
 
 def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
@@ -31,16 +33,22 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
     if gate == "accuracy.min":
         return _lost_accuracy(float(check["limit"]), ledger)
     if gate == "accuracy.max_drop_points":
-        return "lost by stage INT8 ONNX: the shipped file against the float ONNX"
+        return "lost by stage quantize: the shipped file against the float ONNX"
     if gate.startswith("latency"):
-        timed = [row for row in ledger if row.p50_ms is not None]
-        steps = ", ".join(f"{row.stage} {row.p50_ms:.2f} ms" for row in timed)
-        return f"the ledger's p50: {steps}"
+        return _lost_latency(float(check["limit"]), "p95_ms" if gate.endswith("p95_ms") else "p50_ms", ledger)
     if gate == "size.model_mib":
         return "lost by stage student: its shape and vocabulary decide the size of the file"
-    if gate == "size.bundle_mib":
-        return "lost by stage bundle: the runtime's wheels are the largest part"
-    return "lost on the target"
+    return "lost by stage bundle: the libraries that travel are the largest part of it"
+
+
+def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) -> str:
+    """The last timed row that keeps to the limit lost it on the way to the next; none: the model is too slow."""
+    timed = [(row.stage, getattr(row, percentile)) for row in ledger if getattr(row, percentile) is not None]
+    told = ", ".join(f"{stage} {quantity(value, 'ms')}" for stage, value in timed)
+    kept = [stage for stage, value in timed if value <= most_ms]
+    if not kept:
+        return f"lost by stage student: its shape is too slow in every form ({told})"
+    return f"lost by stage gate: {kept[-1]} kept to it on the build machine ({told})"
 
 
 def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> str:

@@ -25,6 +25,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.targets import facts, golden, sbom, wheels
 from edgepack.targets.archive import write_bundle
+from edgepack.targets.main_py import main_source
 from edgepack.targets.profiles import Profile, profile_for
 from edgepack.targets.site import LICENSES, SITE, SiteFacts, assemble
 from edgepack.versions import tool_versions
@@ -134,7 +135,7 @@ def _runtime() -> Members:
     folder = Path(edgepack_runtime.__path__[0])
     found = [*folder.rglob("*.py"), folder / "py.typed"]
     members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
-    return members | {MAIN_NAME: folder / "launcher.py"}
+    return members | {MAIN_NAME: main_source()}
 
 
 def _model(export: ExportArtifact) -> Members:

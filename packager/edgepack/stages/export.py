@@ -76,8 +76,6 @@ def _static_graph(student: ModelArtifact, texts: Sequence[str], folder: Path) ->
     """Save the Paddle static graph and compare it with the dygraph model, text by text."""
     environment.start()
     from edgepack.paddle_ml import export
-
-    environment.start()
     from edgepack.paddle_ml.fit import reopen
 
     classifier = reopen(student)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Protocol, Tuple
 
@@ -30,6 +31,7 @@ def open_engine(config: EngineConfig, folder: Path, threads: int) -> Engine:
         BundleInvalidError: there is no model, or it is not of the expected form.
         StepFailedError: the engine cannot load it.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at onnxruntime's first import; it reports home else
     # There is one engine so far, and `model_config.parse` refuses other names. It is imported here because the
     # library behind it takes long to load, and a second engine must not cost those who do not use it.
     from edgepack_runtime.engine.onnxruntime_cpu import OnnxRuntimeEngine

@@ -32,7 +32,7 @@ def check(gate: str, value: float | None, limit: float, unit: str, verdict: str 
 )
 def test_the_stage_that_lost_the_accuracy(rows: dict[str, int], lost_by: str) -> None:
     (line,) = explain({"checks": [check("accuracy.min", 0.85, 0.9, "fraction")]}, ledger(**rows))
-    assert line == f"accuracy.min: 85.0 % where >= 90.0 % is due: missed by 5.0 %; {lost_by}"
+    assert line == f"accuracy.min: 85.0 % where >= 90.0 % is due: missed by 5.00 points; {lost_by}"
 
 
 def test_units_and_distance() -> None:
@@ -52,3 +52,12 @@ def test_inconclusive_says_what_would_decide() -> None:
 def test_a_check_without_a_figure_gives_its_reason() -> None:
     (line,) = explain({"checks": [check("latency.p50_ms", None, 5.0, "ms", "inconclusive")]}, ledger(student=900))
     assert line == "latency.p50_ms: inconclusive: why"
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "lost_by"),
+    [(0.5, "stage student: its shape is too slow in every form"), (2.0, "stage gate: student kept")],
+)
+def test_the_stage_that_lost_the_latency(limit_ms: float, lost_by: str) -> None:
+    (line,) = explain({"checks": [check("latency.p50_ms", 3.0, limit_ms, "ms")]}, ledger(student=900))
+    assert f"lost by {lost_by}" in line

@@ -20,6 +20,7 @@ import pytest
 
 import edgepack_runtime
 from edgepack.targets.archive import write_bundle
+from edgepack.targets.main_py import main_source
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
 
 RUNTIME = Path(edgepack_runtime.__path__[0])
@@ -145,7 +146,7 @@ def runnable_members(*, selftest: str = "pass", gate: str = "pass", extra: str =
     real = [path for path in RUNTIME.glob("*.py") if path.stem not in NEEDS_NUMPY]
     members = {f"edgepack_runtime/{path.name}": path.read_bytes() for path in real}
     members.update({f"edgepack_runtime/{name}.py": text.encode() for name, text in FAKES.items()})
-    members["__main__.py"] = members["edgepack_runtime/launcher.py"]
+    members["__main__.py"] = main_source()
     members["model/model.onnx"] = bytes(1000)
     members["model/model.json"] = b"{}"
     members["model/vocab.txt"] = "差 好\n".encode()

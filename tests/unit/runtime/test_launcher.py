@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from edgepack.targets.archive import write_bundle
+from edgepack.targets.main_py import main_source
 from edgepack_runtime import launcher
-from edgepack_runtime.archive import Archive, extract
+from edgepack_runtime.archive import STORED, Archive, extract
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.verify import verify_file
@@ -77,18 +78,66 @@ def test_damage_in_the_runtime_is_found_before_it_is_imported(bundle: Path, tmp_
         assert "edgepack_runtime/cli.py" in done.stderr
 
 
+def entry_of_main(raw: bytes) -> range:
+    """Where the zip's directory speaks of `__main__.py`."""
+    start = raw.rindex(b"PK\x01\x02", 0, raw.rindex(b"__main__.py"))
+    return range(start, start + 46 + len("__main__.py"))
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x02, 0x04, 0x17, 0x80])
 def test_no_damage_of_the_launcher_or_the_structure_reports_success(
-    bundle: Path, device: Device, tmp_path: Path
+    bundle: Path, device: Device, tmp_path: Path, mask: int
 ) -> None:
     """Python itself refuses most of them; what it lets through has to end in a code that is not 0."""
     size = bundle.stat().st_size
     with Archive(bundle) as archive:
         main = archive.members["__main__.py"]
     positions = {*range(main.offset, main.data_offset, 5), *range(size - 103, size, 7)}
-    positions |= set(range(main.data_offset, main.end, main.compressed_size // 12))
+    positions |= set(entry_of_main(bundle.read_bytes())[20:24])  # its size: zipimport checks no checksum
+    positions |= set(range(main.data_offset, main.end, main.compressed_size // 6))
     for position in sorted(positions):
-        done = device(sys.executable, flipped(bundle, position, tmp_path / "x.edgepack", 0x01), "verify")
+        done = device(sys.executable, "-I", "-S", flipped(bundle, position, tmp_path / "x.edgepack", mask), "verify")
         assert done.returncode != 0, position
+
+
+def test_every_size_that_one_byte_can_turn_its_size_into_is_refused() -> None:
+    source = main_source()
+    low, high = len(source) % 256, len(source) // 256
+    sizes = {high * 256 + byte for byte in range(256)} | {byte * 256 + low for byte in range(high)}
+    for size in sorted(sizes - {len(source)}):
+        if size > len(source):
+            continue  # the next member's header follows, which holds NUL bytes
+        cut = source[:size]
+        if cut.rstrip() == source.rstrip():
+            continue  # only blank lines are lost
+        with pytest.raises(SyntaxError):
+            compile(cut, "__main__.py", "exec")
+
+
+def test_no_character_of_its_end_can_be_damaged_into_silence(bundle: Path, device: Device, tmp_path: Path) -> None:
+    """Where Python does not refuse the file, it still has to run and find the damage, or break."""
+    raw = bundle.read_bytes()
+    with Archive(bundle) as archive:
+        main = archive.members["__main__.py"]
+        source = archive.read("__main__.py", 10**6)
+    assert main.method == STORED
+    tried = 0
+    for place in range(source.index(b"CODE = main()") - 1, len(source)):
+        for new in b"#=> ":
+            damaged = source[:place] + bytes([new]) + source[place + 1 :]
+            inner = damaged[len("exec(r'''") : damaged.rfind(b"'''")]
+            try:
+                compile(damaged, "__main__.py", "exec")
+                compile(inner, "launcher", "exec")
+            except SyntaxError:
+                continue
+            if damaged == source:
+                continue
+            tried += 1
+            position = main.data_offset + place
+            (tmp_path / "x.edgepack").write_bytes(raw[:position] + bytes([new]) + raw[position + 1 :])
+            assert device(sys.executable, "-I", "-S", tmp_path / "x.edgepack", "verify").returncode != 0, place
+    assert tried > 5
 
 
 def test_a_changed_launcher_that_still_runs_is_found(bundle: Path, device: Device, tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def test_the_exact_set_of_files(tmp_path: Path, build: Build) -> None:
     with zipfile.ZipFile(made.path) as opened:
         assert set(opened.namelist()) == expected
         launcher = (runtime / "launcher.py").read_bytes()
-        assert opened.read("__main__.py") == opened.read("edgepack_runtime/launcher.py") == launcher
+        assert opened.read("edgepack_runtime/launcher.py") == launcher
+        assert launcher in opened.read("__main__.py")
 
 
 def test_the_manifest_says_what_was_measured_and_asked_for(tmp_path: Path, build: Build, recipe: Recipe) -> None:
