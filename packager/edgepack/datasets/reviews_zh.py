@@ -46,6 +46,7 @@ DEFAULT_SIZES: Final[Mapping[Split, int]] = {"train": 8000, "dev": 500, "test": 
 KEEP_RATE: Final = 0.9  # of the clauses say what their predicate says; the others turn it over
 TYPO_RATE: Final = 0.04
 _TRAIN_PART, _DEV_PART = 0.75, 0.08  # of the templates of each family; the rest is test
+_SPLIT: Final = 51  # shuffles the templates; chosen so that dev and test hold no character that train lacks
 _SLOT: Final = re.compile(r"\{([^}]*)\}")
 # Far more draws than even the largest split needs: a size that the templates cannot fill must end, not hang.
 _DRAWS_PER_ROW: Final = 200
@@ -88,7 +89,9 @@ def template_ids() -> dict[Split, tuple[str, ...]]:
     """The template ids (`family/pattern`) that each split draws from; no id is in two splits."""
     parts: dict[Split, list[str]] = {"train": [], "dev": [], "test": []}
     for family, patterns in TEMPLATES.items():
-        ids = sorted((f"{family}/{p}" for p in patterns), key=lambda i: hashlib.sha256(i.encode()).digest())
+        ids = sorted(
+            (f"{family}/{p}" for p in patterns), key=lambda i: hashlib.sha256(f"{_SPLIT}/{i}".encode()).digest()
+        )
         train_end = round(len(ids) * _TRAIN_PART)
         dev_end = train_end + max(1, round(len(ids) * _DEV_PART))
         parts["train"] += ids[:train_end]

@@ -62,4 +62,7 @@ def gate_file(bundle: Path, progress: Progress) -> tuple[int, dict[str, Any]]:
             f"gate: {bundle.name} ended with exit code {answer.exit_code} before a verdict",
             why=answer.stderr_tail,
         )
-    return answer.exit_code, json.loads(answer.stdout)
+    try:
+        return answer.exit_code, json.loads(answer.stdout)
+    except ValueError as error:
+        raise StageFailedError(f"gate: {bundle.name} printed no receipt", why=answer.stderr_tail) from error
