@@ -142,14 +142,9 @@ def gate(context: click.Context, bundle: Path, as_json: bool) -> None:
 @click.argument("bundle", type=BUNDLE)
 def verify(bundle: Path) -> None:
     """Check every byte of BUNDLE against its manifest; exits 8 naming the damaged file."""
-    from edgepack.errors import BundleInvalidError
-    from edgepack_runtime.errors import DeviceError
-    from edgepack_runtime.verify import verify_file
+    from edgepack.targets.verified import verified
 
-    try:
-        manifest, _ = verify_file(bundle)
-    except DeviceError as error:
-        raise BundleInvalidError(error.what, why=error.why, fix=error.fix) from error
+    manifest = verified(bundle)
     click.echo(
         f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, "
         f"{len(manifest.files)} files, intact"

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from edgepack.errors import StageFailedError
 from edgepack.outcome import Build, Delivery
@@ -26,11 +27,12 @@ def deliver(build: Build, dist: Path) -> list[Path]:
         dist.mkdir(parents=True, exist_ok=True)
         delivered = [path for item in build.deliveries if (path := _bundle(item, dist))]
         stem = f"{build.recipe.name}-{build.recipe.version}"
-        report = document.dumps(document.make(build))
+        report = document.make(build)
+        text = document.dumps(report)
         files = {name: dist / f"{stem}.{name}" for name in ("report.html", "report.json", "junit.xml", "models")}
-        if not all(path.exists() for path in files.values()) or files["report.json"].read_bytes() != report.encode():
-            _write_reports(build, files)
-            files["report.json"].write_text(report, encoding="utf-8")  # last: it vouches for the others
+        if not all(path.exists() for path in files.values()) or files["report.json"].read_bytes() != text.encode():
+            _write_reports(build, report, files)
+            files["report.json"].write_text(text, encoding="utf-8")  # last: it vouches for the others
     except OSError as error:
         raise StageFailedError(
             f"{dist} cannot be written", why=str(error), fix="free space or choose --dist"
@@ -38,10 +40,9 @@ def deliver(build: Build, dist: Path) -> list[Path]:
     return [*delivered, *files.values()]
 
 
-def _write_reports(build: Build, files: dict[str, Path]) -> None:
+def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:
     from edgepack.report import html, junit  # matplotlib takes longer to import than an unchanged build takes
 
-    report = document.make(build)
     files["report.html"].write_text(html.render(report), encoding="utf-8")
     files["junit.xml"].write_text(junit.render(report), encoding="utf-8")
     _models(build, files["models"])

@@ -10,9 +10,8 @@ from edgepack.artifacts import BundleArtifact, GateArtifact, Interval, LedgerRow
 from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import local
-from edgepack_runtime.errors import DeviceError
+from edgepack.targets.verified import verified
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.verify import verify_file
 
 VERSION = 1
 RECEIPT_FILE = "receipt.json"
@@ -47,10 +46,7 @@ def gate_file(bundle: Path, progress: Progress) -> tuple[int, dict[str, Any]]:
         EnvironmentUnfitError, BundleInvalidError: as the bundle itself reported them.
         StageFailedError: when it ended without a verdict in any other way.
     """
-    try:
-        verify_file(bundle)  # nothing of a file that is not a whole bundle is run
-    except DeviceError as error:
-        raise BundleInvalidError(error.what, why=error.why, fix=error.fix) from error
+    verified(bundle)  # nothing of a file that is not a whole bundle is run
     answer = local.run_verb(bundle, "gate", ["--json"], progress)
     if answer.exit_code not in _DECIDED:
         kind = (
