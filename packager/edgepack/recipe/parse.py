@@ -51,6 +51,24 @@ class _CoreLoader(yaml.SafeLoader):
         for first in ("", *"~nNtTfF-+.0123456789")
     }
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """One node and all below it; this is what recurses, so the depth is counted here.
+
+        Waiting for Python's own recursion limit would make the answer depend on what else has raised it.
+        """
+        if self.depth > MAX_DEPTH:
+            raise _TooDeep
+        self.depth += 1
+        try:
+            node: yaml.Node | None = super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+        return node
+
 
 @dataclass(frozen=True)
 class Document:
@@ -109,7 +127,7 @@ def parse(raw: bytes, file: Path) -> tuple[Document | None, list[Finding]]:
     except _TooLarge:
         reason = f"the anchors of this recipe unfold to more than {MAX_VALUES} values"
         return None, [_error(file, None, reason, "write the values out")]
-    except (_TooDeep, RecursionError):
+    except _TooDeep:
         return None, [_error(file, None, "it is nested too deeply", _START)]
     except ValueError as error:
         # PyYAML lets one through for a `\U` escape beyond Unicode and for a `%YAML` version of 5000 digits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,15 @@ def test_merges_that_unfold_beyond_any_recipe_are_refused() -> None:
 @pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"- " * 2000, b"a: " + b"[" * 40 + b"]" * 40])
 def test_deep_nesting_is_a_finding(raw: bytes) -> None:
     assert finding(raw) == "None: it is nested too deeply"
+
+
+def test_the_depth_allowed_does_not_hang_on_the_recursion_limit() -> None:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(100_000)  # as some libraries do on import
+    try:
+        assert finding(b"a: " + b"[" * 2000) == "None: it is nested too deeply"
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_a_file_that_is_no_recipe_by_its_size_is_not_read() -> None:
