@@ -22,6 +22,8 @@ from edgepack_runtime.stats import wilson
 ARTIFACT_FILE = "artifact.json"
 Split = Literal["train", "dev", "test", "calibration"]
 Precision = Literal["float32", "int8"]
+_SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # what a shell still reads inside double quotes
+_EXAMPLE_CHARACTERS = 24
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def proportion(right: int, n: int, confidence: float = 0.95) -> Interval:
 class LedgerRow:
     """One row of the loss ledger: what a stage made of the model, and how far from the row before.
 
-    `p50_ms` is text in to label out at batch 1; it and `model_mib` are null where no shipped-form file exists.
+    `model_mib` is the file that holds the weights. `p50_ms` is text in to label out at batch 1, measured by the
+    runtime; it is null for what the runtime cannot load.
     `parity` is the largest absolute difference of a logit to the row named in `parity_with`, on the same texts.
     """
 
@@ -65,6 +68,11 @@ class LedgerRow:
     parity: float | None = None
     parity_with: str | None = None
     note: str = ""
+
+
+def mebibytes(size_bytes: int) -> float:
+    """A file size as the ledger gives it."""
+    return round(size_bytes / 2**20, 3)
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,11 @@ class DataArtifact(Artifact):
         with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
             return [Row(**json.loads(line)) for line in lines]
 
+    def example(self) -> str:
+        """The beginning of a test text that can stand between double quotes in a shell, to try the model with."""
+        plain = (row.text for row in self.read("test") if not set(row.text) & _SHELL_CHARACTERS)
+        return next(plain, "你好")[:_EXAMPLE_CHARACTERS]
+
 
 @dataclass(frozen=True)
 class ModelArtifact(Artifact):
@@ -99,6 +112,7 @@ class ModelArtifact(Artifact):
     labels: tuple[str, ...]
     max_length: int
     parameters: int
+    weight_bytes: int
     steps: int
     train_seconds: float
     dev_accuracy: Interval

@@ -12,6 +12,7 @@ from edgepack.artifacts import (
     LedgerRow,
     ModelArtifact,
     ScalesArtifact,
+    mebibytes,
 )
 from edgepack.recipe.model import Recipe
 
@@ -57,4 +58,4 @@ def model_ledger(
 
 def _trained(name: str, model: ModelArtifact) -> LedgerRow:
     note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps, {model.train_seconds:.0f} s"
-    return LedgerRow(name, model.test_accuracy, note=note)
+    return LedgerRow(name, model.test_accuracy, model_mib=mebibytes(model.weight_bytes), note=note)

@@ -26,7 +26,7 @@ from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
-from edgepack_runtime.state import Prefix, default_prefix, read_state, write_receipt
+from edgepack_runtime.state import Prefix, default_prefix, read_state, unfit, write_receipt
 
 _BATCH = 32
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
@@ -59,10 +59,19 @@ def run(arguments: Sequence[str], context: Context) -> int:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has had enough.
+        _drop_output()
         return _BROKEN_PIPE
+    except OSError as error:  # a result that finds no room on the disk its reader chose, most of all
+        _drop_output()
+        print(f"error: {unfit(f'{context.prog} could not go on', error)}", file=sys.stderr)
+        return ExitCode.ENVIRONMENT_UNFIT
     return int(code)
+
+
+def _drop_output() -> None:
+    """Send what is left in stdout's buffer nowhere: Python would fail on it once more when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _terminate(number: int, frame: Optional[FrameType]) -> NoReturn:
@@ -75,12 +84,8 @@ def say(text: str) -> None:
 
 
 def emit(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
-    """The result: `text` for people, or one line of JSON when asked for; with JSON, `text` goes to stderr."""
-    if options.json:
-        print(json.dumps(result, ensure_ascii=False, sort_keys=True))
-        say(text)
-    else:
-        print(text)
+    """The result on stdout: `text` for people, or one line of JSON when asked for."""
+    print(json.dumps(result, ensure_ascii=False, sort_keys=True) if options.json else text)
 
 
 def _doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -144,7 +149,9 @@ def _status(options: argparse.Namespace, context: Context, arguments: List[str])
         raise UsageError("status needs to know where", fix=f"{context.prog} status --prefix DIR")
     found = reporter.status(prefix)
     emit(options, found, reporter.render(found))
-    return ExitCode.OK if found["ok"] else ExitCode.BUNDLE_INVALID
+    if found["ok"]:
+        return ExitCode.OK
+    return ExitCode.BUNDLE_INVALID if reporter.holds_install(found) else ExitCode.ENVIRONMENT_UNFIT
 
 
 def _selftest(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -208,10 +215,7 @@ def _predict(options: argparse.Namespace, context: Context, arguments: List[str]
     if context.bundle is not None:
         return _elsewhere(options, context, arguments)
     model = context.release / golden.MODEL_FOLDER if context.release else _model_folder(options.model)
-    from edgepack_runtime.predictor import Predictor
-
-    predictor = Predictor(model, threads=options.threads)
-
+    predictor = _predictor(model, options.threads, context.release)
     answer = functools.partial(_answer, with_scores=options.scores)
     if options.output:
         given = given or list(texts.from_stream(sys.stdin.buffer, "standard input"))
@@ -230,6 +234,18 @@ def _predict(options: argparse.Namespace, context: Context, arguments: List[str]
         # Whoever feeds line after line waits for each answer; a file's reader does not.
         print(json.dumps(answer(prediction), ensure_ascii=False), flush=not options.input)
     return ExitCode.OK
+
+
+def _predictor(model: Path, threads: int, release: Optional[Path]) -> Any:
+    """The model of `release`, loaded. When that fails and the release is damaged, that is the error to report."""
+    try:
+        from edgepack_runtime.predictor import Predictor
+
+        return Predictor(model, threads=threads)
+    except Exception:
+        if release is not None:
+            verify.verify_folder(release)
+        raise
 
 
 def _answer(prediction: Any, *, with_scores: bool) -> Dict[str, Any]:

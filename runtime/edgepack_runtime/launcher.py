@@ -71,13 +71,27 @@ def _check(where: Path) -> str:
         listed = {str(entry["path"]): str(entry["sha256"]) for entry in manifest["files"]}
         for name in sorted({"__main__.py", *filter(_is_runtime, [*listed, *_files(where)])}):
             if hashlib.sha256(read(name)).hexdigest() != listed.get(name, "not listed"):
-                raise DamagedError(f"{where.name} is damaged: {name} is not as the manifest lists it")
+                raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} is not as it was built")
     except DamagedError:
         raise
     except Exception as error:  # whatever breaks while reading damaged bytes: they are damaged
         why = f"{type(error).__name__}: {error}"
-        raise DamagedError(f"{where.name} is damaged: {name} cannot be read ({why})") from error
+        raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} cannot be read ({why})") from error
     return bundle
+
+
+def _changed(where: Path, name: str) -> str:
+    """Which one changed when the file `name` and the manifest disagree: the zip holds a checksum of the manifest."""
+    if where.is_dir():
+        return name
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(where) as archive:
+            archive.read("manifest.json")
+    except Exception:  # noqa: BLE001 - not the checksum, or nothing that can be read at all
+        return "manifest.json"
+    return name
 
 
 def _is_runtime(path: str) -> bool:

@@ -129,8 +129,13 @@ def os_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=_fix_for(error.errno)) from error
+        raise unfit(what, error) from error
+
+
+def unfit(what: str, error: OSError) -> EnvironmentUnfitError:
+    """`error` as an error of ours: `what` (a sentence), the system's own words, and what helps against it."""
+    where = f"{error.filename}: " if error.filename else ""
+    return EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=_fix_for(error.errno))
 
 
 def _fix_for(code: Optional[int]) -> str:

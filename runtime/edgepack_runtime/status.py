@@ -48,6 +48,11 @@ def status(prefix: Prefix) -> Dict[str, Any]:
     }
 
 
+def holds_install(found: Mapping[str, Any]) -> bool:
+    """Whether anything was ever installed, or began to be, in the prefix that `found` (from `status`) tells of."""
+    return found["current"] is not None or found["name"] is not None or bool(found["notes"])
+
+
 def render(found: Mapping[str, Any]) -> str:
     """`status` as lines for people."""
     serving = f"{found['name']} {found['current']} serves" if found["current"] else "nothing is installed"

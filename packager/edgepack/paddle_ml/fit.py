@@ -51,6 +51,7 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress) -> Mo
         labels=data.labels,
         max_length=lesson.training.max_length,
         parameters=classifier.parameters,
+        weight_bytes=(out / models.WEIGHTS_FILE).stat().st_size,
         steps=result.steps,
         train_seconds=round(result.seconds, 1),
         dev_accuracy=proportion(dev_right, len(dev)),

@@ -17,6 +17,7 @@ from edgepack.errors import StageFailedError
 from edgepack.recipe.model import FromScratch, Scratch
 
 Int64 = npt.NDArray[np.int64]
+WEIGHTS_FILE = "model_state.pdparams"  # as PaddleNLP's save_pretrained names it
 _TYPE_VOCABULARY = 2
 _TASK_VOCABULARY = 3
 

@@ -63,7 +63,7 @@ def render(report: Mapping[str, Any]) -> str:
         report=report,
         recipe_json=dumps(report["recipe"]),
         accuracy_plot=_svg("accuracy", lambda figure: _accuracy(figure, report), len(report["ledger"])),
-        cost_plot=_svg("cost", lambda figure: _cost(figure, costed), len(costed)) if costed else None,
+        cost_plot=_svg("cost", lambda figure: _cost(figure, costed), len(costed)),
     )
 
 

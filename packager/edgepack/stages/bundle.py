@@ -10,7 +10,7 @@ import hashlib
 import json
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from string import Template
@@ -38,7 +38,6 @@ MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
-_EXAMPLE_CHARACTERS = 24
 # First part of a member's path -> part of the bundle, as it is reported; the rest is "other".
 _PARTS = {
     names.MODEL_FOLDER: "model",
@@ -82,7 +81,7 @@ def run(
         members[names.GOLDEN_FILE] = expected.golden_jsonl
         members[names.ROWS_FILE] = expected.rows_jsonl
         members[sbom.SBOM_NAME] = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, target)
-        members[README_NAME] = _readme(recipe, profile, site, file.name, expected.texts)
+        members[README_NAME] = _readme(recipe, profile, site, file.name, data.example())
         model = _shipped(export, expected)
         manifest = _manifest(recipe, _target_facts(profile, site), model, ledger, members)
         raw = contract.dump(manifest)
@@ -230,9 +229,7 @@ def _entry(path: str, content: Path | bytes) -> contract.FileEntry:
     return contract.FileEntry(path, content.stat().st_size, sha256_file(content))
 
 
-def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, texts: Sequence[str]) -> bytes:
-    # Inside double quotes a shell still reads these characters.
-    plain = (text for text in texts if not set(text) & set('"$`\\!\n\r'))
+def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, example: str) -> bytes:
     text = Template(_README.read_text(encoding="utf-8")).substitute(
         name=recipe.name,
         version=recipe.version,
@@ -242,7 +239,7 @@ def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, texts:
         libc_min=site.libc_min,
         libraries=", ".join(site.system_libraries) or "-",
         file=file,
-        example=next(plain, "你好")[:_EXAMPLE_CHARACTERS],
+        example=example,
     )
     return text.encode()
 

@@ -19,6 +19,7 @@ from edgepack.artifacts import (
     Precision,
     Row,
     ScalesArtifact,
+    mebibytes,
 )
 from edgepack.graph import parity
 from edgepack.graph.fold import fold_constants, name_output
@@ -133,6 +134,7 @@ def _measured(
     static_row = LedgerRow(
         "static graph",
         student.test_accuracy,
+        model_mib=mebibytes(sum(path.stat().st_size for path in (out / STATIC_FOLDER).glob("model.*"))),
         parity=static.max_abs,
         parity_with="student",
         note="the student's weights, not measured again",
@@ -177,7 +179,7 @@ def _model_file(
     row = LedgerRow(
         name,
         measure.accuracy(out / folder, test, progress),
-        model_mib=round(size / 2**20, 3),
+        model_mib=mebibytes(size),
         p50_ms=timing.p50_ms,
         p95_ms=timing.p95_ms,
         parity=close.max_abs,

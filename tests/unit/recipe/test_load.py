@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from edgepack.recipe.model import Distill, Recipe
 from edgepack_runtime.exit_codes import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
+EXAMPLES = Path(__file__).parents[3] / "recipes"
 TARGETS = ("jetpack6", "linux-x86_64-cpu")
 MINIMAL = """\
 edgepack: 1
@@ -56,6 +58,15 @@ def test_the_error_says_how_many_and_the_first_reasons() -> None:
     assert caught.value.why.endswith("; ...")
     with pytest.raises(RecipeInvalidError, match=r"empty\.yaml has 1 error$"):
         load_recipe(GOLDEN / "empty.yaml", TARGETS)
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_lack_nothing_but_the_reader_s_own_files(example: Path) -> None:
+    try:
+        load_recipe(example, TARGETS)
+    except RecipeInvalidError as error:
+        for finding in error.findings:
+            assert re.search(r"there is no (file|folder) '(data|\./weights)/", finding.reason), finding
 
 
 def test_defaults_are_filled_in(tmp_path: Path) -> None:

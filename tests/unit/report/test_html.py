@@ -141,5 +141,5 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     )
     page = Page(render(make(bare)))
     assert "The recipe sets no gates." in page.words
-    assert sum(tag == "svg" for tag, _ in page.tags) == 1
+    assert sum(tag == "svg" for tag, _ in page.tags) == 2
     Page(render(make(replace(bare, deliveries=()))))

@@ -237,6 +237,38 @@ def test_a_reader_that_has_had_enough(installed: Prefix) -> None:
     assert (done.stdout, done.stderr) == ('{"label": "好", "score": 0.75}\n', "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["predict", "好"], ["status"], ["verify", "--json"]])
+def test_output_that_finds_no_room_is_a_plain_error(installed: Prefix, arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [installed.bin / "sentiment", *arguments], stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60
+        )
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert done.stderr.startswith("error: sentiment could not go on\n  why: No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["model/vocab.txt", "site/fakelib.py", "edgepack_runtime/predictor.py"])
+def test_predict_says_when_the_release_is_what_is_damaged(installed: Prefix, device: Device, damage: str) -> None:
+    release = installed.releases / str(installed.current_id())
+    (release / damage).unlink()
+    done = device(installed.bin / "sentiment", "predict", "好")
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert damage in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_status_where_nothing_was_ever_installed(
+    bundle: Path, device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert edgert("status", "--prefix", tmp_path / "none") == ExitCode.ENVIRONMENT_UNFIT
+    assert capsys.readouterr().out == f"nothing is installed in {tmp_path / 'none'}\n"
+    done = device(sys.executable, bundle, "status", "--prefix", tmp_path / "none", "--json")
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert json.loads(done.stdout)["current"] is None
+
+
 def test_predict_on_a_terminal_shows_progress(
     installed: Prefix, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,16 @@ def test_damage_in_a_member_ends_in_exit_8_naming_it(bundle: Path, device: Devic
         assert "Traceback" not in done.stderr
 
 
+def test_a_changed_manifest_is_not_blamed_on_what_it_lists(bundle: Path, device: Device, tmp_path: Path) -> None:
+    """Most bits of it change a digest or a path that it lists, and leave it readable."""
+    with Archive(bundle) as archive:
+        member = archive.members["manifest.json"]
+    for position in range(member.data_offset, member.data_offset + member.compressed_size, 97):
+        done = device(sys.executable, flipped(bundle, position, tmp_path / "x.edgepack"), "verify")
+        assert done.returncode == ExitCode.BUNDLE_INVALID
+        assert "manifest.json" in done.stderr.splitlines()[0]
+
+
 def test_damage_in_the_runtime_is_found_before_it_is_imported(bundle: Path, tmp_path: Path, device: Device) -> None:
     for verb in ("predict", "install", "status", "no-such-verb"):
         with Archive(bundle) as archive:
