@@ -24,6 +24,7 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
     splits = load_splits(section)
     random = Random(section.seed)
     train = splits.rows["train"]
+    labels = tuple(sorted({row.label for row in train}))  # of all rows: the sample below may miss a rare one
     if section.train_rows is not None and section.train_rows < len(train):
         train = random.sample(train, section.train_rows)
     rows: dict[Split, list[Row]] = {
@@ -34,7 +35,6 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
     }
     for split, members in rows.items():
         _write(out / f"{split}.jsonl", members)
-    labels = tuple(sorted({row.label for row in train}))
     counts = {split: len(members) for split, members in rows.items()}
     progress.line(
         f"data: {counts['train']} train, {counts['dev']} dev, {counts['test']} test; labels {', '.join(labels)}"
