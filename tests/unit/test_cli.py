@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack import cli
+from edgepack.commands import common
 from edgepack_runtime.exit_codes import ExitCode
 
 RECIPE = """\
@@ -100,7 +101,7 @@ def test_an_unexpected_error_is_one_line_and_exit_1(folder: Path, monkeypatch: p
     def break_down(recipe: Path) -> None:
         raise ZeroDivisionError("for once")
 
-    monkeypatch.setattr(cli, "_load", break_down)
+    monkeypatch.setattr(common, "load", break_down)
     result = run("check", "r.yaml")
     assert result.exit_code == ExitCode.UNEXPECTED
     assert "unexpected ZeroDivisionError: for once" in result.output
@@ -108,7 +109,7 @@ def test_an_unexpected_error_is_one_line_and_exit_1(folder: Path, monkeypatch: p
     assert "Traceback" in run("-v", "check", "r.yaml").output
 
 
-@pytest.mark.parametrize("command", [[], ["check"], ["build"], ["gate"], ["verify"]], ids=str)
+@pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS)], ids=str)
 def test_every_command_has_help(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0

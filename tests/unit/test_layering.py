@@ -16,6 +16,7 @@ DEVICE = ROOT / "runtime" / "edgepack_runtime"
 # From the top down: a layer imports only from layers below it (and from itself).
 LAYERS: list[set[str]] = [
     {"cli"},
+    {"commands"},
     {"delivery"},
     {"pipeline"},
     {"stages", "workspace", "console"},

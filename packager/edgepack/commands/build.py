@@ -1,0 +1,77 @@
+"""`edgepack build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgepack.commands import common
+from edgepack.errors import GateFailedError, GateInconclusiveError
+
+if TYPE_CHECKING:
+    from edgepack.outcome import Build
+
+
+@click.command()
+@common.recipe_argument
+@common.workspace_option
+@click.option(
+    "--dist",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("dist"),
+    show_default=True,
+    help="Where bundles that passed and reports go.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
+@click.pass_context
+def command(context: click.Context, recipe: Path, workspace: Path, dist: Path, as_json: bool) -> None:
+    """Build RECIPE: train, distil, quantize, export, bundle and gate; bundles that pass go to --dist.
+
+    Ends with the loss ledger: what each stage cost in accuracy, MiB and ms. Exits 6 when a gate failed and 7 when
+    one could not be decided; no bundle is delivered then.
+    """
+    loaded = common.load(recipe)
+    from edgepack import delivery, pipeline
+    from edgepack.report import document
+    from edgepack.workspace import Workspace
+
+    console = common.console(context)
+    if not any(loaded.gates.model_dump().values()):
+        console.line("warning: the recipe sets no gates: the bundle is measured, but nothing decides about it")
+    built = pipeline.run(loaded, Workspace(workspace), console)
+    delivered = delivery.deliver(built, dist)
+    if as_json:
+        click.echo(document.dumps(document.make(built)))
+    else:
+        console.ledger(list(built.ledger))
+        for item in built.deliveries:
+            console.gate(item.gate.receipt)
+    _raise_unless_passed(built)
+    console.closing(_next_steps(built, delivered))
+
+
+def _raise_unless_passed(built: Build) -> None:
+    """One error for the worst verdict of all targets, naming figure, distance and the stage that lost it."""
+    from edgepack.report.blame import explain
+
+    for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
+        missed = [item for item in built.deliveries if item.gate.verdict == verdict]
+        if missed:
+            raise kind(
+                f"gate {verdict}: no bundle was delivered for {', '.join(item.gate.target for item in missed)}",
+                why="\n".join(line for item in missed for line in explain(item.gate.receipt, built.ledger)),
+                fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
+            )
+
+
+def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
+    bundle = delivered[0]
+    return [
+        *(f"wrote {path}" for path in delivered),
+        "",
+        "install it, here or on a device that has never seen a network:",
+        f"  python3 {bundle} install --prefix ~/{built.recipe.name}",
+        f'  ~/{built.recipe.name}/bin/{built.recipe.name} predict "{built.data.example()}"',
+    ]

@@ -1,0 +1,37 @@
+"""What several commands share: their arguments and options, and how they load a recipe and speak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from edgepack.console import Console
+    from edgepack.recipe.model import Recipe
+
+recipe_argument = click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path))
+bundle_argument = click.argument("bundle", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+workspace_option = click.option(
+    "--workspace",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".edgepack"),
+    show_default=True,
+    help="Stage results, taken up again by the next build.",
+)
+
+
+def load(recipe: Path) -> Recipe:
+    """The recipe of a file, checked against the targets of this version."""
+    from edgepack.recipe.load import load_recipe
+    from edgepack.targets.profiles import load_profiles
+
+    return load_recipe(recipe, known_targets=load_profiles().keys())
+
+
+def console(context: click.Context) -> Console:
+    """Where this command speaks; `--quiet` before the command's name makes it print results and errors only."""
+    from edgepack.console import Console
+
+    return Console(quiet=bool((context.obj or {}).get("quiet")))
