@@ -58,6 +58,7 @@ class LedgerRow:
     `model_mib` is the file that holds the weights. `p50_ms` is text in to label out at batch 1, measured by the
     runtime; it is null for what the runtime cannot load.
     `parity` is the largest absolute difference of a logit to the row named in `parity_with`, on the same texts.
+    `seconds` is what the training took; null where nothing was trained.
     """
 
     stage: str
@@ -68,6 +69,11 @@ class LedgerRow:
     parity: float | None = None
     parity_with: str | None = None
     note: str = ""
+    seconds: float | None = None
+
+    def timeless(self) -> LedgerRow:
+        """The row without what a clock measured: a bundle's bytes follow from what it is made of alone."""
+        return replace(self, p50_ms=None, p95_ms=None, seconds=None)
 
 
 def mebibytes(size_bytes: int) -> float:

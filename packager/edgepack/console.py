@@ -142,7 +142,7 @@ class Console:
                 quantity(row.p50_ms, "ms").removesuffix(" ms"),
                 quantity(row.p95_ms, "ms").removesuffix(" ms"),
                 _parity(row, before),
-                _safe(row.note),
+                _safe(_remark(row)),
             )
             before = row.stage
         self._out.print(table)
@@ -325,6 +325,10 @@ def _basis(row: LedgerRow) -> str:
 
 def _interval(row: LedgerRow) -> str:
     return span(row.accuracy.low, row.accuracy.high, "fraction")
+
+
+def _remark(row: LedgerRow) -> str:
+    return row.note if row.seconds is None else f"{row.note}, {_duration(row.seconds)}"
 
 
 def _parity(row: LedgerRow, before: str) -> str:

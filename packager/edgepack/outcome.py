@@ -49,7 +49,7 @@ class Build:
 def model_ledger(
     taught_by: ModelArtifact | None, learner: ModelArtifact, exported: ExportArtifact
 ) -> tuple[LedgerRow, ...]:
-    """Ledger rows up to the exported files; the bundle carries them."""
+    """Ledger rows up to the exported files."""
     rows = [_trained("teacher", taught_by)] if taught_by else []
     rows += [_trained("student", learner), exported.static_graph, exported.float_model.ledger]
     rows += [exported.int8_model.ledger] if exported.int8_model else []
@@ -57,5 +57,6 @@ def model_ledger(
 
 
 def _trained(name: str, model: ModelArtifact) -> LedgerRow:
-    note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps, {model.train_seconds:.0f} s"
-    return LedgerRow(name, model.test_accuracy, model_mib=mebibytes(model.weight_bytes), note=note)
+    note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps"
+    size = mebibytes(model.weight_bytes)
+    return LedgerRow(name, model.test_accuracy, model_mib=size, note=note, seconds=model.train_seconds)

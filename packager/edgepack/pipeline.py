@@ -58,7 +58,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
     scales = line.quantize(rows, learner)
     exported = line.export(rows, learner, scales)
     teacher_model = taught_by.artifact if taught_by else None
-    ledger = model_ledger(teacher_model, learner.artifact, exported.artifact)
+    ledger = tuple(row.timeless() for row in model_ledger(teacher_model, learner.artifact, exported.artifact))
     deliveries = []
     for target in recipe.targets:
         packed = line.bundle(target, rows, exported, ledger)
@@ -101,7 +101,10 @@ class _Line:
         assert section is not None, "asked for by a recipe with a teacher only"
         inputs = [rows.digest, *_weights(section.model)]
         key = make_key("teacher", teacher.VERSION, _dump(section), inputs, self._tools)
-        return self._step(ModelArtifact, key, lambda out: teacher.run(section, rows.artifact, out, self._listener))
+        kept = self._workspace.checkpoint(key)
+        return self._step(
+            ModelArtifact, key, lambda out: teacher.run(section, rows.artifact, out, self._listener, kept)
+        )
 
     def student(self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Result[ModelArtifact]:
         section = self._recipe.student
@@ -109,8 +112,9 @@ class _Line:
         inputs = [rows.digest, *_weights(section.model), *([soft.digest] if soft else [])]
         key = make_key("student", student.VERSION, _dump(section), inputs, self._tools)
         model = soft.artifact if soft else None
+        kept = self._workspace.checkpoint(key)
         return self._step(
-            ModelArtifact, key, lambda out: student.run(section, rows.artifact, model, out, self._listener)
+            ModelArtifact, key, lambda out: student.run(section, rows.artifact, model, out, self._listener, kept)
         )
 
     def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
@@ -179,7 +183,9 @@ class _Stepper:
         if found is not None:
             return found
         started = time.monotonic()
-        made = self._workspace.build(key, run_stage)
+        with self._workspace.making(key, self._listener.line):
+            # Another build may have made it while this one waited.
+            made = self._workspace.load(kind, key) or self._workspace.build(key, run_stage)
         self._listener.stage_done(key.stage, time.monotonic() - started)
         return made
 

@@ -1,18 +1,25 @@
 """Content-addressed stage results: each in a folder named by what it was made from.
 
 The key is the sha256 of (stage name, stage version, its resolved section, the digests of its inputs, the versions of
-the libraries it ran on). A result is written to a temporary folder, sealed (every file with size and sha256), fsynced
-and renamed into place; it is checked against its seal on every load. Failures leave nothing behind.
+the libraries it ran on). A result is written to a folder of its own, sealed (every file with size and sha256), fsynced
+and renamed into place; it is checked against its seal on every load.
+
+    .edgepack/<stage>/<digest>/                      a sealed result
+    .edgepack/<stage>/<digest>.partial/out/          one being made; whoever makes it next starts it anew
+    .edgepack/<stage>/<digest>.partial/checkpoint/   how far a training came; outlives kills and failures
+    .edgepack/<stage>/<digest>.lock                  held while it is made: a second build waits, then takes the result
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -23,6 +30,7 @@ from edgepack.digest import files_below, sha256_file
 from edgepack.errors import StageFailedError
 
 SEAL_FILE = "seal.json"
+_OUT, _CHECKPOINT = "out", "checkpoint"
 A = TypeVar("A", bound=Artifact)
 
 
@@ -77,37 +85,82 @@ class Workspace:
             return None
         return Result(artifacts.load(kind, folder), _digest(seal), cached=True)
 
+    def checkpoint(self, key: Key) -> Path:
+        """Where the stage that makes the result of `key` may keep how far it came; it may not exist yet."""
+        return self._partial(key) / _CHECKPOINT
+
+    @contextmanager
+    def making(self, key: Key, wait: Callable[[str], None]) -> Iterator[None]:
+        """Be the one that makes the result of `key`; the kernel lets go of it when the process ends, however it ends.
+
+        Args:
+            wait: called once, with what is waited for, when another process is at it.
+
+        Raises:
+            StageFailedError: when the workspace cannot be written.
+        """
+        lock = self.folder(key).with_name(f"{key.digest}.lock")
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            _take(descriptor, wait)
+        except OSError as error:
+            raise _unwritable(self.root, error) from error
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
     def build(self, key: Key, run: Callable[[Path], A]) -> Result[A]:
-        """Run a stage into a temporary folder and move its result into place.
+        """Run a stage into a folder of its own and move its result into place. Call it inside `making`.
 
         Raises:
             StageFailedError: when the disk is full or the workspace cannot be written.
         """
-        folder = self.folder(key)
+        folder, partial = self.folder(key), self._partial(key)
+        out = partial / _OUT
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder.parent))
-        except OSError as error:
-            raise _unwritable(self.root, error) from error
-        try:
-            artifact = run(temporary)
+            _remove(out)  # of a build that was killed
+            out.mkdir(parents=True)
+            artifact = run(out)
             artifacts.save(artifact)
-            seal = _seal(temporary)
-            (temporary / SEAL_FILE).write_text(json.dumps(seal, sort_keys=True, indent=0), encoding="utf-8")
-            _sync(temporary)
-            if folder.exists():  # a damaged result of the same key
-                shutil.rmtree(folder)
-            temporary.rename(folder)
+            seal = _seal(out)
+            (out / SEAL_FILE).write_text(json.dumps(seal, sort_keys=True, indent=0), encoding="utf-8")
+            _sync(out)
+            _remove(folder)  # a damaged result of the same key, or one that is made again
+            out.rename(folder)
             _sync_folder(folder.parent)
+            _remove(partial)  # the checkpoint has served
         except OSError as error:
             raise _unwritable(self.root, error) from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            self._tidy(partial)
         return Result(artifacts.moved(artifact, folder), _digest(seal), cached=False)
+
+    def _partial(self, key: Key) -> Path:
+        return self.folder(key).with_name(f"{key.digest}.partial")
+
+    def _tidy(self, partial: Path) -> None:
+        """Give back the space of a result that was not finished; a checkpoint stays."""
+        shutil.rmtree(partial / _OUT, ignore_errors=True)  # what cannot be removed now, the next build removes
+        if partial.is_dir() and not any(partial.iterdir()):
+            partial.rmdir()
 
     def forget(self, folder: Path) -> None:
         """Unseal a result: its files stay to be looked at, but the next build makes it anew."""
         (folder / SEAL_FILE).unlink(missing_ok=True)
+
+
+def _take(descriptor: int, wait: Callable[[str], None]) -> None:
+    """Lock an open lock file, and write down who holds it for those who will wait."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+        wait(f"waiting for another build (process {holder}) that is making this very result")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
 
 
 def _seal(folder: Path) -> dict[str, list[Any]]:
@@ -120,6 +173,12 @@ def _seal(folder: Path) -> dict[str, list[Any]]:
 
 def _digest(seal: dict[str, list[Any]]) -> str:
     return hashlib.sha256(json.dumps(seal, sort_keys=True).encode()).hexdigest()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with all it holds; none there is fine."""
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _sync(folder: Path) -> None:
@@ -139,8 +198,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _unwritable(root: Path, error: OSError) -> StageFailedError:
+    where = f": {error.filename}" if error.filename else ""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StageFailedError(
         f"the workspace {root} cannot be written",
-        why=f"{error.strerror}: {error.filename}",
-        fix="free space or choose --workspace",
+        why=f"{error.strerror or error}{where}",
+        fix="free space there or choose --workspace; the stages that are done are kept"
+        if full
+        else "check its permissions, or choose --workspace",
     )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +97,75 @@ def test_a_forgotten_result_keeps_its_files(tmp_path: Path) -> None:
     workspace.forget(folder)
     assert workspace.load(DataArtifact, key()) is None
     assert (folder / "train.jsonl").is_file()
+
+
+def test_a_second_build_waits_and_takes_the_result(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    said: list[str] = []
+    order: list[str] = []
+
+    def second() -> None:
+        with Workspace(tmp_path).making(key(), said.append):
+            order.append("second")
+
+    with workspace.making(key(), said.append):
+        other = threading.Thread(target=second)
+        other.start()
+        while not said:  # it says so before it blocks
+            other.join(0.001)
+        order.append("first")
+    other.join()
+    assert order == ["first", "second"]
+    assert said == [f"waiting for another build (process {os.getpid()}) that is making this very result"]
+
+
+def test_the_lock_of_a_killed_build_is_free(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        with Workspace(tmp_path).making(key(), print):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    said: list[str] = []
+    with Workspace(tmp_path).making(key(), said.append):
+        assert not said
+
+
+def test_what_a_killed_build_left_is_made_anew_and_its_checkpoint_is_kept(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    half = workspace.folder(key()).with_name(f"{key().digest}.partial") / "out" / "half"
+    half.parent.mkdir(parents=True)
+    half.write_text("half", encoding="utf-8")
+    checkpoint = workspace.checkpoint(key())
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state").write_text("7", encoding="utf-8")
+
+    def fail(out: Path) -> DataArtifact:
+        assert not list(out.iterdir())
+        raise StageFailedError("no")
+
+    with pytest.raises(StageFailedError):
+        workspace.build(key(), fail)
+    assert (checkpoint / "state").read_text(encoding="utf-8") == "7"
+    assert not half.parent.exists()
+    workspace.build(key(), writer())
+    assert not checkpoint.exists()
+    assert workspace.load(DataArtifact, key()) is not None
+
+
+@pytest.mark.parametrize("call", ["mkdir", "rename", "write_text"])
+def test_a_full_disk_at_any_step_keeps_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    workspace = Workspace(tmp_path)
+    other = workspace.build(key("t"), writer())
+
+    def full(self: Path, *arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, call, full)
+        with pytest.raises(StageFailedError, match="cannot be written") as caught:
+            workspace.build(key(), writer())
+    assert "free space" in caught.value.fix
+    assert workspace.load(DataArtifact, key()) is None
+    assert workspace.load(DataArtifact, key("t")) == replace(other, cached=True)

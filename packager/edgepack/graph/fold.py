@@ -20,23 +20,6 @@ from edgepack.graph.view import drop_unused
 _KEEP_NEUTRAL = ["MatMulAddFusion", "GeluFusionL1", "LayerNormFusionL1"]
 
 
-def name_output(model: onnx.ModelProto, name: str) -> None:
-    """Rename, in place, the one output of a graph: paddle2onnx calls it after its fetch operator.
-
-    Raises:
-        StageFailedError: when the graph has several outputs.
-    """
-    if len(model.graph.output) != 1:
-        raise StageFailedError(f"export: the graph has {len(model.graph.output)} outputs where one was due")
-    old = model.graph.output[0].name
-    model.graph.output[0].name = name
-    for node in model.graph.node:
-        for names in (node.input, node.output):
-            for index, tensor in enumerate(names):
-                if tensor == old:
-                    names[index] = name
-
-
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     """A graph that computes the same with constants folded and identities removed.
 

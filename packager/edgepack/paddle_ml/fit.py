@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, Row, proportion
 from edgepack.paddle_ml import device, models
+from edgepack.paddle_ml.checkpoint import Checkpoint
 from edgepack.paddle_ml.models import Classifier
 from edgepack.paddle_ml.predict import logits
 from edgepack.paddle_ml.train import Examples, train
@@ -29,8 +30,11 @@ class Lesson:
     distill: Distill | None = None
 
 
-def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress) -> ModelArtifact:
-    """Train on `data.train`, choose the best epoch on `data.dev`, score `data.test`; write a PaddleNLP folder."""
+def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
+    """Train on `data.train`, choose the best epoch on `data.dev`, score `data.test`; write a PaddleNLP folder.
+
+    `checkpoint` is the folder that tells how far an interrupted training came.
+    """
     progress.line(f"{lesson.name}: device {device.choose(lesson.training.device)}")
     rows, dev, test = data.read("train"), data.read("dev"), data.read("test")
     classifier = models.create(
@@ -40,7 +44,16 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress) -> Mo
     soft = _soft_labels(lesson, rows, progress)
     examples = Examples(classifier.encode(_texts(rows)), _label_ids(rows, data.labels), soft)
     held_out = Examples(classifier.encode(_texts(dev)), _label_ids(dev, data.labels))
-    result = train(classifier, examples, held_out, lesson.training, lesson.distill, progress, f"train {lesson.name}")
+    result = train(
+        classifier,
+        examples,
+        held_out,
+        lesson.training,
+        lesson.distill,
+        progress,
+        f"train {lesson.name}",
+        Checkpoint(checkpoint),
+    )
     test_logits = logits(classifier, classifier.encode(_texts(test)), progress, "test")
     classifier.save(out)
     np.save(out / "test_logits.npy", test_logits)

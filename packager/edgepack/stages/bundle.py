@@ -33,7 +33,7 @@ from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 2
+VERSION = 3
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
@@ -184,8 +184,6 @@ def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.
         precision=shipped.precision,
         labels=data.labels,
         accuracy=shipped.ledger.accuracy,
-        p50_ms=shipped.ledger.p50_ms,
-        p95_ms=shipped.ledger.p95_ms,
     )
 
 

@@ -22,8 +22,9 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.graph import parity
-from edgepack.graph.fold import fold_constants, name_output
+from edgepack.graph.fold import fold_constants
 from edgepack.graph.lower_ort_cpu import lower
+from edgepack.graph.names import name_by_position
 from edgepack.graph.neutral import make_plan
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
@@ -32,7 +33,7 @@ from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 1
+VERSION = 2
 Float = npt.NDArray[np.float32]
 PARITY_TEXTS = 64
 TIMED_TEXTS = 200
@@ -98,7 +99,7 @@ def _float_onnx(out: Path) -> onnx.ModelProto:
     export.float_onnx(out / STATIC_FOLDER, raw)
     graph = fold_constants(onnx.load(str(raw)))
     raw.unlink()
-    name_output(graph, OUTPUT_NAME)
+    name_by_position(graph, OUTPUT_NAME)
     return graph
 
 

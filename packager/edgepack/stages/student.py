@@ -9,14 +9,19 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Student
 
-VERSION = 1
+VERSION = 2
 
 
 def run(
-    section: Student, data: DataArtifact, teacher: ModelArtifact | None, out: Path, progress: Progress
+    section: Student,
+    data: DataArtifact,
+    teacher: ModelArtifact | None,
+    out: Path,
+    progress: Progress,
+    checkpoint: Path,
 ) -> ModelArtifact:
-    """Train on soft and hard labels, or on hard labels alone without `distill`."""
+    """Train on soft and hard labels, or on hard labels alone without `distill`; goes on from `checkpoint`."""
     environment.start()
     from edgepack.paddle_ml.fit import Lesson, fit
 
-    return fit(Lesson("student", section.model, section, teacher, section.distill), data, out, progress)
+    return fit(Lesson("student", section.model, section, teacher, section.distill), data, out, progress, checkpoint)

@@ -9,12 +9,12 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Teacher
 
-VERSION = 1
+VERSION = 2
 
 
-def run(section: Teacher, data: DataArtifact, out: Path, progress: Progress) -> ModelArtifact:
-    """Train on hard labels."""
+def run(section: Teacher, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
+    """Train on hard labels; an interrupted training goes on from `checkpoint`."""
     environment.start()
     from edgepack.paddle_ml.fit import Lesson, fit
 
-    return fit(Lesson("teacher", section.model, section), data, out, progress)
+    return fit(Lesson("teacher", section.model, section), data, out, progress, checkpoint)

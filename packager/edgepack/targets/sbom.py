@@ -42,8 +42,6 @@ class Model:
     precision: str
     labels: tuple[str, ...]
     accuracy: Interval
-    p50_ms: float | None  # text in to label out on the build machine
-    p95_ms: float | None
 
 
 def bill_of_materials(model: Model, packages: Sequence[Package], target: str) -> bytes:
@@ -117,9 +115,6 @@ def _model_card(model: Model) -> dict[str, Any]:
             "confidenceInterval": {"lowerBound": f"{accuracy.low:.6f}", "upperBound": f"{accuracy.high:.6f}"},
         }
     ]
-    for name, value in (("p50_ms", model.p50_ms), ("p95_ms", model.p95_ms)):
-        if value is not None:
-            metrics.append({"type": name, "value": f"{value:.4f}", "slice": "batch 1, on the build machine"})
     return {
         "modelParameters": {
             "task": model.task,

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgepack.errors import StageFailedError
-from edgepack.graph.fold import fold_constants, name_output
+from edgepack.graph.fold import fold_constants
 
 
 def masked_embedding() -> onnx.ModelProto:
@@ -57,11 +57,3 @@ def test_a_graph_that_onnxruntime_refuses_is_a_failed_stage() -> None:
     model.graph.node[2].op_type = "NoSuchOperator"
     with pytest.raises(StageFailedError, match="cannot load the exported graph"):
         fold_constants(model)
-
-
-def test_the_output_gets_its_name_and_nothing_else_changes() -> None:
-    model = masked_embedding()
-    name_output(model, "logits")
-    assert [value.name for value in model.graph.output] == ["logits"]
-    assert [list(node.output) for node in model.graph.node] == [["masked"], ["same"], ["logits"]]
-    onnx.checker.check_model(model)

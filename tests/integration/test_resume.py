@@ -1,0 +1,155 @@
+"""Killed at any moment and started again, a build ends with the very bytes of one that was left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.integration.conftest import RECIPE, Project, write_rows
+
+from edgepack.paddle_ml import environment
+from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
+from edgepack.progress import SILENT
+from edgepack.recipe.model import Distill, FromScratch, Training
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = Training(epochs=2.5, batch_size=8, learning_rate=1e-3, max_length=16, seed=3)
+SHAPE = FromScratch.model_validate({"scratch": {"layers": 1, "hidden": 16, "heads": 2, "dropout": 0.2}})
+TEXTS = [f"第{number}间房{'很干净' if number % 2 else '不干净'}" for number in range(52)]  # 7 steps an epoch
+
+
+class Killed(Exception):
+    """Stands in for the kill."""
+
+
+class Killing(Checkpoint):
+    """Writes a checkpoint after every step, and dies after `deadly` of them."""
+
+    def __init__(self, folder: Path, deadly: int) -> None:
+        super().__init__(folder, seconds=0.0)
+        self._left = deadly
+
+    def is_due(self) -> bool:
+        return True
+
+    def write(self, state: State) -> None:
+        super().write(state)
+        self._left -= 1
+        if not self._left:
+            raise Killed
+
+
+class Heard:
+    """A progress that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.line = self.lines.append
+        self.task = SILENT.task
+
+
+def learn(folder: Path, checkpoint: Checkpoint, said: Heard | None = None) -> Arrays:
+    """The weights that a training ends with."""
+    environment.start()
+    from edgepack.paddle_ml import models
+    from edgepack.paddle_ml.train import Examples, train
+
+    folder.mkdir(exist_ok=True)
+    classifier = models.create(SHAPE, ("a", "b"), 16, TEXTS, SETTINGS.seed, folder)
+    labels = np.arange(len(TEXTS), dtype=np.int64) % 2
+    soft = np.stack([labels - 0.5, 0.5 - labels], axis=1).astype(np.float32)  # (N, C)
+    data = Examples(classifier.encode(TEXTS), labels, soft)
+    dev = Examples(data.ids[:9], labels[:9])
+    train(classifier, data, dev, SETTINGS, Distill(), said or Heard(), "train", checkpoint)
+    return {name: value.numpy() for name, value in classifier.network.state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return learn(folder, Checkpoint(folder / "checkpoint", seconds=1e9))
+
+
+@pytest.mark.parametrize("steps", [(1,), (6,), (7,), (8,), (17,), (3, 4, 1)], ids=str)
+def test_an_interrupted_training_ends_with_the_same_weights(
+    tmp_path: Path, undisturbed: Arrays, steps: tuple[int, ...]
+) -> None:
+    """Within an epoch, at its end, at the start of the next, after the last step, and again and again."""
+    for deadly in steps:
+        with pytest.raises(Killed):
+            learn(tmp_path, Killing(tmp_path / "checkpoint", deadly))
+    said = Heard()
+    found = learn(tmp_path, Checkpoint(tmp_path / "checkpoint", seconds=1e9), said)
+    assert said.lines == [f"train: goes on at step {sum(steps)} of 18, where it was interrupted"]
+    assert found.keys() == undisturbed.keys()
+    for name, value in undisturbed.items():
+        assert np.array_equal(found[name], value), name
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK", None])
+def test_a_damaged_checkpoint_starts_anew(tmp_path: Path, undisturbed: Arrays, damage: bytes | None) -> None:
+    with pytest.raises(Killed):
+        learn(tmp_path, Killing(tmp_path / "checkpoint", 9))
+    file = tmp_path / "checkpoint" / FILE
+    whole = bytearray(file.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    file.write_bytes(whole if damage is None else damage)
+    said = Heard()
+    found = learn(tmp_path, Checkpoint(tmp_path / "checkpoint", seconds=1e9), said)
+    assert not said.lines
+    assert all(np.array_equal(found[name], value) for name, value in undisturbed.items())
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """A build of the tiny recipe that writes a checkpoint after every step."""
+    command = [sys.executable, "-m", "edgepack.cli", "build", "tiny.yaml"]
+    environment = {**os.environ, SECONDS_VARIABLE: "0"}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, encoding="utf-8"
+    )
+
+
+def kill_at(folder: Path, head: str) -> None:
+    """Start a build and kill it as soon as it prints the line `head`."""
+    build = started(folder)
+    assert build.stderr is not None
+    lines = iter(build.stderr)
+    assert any(line == f"{head}\n" for line in lines), f"the build ended without the line {head}"
+    build.send_signal(signal.SIGKILL)
+    build.communicate()
+
+
+def kill_in_training(folder: Path, stage: str) -> None:
+    """Start a build and kill it as soon as the training of `stage` has left a checkpoint."""
+    build = started(folder)
+    while not any((folder / ".edgepack" / stage).glob(f"*.partial/checkpoint/{FILE}")):
+        assert build.poll() is None, "the build ended without a checkpoint"
+        try:
+            build.wait(0.005)
+        except subprocess.TimeoutExpired:
+            continue
+    build.send_signal(signal.SIGKILL)
+    build.communicate()
+
+
+def test_a_build_killed_everywhere_makes_the_same_bundle(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+    write_rows(tmp_path)
+    stages = ("data", "teacher", "student", "quantize", "export", "bundle", "gate")
+    for number, stage in enumerate(stages, start=1):
+        kill_at(tmp_path, f"[{number}/{len(stages)}] {stage}")
+        if stage in ("teacher", "student"):
+            kill_in_training(tmp_path, stage)
+    build = started(tmp_path)
+    _, said = build.communicate(timeout=600)
+    assert build.returncode == 0, said
+    assert said.count("(cached)") == len(stages) - 1
+    bundle = tmp_path / project.bundle.relative_to(project.folder)
+    assert bundle.read_bytes() == project.bundle.read_bytes()
+    assert not list((tmp_path / ".edgepack").glob("*/*.partial"))
