@@ -7,26 +7,25 @@ are plain lines, few enough for a CI log. Text from recipes, data and devices is
 from __future__ import annotations
 
 import io
-import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from rich import box
 from rich.console import Console as RichConsole
-from rich.console import JustifyMethod
 from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.progress import Task as RichTask
 from rich.table import Table
 from rich.text import Text
 
+from edgepack import tables
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import SILENT, Task
-from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.tables import STYLES
+from edgepack.wording import duration, safe
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
@@ -34,15 +33,6 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 100  # columns of tables, and of everything where there is no terminal
 PLAIN_SECONDS: Final = 10.0  # between two lines of one task where there is no terminal
-# Control characters move cursors, bidirectional overrides reorder what is read: both are shown, not obeyed.
-_UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_STYLES: Final = {
-    "pass": "green",
-    "fail": "bold red",
-    "inconclusive": "yellow",
-    "error": "red",
-    "warning": "yellow",
-}
 
 
 class Console:
@@ -77,7 +67,7 @@ class Console:
                 yield silent
         elif _is_live(self._err):
             with self._live() as bars:
-                identifier = bars.add_task(_safe(label), total=total, note="")
+                identifier = bars.add_task(safe(label), total=total, note="")
                 task = _Task(label, total, self._clock, self.line, bars, identifier)
                 try:
                     yield task
@@ -92,107 +82,61 @@ class Console:
     def line(self, text: str) -> None:
         """Print one line of progress above the bars."""
         if not self._quiet:
-            _print(self._err, Text("      " + _safe(text).replace("\n", "\n      ")))
+            _print(self._err, Text("      " + safe(text).replace("\n", "\n      ")))
 
     def stage(self, name: str, index: int, total: int, cached: bool) -> None:
         """A stage starts (`index` from 1 of `total`), or its result was found in the workspace."""
         if not self._quiet:
-            line = Text(f"[{index}/{total}] ", style="dim").append(_safe(name), style="bold")
+            line = Text(f"[{index}/{total}] ", style="dim").append(safe(name), style="bold")
             _print(self._err, line.append(" (cached)", style="dim") if cached else line)
 
     def stage_done(self, name: str, seconds: float) -> None:
         """The stage that started last took `seconds`."""
-        self.line(f"{name} done in {_duration(seconds)}")
+        self.line(f"{name} done in {duration(seconds)}")
 
     def findings(self, findings: Sequence[Finding]) -> None:
         """Print findings as file:line, severity, reason and fix; quiet leaves the warnings out."""
         for finding in findings:
             if self._quiet and finding.severity == "warning":
                 continue
-            head = Text(_safe(finding.place) + ": ", style="bold")
-            head.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
-            head.append(_safe(finding.reason), style="not bold")
-            _print(self._err, head.append(f"\n    fix: {_safe(finding.fix)}", style="not bold"))
+            head = Text(safe(finding.place) + ": ", style="bold")
+            head.append(f"{finding.severity}: ", style=STYLES[finding.severity])
+            head.append(safe(finding.reason), style="not bold")
+            _print(self._err, head.append(f"\n    fix: {safe(finding.fix)}", style="not bold"))
 
     def error(self, error: EdgepackError, verbose: bool = False) -> None:
         """Print what went wrong, why, and what to do; `verbose` adds the traceback."""
         if verbose:
-            _print(self._err, Text(_safe("".join(traceback.format_exception(error)))))
+            _print(self._err, Text(safe("".join(traceback.format_exception(error)))))
         why = error.why
         if isinstance(error, RecipeInvalidError) and error.findings:
             self.findings(error.findings)
             why = ""  # the findings are the cause, and have just been read
-        text = Text("error: ", style="bold red").append(_safe(error.what), style="not bold default")
+        text = Text("error: ", style="bold red").append(safe(error.what), style="not bold default")
         for name, words in (("why", why), ("fix", error.fix)):
             if words:
-                text.append(f"\n  {name}: " + _safe(words).replace("\n", "\n       "), style="not bold default")
+                text.append(f"\n  {name}: " + safe(words).replace("\n", "\n       "), style="not bold default")
         _print(self._err, text)
 
     def ledger(self, rows: Sequence[LedgerRow]) -> None:
         """The loss ledger as a table: what each stage cost in accuracy, MiB and ms."""
-        bases = {_basis(row) for row in rows}
-        table = self._table("stage", "accuracy", "MiB", "p50 ms", "p95 ms", "parity", "note")
-        before = ""
-        for row in rows:
-            accuracy = f"{quantity(row.accuracy.value, 'fraction')} {_interval(row)}"
-            table.add_row(
-                _safe(row.stage),
-                accuracy if len(bases) == 1 else f"{accuracy} {_basis(row)}",
-                quantity(row.model_mib, "MiB").removesuffix(" MiB"),
-                quantity(row.p50_ms, "ms").removesuffix(" ms"),
-                quantity(row.p95_ms, "ms").removesuffix(" ms"),
-                _parity(row, before),
-                _safe(_remark(row)),
-            )
-            before = row.stage
-        self._out.print(table)
-        basis = f" ({bases.pop()})" if len(bases) == 1 else ""
-        legend = f"accuracy with its interval{basis}; parity: largest difference of a logit to the row before"
-        _print(self._out, Text(legend, style="dim"))
+        self.show(tables.ledger(rows, live=self._out.is_terminal))
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
-        bundle, verdict = receipt["bundle"], str(receipt["verdict"])
-        head = Text(_safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
-        _print(self._out, head.append(verdict.upper(), style=_STYLES[verdict]))
-        table = self._table("check", "verdict", "value", "interval", "limit", "n")
-        for check in receipt["checks"]:
-            table.add_row(
-                _safe(check["gate"]),
-                Text(check["verdict"], style=_STYLES[check["verdict"]]),
-                quantity(check["value"], check["unit"]),
-                span(check["low"], check["high"], check["unit"]),
-                limit(check),
-                str(check["n"] or NOTHING),
-            )
-        self._out.print(table)
-        for check in receipt["checks"]:
-            if check["verdict"] != "pass":
-                _print(self._out, Text(_safe(f"{check['gate']}: {check['verdict']}: {check['detail']}")))
-        _print(self._out, Text(_safe(_conditions(receipt.get("conditions") or {})), style="dim"))
+        self.show(tables.gate(receipt, live=self._out.is_terminal))
+
+    def show(self, parts: Iterable[Table | Text]) -> None:
+        """Results: tables, and lines between them."""
+        for part in parts:
+            if isinstance(part, Text):
+                _print(self._out, part)
+            else:
+                self._out.print(part)
 
     def closing(self, lines: Sequence[str]) -> None:
         """What was made and what to type next, after an empty line."""
-        _print(self._out, Text("\n" + "\n".join(_safe(line) for line in lines)))
-
-    def _table(self, first: str, *columns: str) -> Table:
-        live = self._out.is_terminal
-        table = Table(
-            box=box.SIMPLE_HEAD if live else None,
-            show_edge=False,
-            pad_edge=False,
-            padding=(0, 1) if live else (0, 2, 0, 0),
-            header_style="bold",
-        )
-        table.add_column(first, no_wrap=True)
-        for name in columns:
-            numeric = name in ("MiB", "p50 ms", "p95 ms", "value", "limit", "n")
-            justify: JustifyMethod = "right" if numeric else "left"
-            if name == "note":
-                table.add_column(name, overflow="fold")
-            else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
-                table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
-        return table
+        _print(self._out, Text("\n" + "\n".join(safe(line) for line in lines)))
 
     @contextmanager
     def _live(self) -> Iterator[RichProgress]:
@@ -249,18 +193,18 @@ class _Task:
         self._note = note or self._note
         now = self._clock()
         if self._bars is not None:
-            self._bars.update(self._identifier, completed=self._done, note=_safe(self._note))
+            self._bars.update(self._identifier, completed=self._done, note=safe(self._note))
         elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
             self._said = now
             rate = self._done / (now - self._started)
-            left = f", {_duration((self._total - self._done) / rate)} left" if rate else ""
+            left = f", {duration((self._total - self._done) / rate)} left" if rate else ""
             self._say(f"{self._done}/{self._total} ({self._done / self._total:.0%}), {rate:.1f}/s{left}")
 
     def end(self) -> None:
         """Say what was done in all."""
         seconds = self._clock() - self._started
         rate = f" ({self._done / seconds:.1f}/s)" if seconds else ""
-        self._say(f"{self._done}/{self._total} in {_duration(seconds)}{rate}")
+        self._say(f"{self._done}/{self._total} in {duration(seconds)}{rate}")
 
     def _say(self, words: str) -> None:
         self._line(f"{self._label}: {words}" + (f", {self._note}" if self._note else ""))
@@ -305,43 +249,3 @@ def _is_live(console: RichConsole) -> bool:
 def _print(console: RichConsole, text: Text) -> None:
     """Print without breaking lines: whoever copies a path or searches a log finds it whole."""
     console.print(text, soft_wrap=True)
-
-
-def _safe(text: object) -> str:
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(text))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
-def _basis(row: LedgerRow) -> str:
-    return f"{100 * row.accuracy.confidence:.4g} %, n={row.accuracy.n}"
-
-
-def _interval(row: LedgerRow) -> str:
-    return span(row.accuracy.low, row.accuracy.high, "fraction")
-
-
-def _remark(row: LedgerRow) -> str:
-    return row.note if row.seconds is None else f"{row.note}, {_duration(row.seconds)}"
-
-
-def _parity(row: LedgerRow, before: str) -> str:
-    if row.parity is None:
-        return NOTHING
-    other = "" if row.parity_with in (None, before) else f" (to {_safe(row.parity_with)})"
-    return f"{row.parity:.1e}{other}"
-
-
-def _conditions(conditions: Mapping[str, Any]) -> str:
-    """One line on where and how a receipt was measured."""
-    parts = [str(conditions["cpu_model"])] if conditions.get("cpu_model") else []
-    named = ((key, conditions.get(key)) for key in ("threads", "governor", "onnxruntime"))
-    parts += [f"{key} {value}" for key, value in named if value is not None]
-    parts += ["emulated"] if conditions.get("emulated") else []
-    return "measured on " + ", ".join(parts) if parts else "measured under unknown conditions"

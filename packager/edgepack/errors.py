@@ -1,6 +1,7 @@
 """Errors of the build side.
 
     EdgepackError                    exit 1   (root; never raised itself)
+    |-- UsageError                   exit 2   what was asked for on the command line does not fit
     |-- RecipeInvalidError           exit 3   findings in the recipe or in the data it names
     |-- EnvironmentUnfitError        exit 4   missing dependency, device or driver on the build machine
     |-- StageFailedError             exit 5   a stage of the pipeline failed
@@ -39,6 +40,10 @@ class EdgepackError(Exception):
         self.what = what
         self.why = why
         self.fix = fix
+
+
+class UsageError(EdgepackError):
+    exit_code = ExitCode.USAGE
 
 
 class RecipeInvalidError(EdgepackError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgepack.artifacts import (
+    Artifact,
     BundleArtifact,
     DataArtifact,
     ExportArtifact,
@@ -14,6 +15,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
     mebibytes,
 )
+from edgepack.errors import EdgepackError
 from edgepack.recipe.model import Recipe
 
 
@@ -23,6 +25,30 @@ class Delivery:
 
     bundle: BundleArtifact
     gate: GateArtifact
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A target that could not be built or gated, and why."""
+
+    target: str
+    error: EdgepackError
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a build made that was told to end early: stage and artifact, in the order they were made."""
+
+    recipe: Recipe
+    made: tuple[tuple[str, Artifact], ...]
+
+    @property
+    def ledger(self) -> tuple[LedgerRow, ...]:
+        """As much of the loss ledger as there is."""
+        made = dict(self.made)
+        rows = [_trained(stage, model) for stage, model in made.items() if isinstance(model, ModelArtifact)]
+        exported = made.get("export")
+        return (*rows, *(_exported(exported) if isinstance(exported, ExportArtifact) else ()))
 
 
 @dataclass(frozen=True)
@@ -36,6 +62,7 @@ class Build:
     scales: ScalesArtifact
     export: ExportArtifact
     deliveries: tuple[Delivery, ...]
+    failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
@@ -50,10 +77,13 @@ def model_ledger(
     taught_by: ModelArtifact | None, learner: ModelArtifact, exported: ExportArtifact
 ) -> tuple[LedgerRow, ...]:
     """Ledger rows up to the exported files."""
-    rows = [_trained("teacher", taught_by)] if taught_by else []
-    rows += [_trained("student", learner), exported.static_graph, exported.float_model.ledger]
-    rows += [exported.int8_model.ledger] if exported.int8_model else []
-    return tuple(rows)
+    teacher = [_trained("teacher", taught_by)] if taught_by else []
+    return (*teacher, _trained("student", learner), *_exported(exported))
+
+
+def _exported(exported: ExportArtifact) -> tuple[LedgerRow, ...]:
+    int8 = [exported.int8_model.ledger] if exported.int8_model else []
+    return (exported.static_graph, exported.float_model.ledger, *int8)
 
 
 def _trained(name: str, model: ModelArtifact) -> LedgerRow:

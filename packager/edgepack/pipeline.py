@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from edgepack import __version__, datasets
-from edgepack.artifacts import (
-    Artifact,
-    BundleArtifact,
-    DataArtifact,
-    ExportArtifact,
-    GateArtifact,
-    LedgerRow,
-    ModelArtifact,
-    ScalesArtifact,
-)
-from edgepack.digest import sha256_file, sha256_folder
-from edgepack.outcome import Build, Delivery, model_ledger
+from edgepack.artifacts import Artifact
+from edgepack.errors import EdgepackError, UsageError
+from edgepack.order import OF_A_TARGET, STAGES, Choice
+from edgepack.outcome import Build, Delivery, Failure, Part, model_ledger
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
-from edgepack.recipe.model import Data, FromScratch, Recipe, Section, is_builtin, is_local_folder
-from edgepack.stages import bundle, data, export, gate, quantize, student, teacher
+from edgepack.recipe.model import Recipe
+from edgepack.steps import Steps
 from edgepack.targets import wheels
-from edgepack.targets.host import host_facts
 from edgepack.targets.profiles import profile_for
-from edgepack.versions import tool_versions
-from edgepack.workspace import Key, Result, Workspace, make_key
+from edgepack.workspace import Key, Result, Workspace
 
 A = TypeVar("A", bound=Artifact)
 
@@ -44,25 +32,63 @@ class Listener(Progress, Protocol):
         """The stage that started last has its result."""
 
 
-def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
+def stages_of(recipe: Recipe) -> list[str]:
+    """The stages that a build of `recipe` goes through, those of every target one after the other."""
+    once = [stage for stage in STAGES if stage not in OF_A_TARGET]
+    if recipe.teacher is None:
+        once.remove("teacher")
+    return [*once, *(OF_A_TARGET * len(recipe.targets))]
+
+
+def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice = Choice()) -> Build | Part:  # noqa: B008
     """Build `recipe`, taking from the workspace whatever is already there.
+
+    Returns:
+        Everything that was made; a `Part` when `choice` ends the build before its gates.
 
     Raises:
         EdgepackError: naming the stage that failed. A missed gate does not raise: its verdict is in the result.
+        UsageError: `choice` names a stage that this recipe does not have.
     """
-    line = _Line(recipe, workspace, listener)
-    rows = line.data()
-    _check_environment(recipe, listener)
-    taught_by = line.teacher(rows) if recipe.teacher is not None else None
-    learner = line.student(rows, taught_by)
-    scales = line.quantize(rows, learner)
-    exported = line.export(rows, learner, scales)
+    for stage in (choice.until, choice.start):
+        if stage is not None and stage not in stages_of(recipe):
+            raise UsageError(
+                f"this recipe has no stage {stage}", fix=f"name one of {', '.join(dict.fromkeys(stages_of(recipe)))}"
+            )
+    step = _Step(workspace, listener, stages_of(recipe), choice)
+
+    def before_training() -> None:
+        _check_environment(recipe, listener)
+
+    try:
+        return walk(recipe, Steps(recipe, workspace, listener, step), choice, before_training)
+    except _EndOfPart:
+        return Part(recipe, tuple(step.made))
+
+
+def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable[[], None]) -> Build:
+    """Go through the stages of `recipe` in order, handing each the results that it works on."""
+    rows = steps.data()
+    before_training()
+    taught_by = steps.teacher(rows) if recipe.teacher is not None else None
+    learner = steps.student(rows, taught_by)
+    scales = steps.quantize(rows, learner)
+    exported = steps.export(rows, learner, scales)
     teacher_model = taught_by.artifact if taught_by else None
     ledger = tuple(row.timeless() for row in model_ledger(teacher_model, learner.artifact, exported.artifact))
-    deliveries = []
+    deliveries: list[Delivery] = []
+    failures: list[Failure] = []
     for target in recipe.targets:
-        packed = line.bundle(target, rows, exported, ledger)
-        deliveries.append(Delivery(packed.artifact, line.gate(packed, exported).artifact))
+        try:
+            packed = steps.bundle(target, rows, exported, ledger)
+            if choice.until != "bundle":
+                deliveries.append(Delivery(packed.artifact, steps.gate(packed, exported).artifact))
+        except EdgepackError as error:
+            if not choice.keep_going:
+                raise
+            failures.append(Failure(target, error))
+    if choice.until == "bundle":
+        raise _EndOfPart
     return Build(
         recipe,
         rows.artifact,
@@ -71,6 +97,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener) -> Build:
         scales.artifact,
         exported.artifact,
         tuple(deliveries),
+        tuple(failures),
     )
 
 
@@ -81,138 +108,33 @@ def _check_environment(recipe: Recipe, listener: Listener) -> None:
         wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 
 
-class _Line:
-    """The stages of one recipe: what decides each result, and the call that makes it."""
+class _EndOfPart(Exception):
+    """The last stage that was asked for has its result."""
 
-    def __init__(self, recipe: Recipe, workspace: Workspace, listener: Listener) -> None:
-        self._recipe = recipe
+
+class _Step:
+    """Makes one stage's result, or finds it in the workspace, and tells the listener which."""
+
+    def __init__(self, workspace: Workspace, listener: Listener, stages: list[str], choice: Choice) -> None:
         self._workspace = workspace
         self._listener = listener
-        self._tools = tool_versions()
-        self._step = _Stepper(workspace, listener, 4 + (recipe.teacher is not None) + 2 * len(recipe.targets))
+        self._total = len(stages)
+        self._choice = choice
+        self._again = set(STAGES[STAGES.index(choice.start) :]) if choice.start else set()
+        self.made: list[tuple[str, Artifact]] = []
 
-    def data(self) -> Result[DataArtifact]:
-        section = self._recipe.data
-        key = make_key("data", data.VERSION, _dump(section), _data_digests(section), {"edgepack": __version__})
-        return self._step(DataArtifact, key, lambda out: data.run(section, out, self._listener))
-
-    def teacher(self, rows: Result[DataArtifact]) -> Result[ModelArtifact]:
-        section = self._recipe.teacher
-        assert section is not None, "asked for by a recipe with a teacher only"
-        inputs = [rows.digest, *_weights(section.model)]
-        key = make_key("teacher", teacher.VERSION, _dump(section), inputs, self._tools)
-        kept = self._workspace.checkpoint(key)
-        return self._step(
-            ModelArtifact, key, lambda out: teacher.run(section, rows.artifact, out, self._listener, kept)
-        )
-
-    def student(self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Result[ModelArtifact]:
-        section = self._recipe.student
-        soft = taught_by if section.distill is not None else None  # without distillation the teacher decides nothing
-        inputs = [rows.digest, *_weights(section.model), *([soft.digest] if soft else [])]
-        key = make_key("student", student.VERSION, _dump(section), inputs, self._tools)
-        model = soft.artifact if soft else None
-        kept = self._workspace.checkpoint(key)
-        return self._step(
-            ModelArtifact, key, lambda out: student.run(section, rows.artifact, model, out, self._listener, kept)
-        )
-
-    def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
-        section = self._recipe.quantize
-        key = make_key("quantize", quantize.VERSION, _dump(section), [rows.digest, learner.digest], self._tools)
-        return self._step(
-            ScalesArtifact, key, lambda out: quantize.run(section, rows.artifact, learner.artifact, out, self._listener)
-        )
-
-    def export(
-        self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
-    ) -> Result[ExportArtifact]:
-        section = self._recipe.quantize
-        inputs = [rows.digest, learner.digest, scales.digest, *_runtime()]
-        key = make_key("export", export.VERSION, _dump(section), inputs, self._tools | host_facts())
-        return self._step(
-            ExportArtifact,
-            key,
-            lambda out: export.run(section, rows.artifact, learner.artifact, scales.artifact, out, self._listener),
-        )
-
-    def bundle(
-        self,
-        target: str,
-        rows: Result[DataArtifact],
-        exported: Result[ExportArtifact],
-        ledger: tuple[LedgerRow, ...],
-    ) -> Result[BundleArtifact]:
-        recipe = self._recipe
-        facts = {
-            "recipe": bundle.recipe_sha256(recipe),
-            "target": target,
-            "ledger": [asdict(row) for row in ledger],
-        }
-        inputs = [rows.digest, exported.digest, *_runtime(), *bundle.inputs(target)]
-        key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
-        return self._step(
-            BundleArtifact,
-            key,
-            lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, self._listener),
-        )
-
-    def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> Result[GateArtifact]:
-        """Only a pass is kept: what failed or could not be decided is measured again by the next build."""
-        key = make_key("gate", gate.VERSION, packed.artifact.target, [packed.digest], host_facts())
-        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
-        judged = self._step(GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener))
-        if judged.artifact.verdict != "pass":
-            self._workspace.forget(judged.artifact.folder)
-        return judged
-
-
-class _Stepper:
-    """Runs one stage after the other, or finds its result in the workspace, and tells the listener which."""
-
-    def __init__(self, workspace: Workspace, listener: Listener, total: int) -> None:
-        self._workspace = workspace
-        self._listener = listener
-        self._total = total
-        self._index = 0
-
-    def __call__(self, kind: type[A], key: Key, run_stage: Callable[[Path], A]) -> Result[A]:
-        self._index += 1
-        found = self._workspace.load(kind, key)
-        self._listener.stage(key.stage, self._index, self._total, cached=found is not None)
-        if found is not None:
-            return found
-        started = time.monotonic()
-        with self._workspace.making(key, self._listener.line):
-            # Another build may have made it while this one waited.
-            made = self._workspace.load(kind, key) or self._workspace.build(key, run_stage)
-        self._listener.stage_done(key.stage, time.monotonic() - started)
-        return made
-
-
-def _dump(section: Section) -> dict[str, Any]:
-    return section.model_dump(mode="json", by_alias=True)
-
-
-def _data_digests(section: Data) -> list[str]:
-    """Digests of the data files, or of the code that generates or reads them."""
-    files = [section.train, section.dev, section.test]
-    code = Path(datasets.__path__[0])
-    named = [Path(file) for file in files if file is not None and not is_builtin(file)]
-    return [*_sources(code), *map(sha256_file, named)]
-
-
-def _weights(model: str | FromScratch) -> list[str]:
-    return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
-
-
-def _runtime() -> list[str]:
-    """Digest of the runtime's own source: it measures what is exported and travels in what is bundled."""
-    import edgepack_runtime
-
-    return _sources(Path(edgepack_runtime.__path__[0]))
-
-
-def _sources(package: Path) -> list[str]:
-    """Digests of a package's Python files."""
-    return [sha256_file(file) for file in sorted(package.rglob("*.py"))]
+    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
+        again = key.stage in self._again
+        found = None if again else self._workspace.load(kind, key)
+        self._listener.stage(key.stage, len(self.made) + 1, self._total, cached=found is not None)
+        if found is None:
+            started = time.monotonic()
+            with self._workspace.making(key, self._listener.line):
+                # Another build may have made it while this one waited.
+                found = None if again else self._workspace.load(kind, key)
+                found = found or self._workspace.build(key, make)
+            self._listener.stage_done(key.stage, time.monotonic() - started)
+        self.made.append((key.stage, found.artifact))
+        if key.stage == self._choice.until and key.stage not in OF_A_TARGET:
+            raise _EndOfPart
+        return found

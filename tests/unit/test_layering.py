@@ -18,13 +18,15 @@ LAYERS: list[set[str]] = [
     {"cli"},
     {"commands"},
     {"delivery"},
-    {"pipeline"},
+    {"pipeline", "plan"},
+    {"steps"},
     {"stages", "workspace", "console"},
+    {"tables"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome"},
     {"artifacts"},
     {"recipe"},
-    {"errors", "progress", "digest", "versions"},
+    {"errors", "progress", "digest", "versions", "order", "wording"},
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {

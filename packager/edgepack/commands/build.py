@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +11,11 @@ import click
 
 from edgepack.commands import common
 from edgepack.errors import GateFailedError, GateInconclusiveError
+from edgepack.order import STAGES, Choice
 
 if TYPE_CHECKING:
-    from edgepack.outcome import Build
+    from edgepack.console import Console
+    from edgepack.outcome import Build, Part
 
 
 @click.command()
@@ -24,23 +28,43 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where bundles that passed and reports go.",
 )
+@click.option("--until", type=click.Choice(STAGES), help="End after this stage.")
+@click.option("--from", "start", type=click.Choice(STAGES), help="Make this stage and all after it again.")
+@click.option("--force", is_flag=True, help="Make every stage again: --from data.")
+@click.option("--keep-going", is_flag=True, help="Build the other targets when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 @click.pass_context
-def command(context: click.Context, recipe: Path, workspace: Path, dist: Path, as_json: bool) -> None:
+def command(
+    context: click.Context,
+    recipe: Path,
+    workspace: Path,
+    dist: Path,
+    until: str | None,
+    start: str | None,
+    force: bool,
+    keep_going: bool,
+    as_json: bool,
+) -> None:
     """Build RECIPE: train, distil, quantize, export, bundle and gate; bundles that pass go to --dist.
 
     Ends with the loss ledger: what each stage cost in accuracy, MiB and ms. Exits 6 when a gate failed and 7 when
-    one could not be decided; no bundle is delivered then.
+    one could not be decided; no bundle is delivered then. A build that was interrupted, even by kill -9, goes on where
+    it was: run the same command again.
     """
     loaded = common.load(recipe)
     from edgepack import delivery, pipeline
+    from edgepack.outcome import Part
     from edgepack.report import document
     from edgepack.workspace import Workspace
 
     console = common.console(context)
     if not any(loaded.gates.model_dump().values()):
         console.line("warning: the recipe sets no gates: the bundle is measured, but nothing decides about it")
-    built = pipeline.run(loaded, Workspace(workspace), console)
+    choice = Choice(until, STAGES[0] if force else start, keep_going)
+    built = pipeline.run(loaded, Workspace(workspace), console, choice)
+    if isinstance(built, Part):
+        _show_part(built, console, as_json)
+        return
     delivered = delivery.deliver(built, dist)
     if as_json:
         click.echo(document.dumps(document.make(built)))
@@ -48,14 +72,33 @@ def command(context: click.Context, recipe: Path, workspace: Path, dist: Path, a
         console.ledger(list(built.ledger))
         for item in built.deliveries:
             console.gate(item.gate.receipt)
+    for failure in built.failures:
+        console.error(failure.error)
     _raise_unless_passed(built)
     console.closing(_next_steps(built, delivered))
 
 
+def _show_part(part: Part, console: Console, as_json: bool) -> None:
+    """The folders of what was made, and the ledger as far as it goes."""
+    if as_json:
+        ledger = [asdict(row) for row in part.ledger]
+        stages = [{"stage": stage, "folder": str(artifact.folder)} for stage, artifact in part.made]
+        click.echo(json.dumps({"stages": stages, "ledger": ledger}, ensure_ascii=False))
+        return
+    if part.ledger:
+        console.ledger(part.ledger)
+    last, artifact = part.made[-1]
+    console.closing([f"ended after {last}, as asked; its result lies in {artifact.folder}"])
+
+
 def _raise_unless_passed(built: Build) -> None:
-    """One error for the worst verdict of all targets, naming figure, distance and the stage that lost it."""
+    """One error for the worst of all targets, naming figure, distance and the stage that lost it."""
     from edgepack.report.blame import explain
 
+    if built.failures:
+        names = ", ".join(failure.target for failure in built.failures)
+        first = built.failures[0].error
+        raise type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
         missed = [item for item in built.deliveries if item.gate.verdict == verdict]
         if missed:

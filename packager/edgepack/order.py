@@ -1,0 +1,22 @@
+"""The order of the stages, and which part of it a build may be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+STAGES: Final = ("data", "teacher", "student", "quantize", "export", "bundle", "gate")
+OF_A_TARGET: Final = ("bundle", "gate")  # run for each target; the others run once
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of a build is wanted.
+
+    `until` is the last stage to run, `start` the first one to make again whatever the workspace holds. With
+    `keep_going`, a target that fails does not keep the others from being built.
+    """
+
+    until: str | None = None
+    start: str | None = None
+    keep_going: bool = False

@@ -1,0 +1,150 @@
+"""The stages of one recipe: what decides each result, and the call that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from edgepack import __version__, datasets
+from edgepack.artifacts import (
+    Artifact,
+    BundleArtifact,
+    DataArtifact,
+    ExportArtifact,
+    GateArtifact,
+    LedgerRow,
+    ModelArtifact,
+    ScalesArtifact,
+)
+from edgepack.digest import sha256_file, sha256_folder
+from edgepack.progress import Progress
+from edgepack.recipe.model import Data, FromScratch, Recipe, Section, is_builtin, is_local_folder
+from edgepack.stages import bundle, data, export, gate, quantize, student, teacher
+from edgepack.targets.host import host_facts
+from edgepack.versions import tool_versions
+from edgepack.workspace import Key, Result, Workspace, make_key
+
+A = TypeVar("A", bound=Artifact)
+
+
+class Step(Protocol):
+    """What brings about one stage's result: a build makes it or finds it, a plan only looks."""
+
+    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
+        """The result of `key`; `make` is the stage itself, called with an empty folder."""
+
+
+class Steps:
+    """One method a stage. Each takes the results that it works on."""
+
+    def __init__(self, recipe: Recipe, workspace: Workspace, listener: Progress, step: Step) -> None:
+        self._recipe = recipe
+        self._workspace = workspace
+        self._listener = listener
+        self._step = step
+        self._tools = tool_versions()
+
+    def data(self) -> Result[DataArtifact]:
+        section = self._recipe.data
+        key = make_key("data", data.VERSION, _dump(section), _data_digests(section), {"edgepack": __version__})
+        return self._step(DataArtifact, key, lambda out: data.run(section, out, self._listener))
+
+    def teacher(self, rows: Result[DataArtifact]) -> Result[ModelArtifact]:
+        section = self._recipe.teacher
+        assert section is not None, "asked for by a recipe with a teacher only"
+        inputs = [rows.digest, *_weights(section.model)]
+        key = make_key("teacher", teacher.VERSION, _dump(section), inputs, self._tools)
+        kept = self._workspace.checkpoint(key)
+        return self._step(
+            ModelArtifact, key, lambda out: teacher.run(section, rows.artifact, out, self._listener, kept)
+        )
+
+    def student(self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Result[ModelArtifact]:
+        section = self._recipe.student
+        soft = taught_by if section.distill is not None else None  # without distillation the teacher decides nothing
+        inputs = [rows.digest, *_weights(section.model), *([soft.digest] if soft else [])]
+        key = make_key("student", student.VERSION, _dump(section), inputs, self._tools)
+        model = soft.artifact if soft else None
+        kept = self._workspace.checkpoint(key)
+        return self._step(
+            ModelArtifact, key, lambda out: student.run(section, rows.artifact, model, out, self._listener, kept)
+        )
+
+    def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
+        section = self._recipe.quantize
+        key = make_key("quantize", quantize.VERSION, _dump(section), [rows.digest, learner.digest], self._tools)
+        return self._step(
+            ScalesArtifact, key, lambda out: quantize.run(section, rows.artifact, learner.artifact, out, self._listener)
+        )
+
+    def export(
+        self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
+    ) -> Result[ExportArtifact]:
+        section = self._recipe.quantize
+        inputs = [rows.digest, learner.digest, scales.digest, *_runtime()]
+        key = make_key("export", export.VERSION, _dump(section), inputs, self._tools | host_facts())
+        return self._step(
+            ExportArtifact,
+            key,
+            lambda out: export.run(section, rows.artifact, learner.artifact, scales.artifact, out, self._listener),
+        )
+
+    def bundle(
+        self,
+        target: str,
+        rows: Result[DataArtifact],
+        exported: Result[ExportArtifact],
+        ledger: tuple[LedgerRow, ...],
+    ) -> Result[BundleArtifact]:
+        recipe = self._recipe
+        facts = {
+            "recipe": bundle.recipe_sha256(recipe),
+            "target": target,
+            "ledger": [asdict(row) for row in ledger],
+        }
+        inputs = [rows.digest, exported.digest, *_runtime(), *bundle.inputs(target)]
+        key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
+        return self._step(
+            BundleArtifact,
+            key,
+            lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, self._listener),
+        )
+
+    def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> Result[GateArtifact]:
+        """Only a pass is kept: what failed or could not be decided is measured again by the next build."""
+        key = make_key("gate", gate.VERSION, packed.artifact.target, [packed.digest], host_facts())
+        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
+        judged = self._step(GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener))
+        if judged.artifact.verdict != "pass":
+            self._workspace.forget(judged.artifact.folder)
+        return judged
+
+
+def _dump(section: Section) -> dict[str, Any]:
+    return section.model_dump(mode="json", by_alias=True)
+
+
+def _data_digests(section: Data) -> list[str]:
+    """Digests of the data files, or of the code that generates or reads them."""
+    files = [section.train, section.dev, section.test]
+    code = Path(datasets.__path__[0])
+    named = [Path(file) for file in files if file is not None and not is_builtin(file)]
+    return [*_sources(code), *map(sha256_file, named)]
+
+
+def _weights(model: str | FromScratch) -> list[str]:
+    return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
+
+
+def _runtime() -> list[str]:
+    """Digest of the runtime's own source: it measures what is exported and travels in what is bundled."""
+    import edgepack_runtime
+
+    return _sources(Path(edgepack_runtime.__path__[0]))
+
+
+def _sources(package: Path) -> list[str]:
+    """Digests of a package's Python files."""
+    return [sha256_file(file) for file in sorted(package.rglob("*.py"))]

@@ -1,0 +1,119 @@
+"""What a build found, as tables and lines for a terminal or a log; `console.Console` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.wording import duration, safe
+
+if TYPE_CHECKING:
+    from edgepack.artifacts import LedgerRow
+
+STYLES: Final = {
+    "pass": "green",
+    "fail": "bold red",
+    "inconclusive": "yellow",
+    "error": "red",
+    "warning": "yellow",
+}
+_NUMERIC: Final = ("MiB", "p50 ms", "p95 ms", "value", "limit", "n")
+
+
+def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
+    """The loss ledger: what each stage cost in accuracy, MiB and ms."""
+    bases = {_basis(row) for row in rows}
+    made = table(live, "stage", "accuracy", "MiB", "p50 ms", "p95 ms", "parity", "note")
+    before = ""
+    for row in rows:
+        accuracy = f"{quantity(row.accuracy.value, 'fraction')} {_interval(row)}"
+        made.add_row(
+            safe(row.stage),
+            accuracy if len(bases) == 1 else f"{accuracy} {_basis(row)}",
+            quantity(row.model_mib, "MiB").removesuffix(" MiB"),
+            quantity(row.p50_ms, "ms").removesuffix(" ms"),
+            quantity(row.p95_ms, "ms").removesuffix(" ms"),
+            _parity(row, before),
+            safe(_remark(row)),
+        )
+        before = row.stage
+    yield made
+    basis = f" ({bases.pop()})" if len(bases) == 1 else ""
+    yield Text(
+        f"accuracy with its interval{basis}; parity: largest difference of a logit to the row before", style="dim"
+    )
+
+
+def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
+    """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
+    bundle, verdict = receipt["bundle"], str(receipt["verdict"])
+    head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
+    yield head.append(verdict.upper(), style=STYLES[verdict])
+    made = table(live, "check", "verdict", "value", "interval", "limit", "n")
+    for check in receipt["checks"]:
+        made.add_row(
+            safe(check["gate"]),
+            Text(check["verdict"], style=STYLES[check["verdict"]]),
+            quantity(check["value"], check["unit"]),
+            span(check["low"], check["high"], check["unit"]),
+            limit(check),
+            str(check["n"] or NOTHING),
+        )
+    yield made
+    for check in receipt["checks"]:
+        if check["verdict"] != "pass":
+            yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
+    yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
+
+
+def table(live: bool, first: str, *columns: str) -> Table:
+    """An empty table; `live` draws a rule below its head. Columns with figures stand to the right."""
+    made = Table(
+        box=box.SIMPLE_HEAD if live else None,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1) if live else (0, 2, 0, 0),
+        header_style="bold",
+    )
+    made.add_column(first, no_wrap=True)
+    for name in columns:
+        justify: JustifyMethod = "right" if name in _NUMERIC else "left"
+        if name == "note":
+            made.add_column(name, overflow="fold")
+        else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
+            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
+    return made
+
+
+def _basis(row: LedgerRow) -> str:
+    return f"{100 * row.accuracy.confidence:.4g} %, n={row.accuracy.n}"
+
+
+def _interval(row: LedgerRow) -> str:
+    return span(row.accuracy.low, row.accuracy.high, "fraction")
+
+
+def _remark(row: LedgerRow) -> str:
+    return row.note if row.seconds is None else f"{row.note}, {duration(row.seconds)}"
+
+
+def _parity(row: LedgerRow, before: str) -> str:
+    if row.parity is None:
+        return NOTHING
+    other = "" if row.parity_with in (None, before) else f" (to {safe(row.parity_with)})"
+    return f"{row.parity:.1e}{other}"
+
+
+def _conditions(conditions: Mapping[str, Any]) -> str:
+    """One line on where and how a receipt was measured."""
+    parts = [str(conditions["cpu_model"])] if conditions.get("cpu_model") else []
+    named = ((key, conditions.get(key)) for key in ("threads", "governor", "onnxruntime"))
+    parts += [f"{key} {value}" for key, value in named if value is not None]
+    parts += ["emulated"] if conditions.get("emulated") else []
+    return "measured on " + ", ".join(parts) if parts else "measured under unknown conditions"
