@@ -15,7 +15,7 @@ from edgepack.commands import common
 from edgepack.errors import EdgepackError
 from edgepack_runtime.exit_codes import ExitCode
 
-COMMANDS: Final = ("check", "build", "gate", "verify")  # in the order in which they are needed
+COMMANDS: Final = ("check", "plan", "build", "gate", "verify")  # in the order in which they are needed
 
 
 class _Commands(click.Group):
@@ -58,6 +58,7 @@ def main(context: click.Context, quiet: bool, verbose: bool) -> None:
 
     \b
     edgepack check recipes/quickstart.yaml     find what is wrong before anything runs
+    edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
     edgepack verify dist/NAME.edgepack         check every byte of a bundle

@@ -126,6 +126,11 @@ class Console:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
         self.show(tables.gate(receipt, live=self._out.is_terminal))
 
+    @property
+    def is_live(self) -> bool:
+        """Whether results go to a terminal."""
+        return self._out.is_terminal
+
     def show(self, parts: Iterable[Table | Text]) -> None:
         """Results: tables, and lines between them."""
         for part in parts:

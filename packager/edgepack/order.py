@@ -20,3 +20,8 @@ class Choice:
     until: str | None = None
     start: str | None = None
     keep_going: bool = False
+
+    @property
+    def again(self) -> frozenset[str]:
+        """The stages to make again."""
+        return frozenset(STAGES[STAGES.index(self.start) :]) if self.start else frozenset()

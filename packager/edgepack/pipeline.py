@@ -40,6 +40,18 @@ def stages_of(recipe: Recipe) -> list[str]:
     return [*once, *(OF_A_TARGET * len(recipe.targets))]
 
 
+def check_choice(recipe: Recipe, choice: Choice) -> None:
+    """Refuse what a build of `recipe` cannot be asked for.
+
+    Raises:
+        UsageError: a stage that this recipe does not have.
+    """
+    stages = list(dict.fromkeys(stages_of(recipe)))
+    for stage in (choice.until, choice.start):
+        if stage is not None and stage not in stages:
+            raise UsageError(f"this recipe has no stage {stage}", fix=f"name one of {', '.join(stages)}")
+
+
 def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice = Choice()) -> Build | Part:  # noqa: B008
     """Build `recipe`, taking from the workspace whatever is already there.
 
@@ -50,11 +62,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
         EdgepackError: naming the stage that failed. A missed gate does not raise: its verdict is in the result.
         UsageError: `choice` names a stage that this recipe does not have.
     """
-    for stage in (choice.until, choice.start):
-        if stage is not None and stage not in stages_of(recipe):
-            raise UsageError(
-                f"this recipe has no stage {stage}", fix=f"name one of {', '.join(dict.fromkeys(stages_of(recipe)))}"
-            )
+    check_choice(recipe, choice)
     step = _Step(workspace, listener, stages_of(recipe), choice)
 
     def before_training() -> None:
@@ -62,7 +70,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
 
     try:
         return walk(recipe, Steps(recipe, workspace, listener, step), choice, before_training)
-    except _EndOfPart:
+    except EndOfPart:
         return Part(recipe, tuple(step.made))
 
 
@@ -88,7 +96,7 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable
                 raise
             failures.append(Failure(target, error))
     if choice.until == "bundle":
-        raise _EndOfPart
+        raise EndOfPart
     return Build(
         recipe,
         rows.artifact,
@@ -108,7 +116,7 @@ def _check_environment(recipe: Recipe, listener: Listener) -> None:
         wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 
 
-class _EndOfPart(Exception):
+class EndOfPart(Exception):
     """The last stage that was asked for has its result."""
 
 
@@ -120,11 +128,10 @@ class _Step:
         self._listener = listener
         self._total = len(stages)
         self._choice = choice
-        self._again = set(STAGES[STAGES.index(choice.start) :]) if choice.start else set()
         self.made: list[tuple[str, Artifact]] = []
 
     def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
-        again = key.stage in self._again
+        again = key.stage in self._choice.again
         found = None if again else self._workspace.load(kind, key)
         self._listener.stage(key.stage, len(self.made) + 1, self._total, cached=found is not None)
         if found is None:
@@ -136,5 +143,5 @@ class _Step:
             self._listener.stage_done(key.stage, time.monotonic() - started)
         self.made.append((key.stage, found.artifact))
         if key.stage == self._choice.until and key.stage not in OF_A_TARGET:
-            raise _EndOfPart
+            raise EndOfPart
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from edgepack.wording import duration, safe
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
+    from edgepack.plan import Plan
 
 STYLES: Final = {
     "pass": "green",
@@ -70,6 +72,20 @@ def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
     yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
+
+
+def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
+    """Every resolved value, defaults dimmed (or marked, where there are no colours), then the stages."""
+    width = max(len(value.key) for value in made.values)
+    for value in made.values:
+        line = f"{value.key:<{width}}  {safe(json.dumps(value.value, ensure_ascii=False))}"
+        yield Text(line) if value.given else Text(line if live else f"{line}  (default)", style="dim")
+    yield Text("")
+    stages = table(live, "stage", "target", "state", "note")
+    for stage in made.stages:
+        note = stage.about if stage.folder is None else f"{stage.about}; {stage.folder}".removeprefix("; ")
+        stages.add_row(stage.stage, safe(stage.target or NOTHING), stage.state, safe(note))
+    yield stages
 
 
 def table(live: bool, first: str, *columns: str) -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -121,3 +123,60 @@ def test_the_module_runs_as_a_program() -> None:
         [sys.executable, "-m", "edgepack.cli", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("edgepack, version ")
+
+
+def states(*arguments: str) -> dict[str, str]:
+    """Stage -> state, as `edgepack plan` gives them."""
+    result = run("plan", "r.yaml", "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return {stage["stage"]: stage["state"] for stage in json.loads(result.stdout)["stages"]}
+
+
+def test_a_plan_tells_what_would_run(folder: Path) -> None:
+    stages = ("data", "student", "quantize", "export", "bundle", "gate")  # no teacher in this recipe
+    assert states() == dict.fromkeys(stages, "to run")
+    assert not (folder / ".edgepack").exists()
+    built = run("build", "r.yaml", "--until", "data")
+    assert built.exit_code == 0, built.output
+    assert "ended after data, as asked" in built.stdout
+    assert "[1/6] data\n" in built.stderr
+    assert "[1/6] data (cached)" in run("build", "r.yaml", "--until", "data").stderr
+    assert states() == {**dict.fromkeys(stages, "to run"), "data": "cached"}
+    assert states("--force") == dict.fromkeys(stages, "to run")
+    assert states("--until", "student") == {
+        **dict.fromkeys(stages, "not asked for"), "data": "cached", "student": "to run",
+    }  # fmt: skip
+    assert "[1/6] data\n" in run("build", "r.yaml", "--until", "data", "--from", "data").stderr
+
+
+def test_a_plan_shows_every_value_and_where_it_comes_from(folder: Path) -> None:
+    (folder / "r.yaml").write_text(RECIPE + "  epochs: 2\n", encoding="utf-8")
+    plan = json.loads(run("plan", "r.yaml", "--json").stdout)
+    values = {value["key"]: (value["value"], value["given"]) for value in plan["values"]}
+    assert values["student.epochs"] == (2.0, True)
+    assert values["student.model.scratch.hidden"] == (8, True)
+    assert values["student.batch_size"] == (32, False)
+    text = run("plan", "r.yaml").stdout
+    assert re.search(r"student\.batch_size +32  \(default\)\n", text)
+    assert re.search(r"student\.epochs +2\.0\n", text)
+    assert re.search(r"student +- +to run +2 steps of 32 \(3 rows x 2 epochs\), cpu", text)
+
+
+@pytest.mark.parametrize("command", ["plan", "build"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--until", "teacher"], "this recipe has no stage teacher"),
+        (["--from", "teacher"], "this recipe has no stage teacher"),
+        (["--until", "packing"], "'packing' is not one of"),
+        (["--force", "--from", "gate"], "--force already makes every stage again"),
+        (["--until", "data", "--from", "gate"], "--from gate comes after --until data"),
+    ],
+)
+def test_a_part_that_cannot_be_built_is_a_usage_error(
+    folder: Path, command: str, arguments: list[str], words: str
+) -> None:
+    result = run(command, "r.yaml", *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in result.output
+    assert not (folder / ".edgepack").exists()

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import common, part
 from edgepack.errors import GateFailedError, GateInconclusiveError
-from edgepack.order import STAGES, Choice
 
 if TYPE_CHECKING:
     from edgepack.console import Console
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where bundles that passed and reports go.",
 )
-@click.option("--until", type=click.Choice(STAGES), help="End after this stage.")
-@click.option("--from", "start", type=click.Choice(STAGES), help="Make this stage and all after it again.")
-@click.option("--force", is_flag=True, help="Make every stage again: --from data.")
+@part.options
 @click.option("--keep-going", is_flag=True, help="Build the other targets when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 @click.pass_context
@@ -60,7 +57,7 @@ def command(
     console = common.console(context)
     if not any(loaded.gates.model_dump().values()):
         console.line("warning: the recipe sets no gates: the bundle is measured, but nothing decides about it")
-    choice = Choice(until, STAGES[0] if force else start, keep_going)
+    choice = part.chosen(until, start, force, keep_going=keep_going)
     built = pipeline.run(loaded, Workspace(workspace), console, choice)
     if isinstance(built, Part):
         _show_part(built, console, as_json)
@@ -78,16 +75,16 @@ def command(
     console.closing(_next_steps(built, delivered))
 
 
-def _show_part(part: Part, console: Console, as_json: bool) -> None:
+def _show_part(made: Part, console: Console, as_json: bool) -> None:
     """The folders of what was made, and the ledger as far as it goes."""
     if as_json:
-        ledger = [asdict(row) for row in part.ledger]
-        stages = [{"stage": stage, "folder": str(artifact.folder)} for stage, artifact in part.made]
+        ledger = [asdict(row) for row in made.ledger]
+        stages = [{"stage": stage, "folder": str(artifact.folder)} for stage, artifact in made.made]
         click.echo(json.dumps({"stages": stages, "ledger": ledger}, ensure_ascii=False))
         return
-    if part.ledger:
-        console.ledger(part.ledger)
-    last, artifact = part.made[-1]
+    if made.ledger:
+        console.ledger(made.ledger)
+    last, artifact = made.made[-1]
     console.closing([f"ended after {last}, as asked; its result lies in {artifact.folder}"])
 
 

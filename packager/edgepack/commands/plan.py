@@ -1,0 +1,45 @@
+"""`edgepack plan`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+
+from edgepack.commands import common, part
+
+
+@click.command()
+@common.recipe_argument
+@common.workspace_option
+@part.options
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.pass_context
+def command(
+    context: click.Context,
+    recipe: Path,
+    workspace: Path,
+    until: str | None,
+    start: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Show what building RECIPE would do: every resolved value, and which stages are cached or would run.
+
+    Values that the recipe does not set are dimmed, or marked as defaults where there are no colours. Reads the data,
+    trains nothing, writes nothing.
+    """
+    loaded = common.load(recipe)
+    from edgepack import plan, tables
+    from edgepack.workspace import Workspace
+
+    made = plan.make(loaded, Workspace(workspace), part.chosen(until, start, force))
+    if as_json:
+        stages = [dataclasses.asdict(stage) for stage in made.stages]
+        values = [dataclasses.asdict(value) for value in made.values]
+        click.echo(json.dumps({"values": values, "stages": stages}, ensure_ascii=False, default=str))
+        return
+    console = common.console(context)
+    console.show(tables.plan(made, live=console.is_live))

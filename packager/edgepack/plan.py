@@ -1,0 +1,136 @@
+"""What a build would do, without doing any of it: every value as it is resolved, and which stages would run."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from edgepack.artifacts import Artifact, DataArtifact
+from edgepack.datasets.load import load_splits
+from edgepack.order import OF_A_TARGET, Choice
+from edgepack.pipeline import EndOfPart, check_choice, stages_of, walk
+from edgepack.progress import SILENT
+from edgepack.recipe.model import Recipe, Section, Training
+from edgepack.steps import Steps
+from edgepack.workspace import Key, Result, Workspace
+
+A = TypeVar("A", bound=Artifact)
+State = Literal["cached", "to run", "not asked for"]
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One stage of a build to come. `folder` holds the result of a cached one; `about` says what it will do."""
+
+    stage: str
+    target: str | None
+    state: State
+    folder: Path | None
+    about: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """One resolved value of a recipe: its dotted key, and whether the recipe says it or a default does."""
+
+    key: str
+    value: Any
+    given: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The resolved recipe and its stages in order."""
+
+    recipe: Recipe
+    values: tuple[Value, ...]
+    stages: tuple[PlannedStage, ...]
+
+
+def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Plan:  # noqa: B008 (frozen)
+    """Look into `workspace` for what a build of `recipe` would find there. Nothing is written.
+
+    A result's name follows from the results before it, so after the first stage that has to run, the rest has to.
+
+    Raises:
+        RecipeInvalidError: when the data cannot be used.
+        UsageError: `choice` names a stage that this recipe does not have.
+    """
+    check_choice(recipe, choice)
+    look = _Look(workspace, choice)
+    # The first stage that is not there yet ends the walk: all that can be known is known.
+    with contextlib.suppress(_ToRun, EndOfPart):
+        walk(recipe, Steps(recipe, workspace, SILENT, look), choice, lambda: None)
+    names = stages_of(recipe)
+    last = max(index for index, name in enumerate(names) if name == choice.until) if choice.until else len(names)
+    rows = _training_rows(recipe, look.found)
+    stages = []
+    for index, name in enumerate(names):
+        folder = look.found[index].folder if index < len(look.found) else None
+        state: State = "cached" if folder else "to run"
+        if index > last or (choice.until == "bundle" and name == "gate"):
+            state = "not asked for"
+        target = recipe.targets[(index - names.index("bundle")) // 2] if name in OF_A_TARGET else None
+        stages.append(PlannedStage(name, target, state, folder, _about(name, recipe, rows)))
+    return Plan(recipe, tuple(_values(recipe, "")), tuple(stages))
+
+
+class _ToRun(Exception):
+    """A stage whose result is not in the workspace."""
+
+
+class _Look:
+    """Finds stage results and makes none."""
+
+    def __init__(self, workspace: Workspace, choice: Choice) -> None:
+        self._workspace = workspace
+        self._again = choice.again
+        self.found: list[Artifact] = []
+
+    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
+        found = None if key.stage in self._again else self._workspace.load(kind, key)
+        if found is None:
+            raise _ToRun
+        self.found.append(found.artifact)
+        return found
+
+
+def _training_rows(recipe: Recipe, found: list[Artifact]) -> int:
+    if found and isinstance(found[0], DataArtifact):
+        return found[0].rows["train"]
+    count = len(load_splits(recipe.data).rows["train"])
+    return count if recipe.data.train_rows is None else min(count, recipe.data.train_rows)
+
+
+def _about(stage: str, recipe: Recipe, rows: int) -> str:
+    section = {"teacher": recipe.teacher, "student": recipe.student}.get(stage)
+    if section is None:
+        return ""
+    steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
+    return f"{steps} steps of {section.batch_size} ({rows} rows x {section.epochs:g} epochs), {_device(section)}"
+
+
+def _device(section: Training) -> str:
+    """Where a training would run, told without importing Paddle: what `auto` finds shows when it starts."""
+    if section.device != "auto":
+        return section.device
+    try:
+        importlib.metadata.version("paddlepaddle-gpu")
+    except importlib.metadata.PackageNotFoundError:
+        return "cpu (auto: this Paddle is built without CUDA)"
+    return "gpu, if one can be used (auto)"
+
+
+def _values(section: Section, above: str) -> Iterator[Value]:
+    for name, field in type(section).model_fields.items():
+        key = f"{above}{field.alias or name}"
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            yield from _values(value, f"{key}.")
+        else:
+            yield Value(key, list(value) if isinstance(value, tuple) else value, name in section.model_fields_set)
