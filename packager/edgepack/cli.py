@@ -15,7 +15,17 @@ from edgepack.commands import common
 from edgepack.errors import EdgepackError
 from edgepack_runtime.exit_codes import ExitCode
 
-COMMANDS: Final = ("check", "plan", "build", "gate", "verify")  # in the order in which they are needed
+COMMANDS: Final = (
+    "check",
+    "plan",
+    "build",
+    "gate",
+    "verify",
+    "inspect",
+    "diff",
+    "clean",
+    "completion",
+)  # in the order in which they are needed
 
 
 class _Commands(click.Group):
@@ -62,6 +72,9 @@ def main(context: click.Context, quiet: bool, verbose: bool) -> None:
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
     edgepack verify dist/NAME.edgepack         check every byte of a bundle
+    edgepack inspect dist/NAME.edgepack        what it holds, and what each part weighs
+    edgepack diff OLD.edgepack NEW.edgepack    what changed from one to the other
+    edgepack clean                             free the space of what no build can take up
     """
     context.obj = {"quiet": quiet}
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime 1.31 reports home from its first import on

@@ -25,7 +25,7 @@ STYLES: Final = {
     "error": "red",
     "warning": "yellow",
 }
-_NUMERIC: Final = ("MiB", "p50 ms", "p95 ms", "value", "limit", "n")
+_NUMERIC: Final = ("MiB", "packed MiB", "on the device MiB", "p50 ms", "p95 ms", "value", "limit", "n")
 
 
 def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
@@ -86,6 +86,76 @@ def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
         note = stage.about if stage.folder is None else f"{stage.about}; {stage.folder}".removeprefix("; ")
         stages.add_row(stage.stage, safe(stage.target or NOTHING), stage.state, safe(note))
     yield stages
+
+
+def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
+    """What `edgepack.inspection.inspect` found."""
+    target, model = found["target"], found["model"]
+    yield Text(
+        safe(f"{found['name']} {found['version']} for {target['profile']} ({found['release_id']})"), style="bold"
+    )
+    labels = ", ".join(found["labels"])
+    facts = {
+        "task": f"{found['task']}, {len(found['labels'])} labels: {labels}",
+        "model": f"{model['precision']}, cuts texts to {found['max_length']} tokens",
+        "needs": f"{target['system']} on {target['machine']}, {target['libc']} {target['libc_min']} or newer, "
+        f"Python {target['python']}, {target['provider']}",
+        "sequence": found["sequence"],
+        "built with": ", ".join(f"{name} {version}" for name, version in sorted(found["tools"].items())),
+        "recipe": f"sha256 {found['recipe_sha256']}",
+    }
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        yield Text(f"{name:<{width}}  {safe(value)}")
+    yield Text("")
+    sizes = table(live, "part", "packed MiB", "on the device MiB")
+    for part, size in found["parts"].items():
+        sizes.add_row(part, _mib(size["packed"]), _mib(size["unpacked"]))
+    sizes.add_row("in all", _mib(found["bundle_bytes"]), _mib(found["unpacked_bytes"]))
+    yield sizes
+    yield Text("packages: " + ", ".join(f"{name} {_mib(size)} MiB" for name, size in found["packages"].items()) + "\n")
+    gates = table(live, "gate", "limits")
+    for name, limits in found["gates"].items():
+        if limits is not None:
+            shown = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
+            gates.add_row(safe(name), safe(shown))
+    yield gates
+    yield Text("")
+    rows = table(live, "stage", "accuracy", "MiB", "parity", "note")
+    for row in found["ledger"]:
+        rows.add_row(
+            safe(row["stage"]),
+            quantity(row["accuracy"]["value"], "fraction"),
+            quantity(row["model_mib"], "MiB").removesuffix(" MiB"),
+            NOTHING if row["parity"] is None else f"{row['parity']:.1e}",
+            safe(row["note"]),
+        )
+    yield rows
+
+
+def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
+    """What `edgepack.inspection.compare` found."""
+    if not found["values"] and not found["files"]:
+        yield Text("the two bundles hold the same")
+        return
+    values = table(live, "what", "before", "after")
+    for name, (before, after) in found["values"].items():
+        values.add_row(safe(name), _value(before), _value(after))
+    yield values
+    for part, kinds in found["files"].items():
+        counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
+        few = [path for paths in kinds.values() for path in paths][:3]
+        yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f}"
+
+
+def _value(value: Any) -> str:
+    return (
+        NOTHING if value is None else safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    )
 
 
 def table(live: bool, first: str, *columns: str) -> Table:

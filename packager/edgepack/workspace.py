@@ -18,11 +18,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
@@ -49,6 +49,15 @@ class Result(Generic[A]):
     artifact: A
     digest: str
     cached: bool
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A folder of the workspace that may be removed, and what it is."""
+
+    path: Path
+    kind: Literal["result", "not sealed", "unfinished", "checkpoint"]
+    size_bytes: int
 
 
 def make_key(stage: str, version: int, section: Any, inputs: Sequence[str], versions: Mapping[str, str]) -> Key:
@@ -99,7 +108,7 @@ class Workspace:
         Raises:
             StageFailedError: when the workspace cannot be written.
         """
-        lock = self.folder(key).with_name(f"{key.digest}.lock")
+        lock = self._lock(key)
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -146,9 +155,62 @@ class Workspace:
         if partial.is_dir() and not any(partial.iterdir()):
             partial.rmdir()
 
+    def leftovers(self, *, everything: bool = False, kept: Collection[Path] | None = None) -> Iterator[Leftover]:
+        """What may be removed: what no build can take up; all results that are not `kept`; or everything.
+
+        What another process is making right now is not among it.
+        """
+        for path in sorted(self.root.glob("*/*")):
+            digest, _, ending = path.name.partition(".")
+            if ending == "lock" or not path.is_dir() or self._is_being_made(Key(path.parent.name, digest)):
+                continue
+            if ending == "partial":
+                checkpoint = (path / _CHECKPOINT).is_dir()
+                if everything or kept is not None or not checkpoint:
+                    yield Leftover(path, "checkpoint" if checkpoint else "unfinished", _size(path))
+            elif not (path / SEAL_FILE).is_file():
+                yield Leftover(path, "not sealed", _size(path))
+            elif everything or (kept is not None and path not in kept):
+                yield Leftover(path, "result", _size(path))
+
+    def discard(self, leftover: Leftover) -> None:
+        """Remove one of the `leftovers`.
+
+        Raises:
+            StageFailedError: it cannot be removed.
+        """
+        try:
+            # First out of the way in one step: half a result must never be taken for a whole one.
+            doomed = leftover.path.with_name(f".{leftover.path.name}.removed")
+            _remove(doomed)
+            leftover.path.rename(doomed)
+            _remove(doomed)
+        except OSError as error:
+            raise _unwritable(self.root, error) from error
+
+    def _is_being_made(self, key: Key) -> bool:
+        try:
+            descriptor = os.open(self._lock(key), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _lock(self, key: Key) -> Path:
+        return self.folder(key).with_name(f"{key.digest}.lock")
+
     def forget(self, folder: Path) -> None:
         """Unseal a result: its files stay to be looked at, but the next build makes it anew."""
         (folder / SEAL_FILE).unlink(missing_ok=True)
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in files_below(folder))
 
 
 def _take(descriptor: int, wait: Callable[[str], None]) -> None:

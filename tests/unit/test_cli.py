@@ -180,3 +180,21 @@ def test_a_part_that_cannot_be_built_is_a_usage_error(
     assert result.exit_code == ExitCode.USAGE
     assert words in result.output
     assert not (folder / ".edgepack").exists()
+
+
+def test_clean_keeps_what_a_recipe_takes_up(folder: Path) -> None:
+    run("build", "r.yaml", "--until", "data")
+    assert "0.0 MiB would be freed" in run("clean", "--dry-run").stdout
+    assert states()["data"] == "cached"
+    (folder / "other.yaml").write_text(RECIPE.replace("data:", "data:\n  seed: 1"), encoding="utf-8")
+    run("build", "other.yaml", "--until", "data")
+    kept = run("clean", "--keep", "r.yaml")
+    assert kept.exit_code == 0, kept.output
+    assert kept.stdout.count("removed") == 1
+    assert states()["data"] == "cached"
+    told = run("clean", "--all", "--dry-run")
+    assert re.search(r"would remove \.edgepack/data/[0-9a-f]{64} \(result, ", told.stdout)
+    assert states()["data"] == "cached"
+    assert "removed .edgepack/data/" in run("clean", "--all").stdout
+    assert states()["data"] == "to run"
+    assert run("clean", "--all", "--keep", "r.yaml").exit_code == ExitCode.USAGE

@@ -169,3 +169,35 @@ def test_a_full_disk_at_any_step_keeps_what_was_there(
     assert "free space" in caught.value.fix
     assert workspace.load(DataArtifact, key()) is None
     assert workspace.load(DataArtifact, key("t")) == replace(other, cached=True)
+
+
+def test_leftovers_are_what_no_build_can_take_up(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    good = workspace.build(key(), writer()).artifact.folder
+    failed = workspace.build(key("failed"), writer()).artifact.folder
+    workspace.forget(failed)
+    checkpoint = workspace.checkpoint(key("training"))
+    checkpoint.mkdir(parents=True)
+    unfinished = workspace.checkpoint(key("killed")).with_name("out")
+    unfinished.mkdir(parents=True)
+
+    def left(*, everything: bool = False, kept: set[Path] | None = None) -> dict[Path, str]:
+        return {item.path: item.kind for item in workspace.leftovers(everything=everything, kept=kept)}
+
+    useless = {failed: "not sealed", unfinished.parent: "unfinished"}
+    assert left() == useless
+    assert left(everything=True) == {**useless, good: "result", checkpoint.parent: "checkpoint"}
+    assert left(kept={good}) == {**useless, checkpoint.parent: "checkpoint"}
+    with workspace.making(key("killed"), print), workspace.making(key("failed"), print):
+        assert left() == {}
+
+
+def test_what_is_discarded_is_gone_and_what_is_kept_is_found(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    good = workspace.build(key(), writer())
+    workspace.build(key("other"), writer())
+    for left in list(workspace.leftovers(kept={good.artifact.folder})):
+        workspace.discard(left)
+    assert workspace.load(DataArtifact, key("other")) is None
+    assert workspace.load(DataArtifact, key()) == replace(good, cached=True)
+    assert list((tmp_path / "data").iterdir()) == [good.artifact.folder]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +25,7 @@ from edgepack.recipe.model import Recipe
 from edgepack.targets import facts, golden, sbom, wheels
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
+from edgepack.targets.parts import bytes_by_part
 from edgepack.targets.profiles import Profile, profile_for
 from edgepack.targets.site import LICENSES, SITE, SiteFacts, assemble
 from edgepack.versions import tool_versions
@@ -39,13 +39,6 @@ README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
 # First part of a member's path -> part of the bundle, as it is reported; the rest is "other".
-_PARTS = {
-    names.MODEL_FOLDER: "model",
-    SITE: "site",
-    "edgepack_runtime": "runtime",
-    MAIN_NAME: "runtime",
-    "golden": "golden",
-}
 
 
 def inputs(target: str) -> list[str]:
@@ -95,7 +88,7 @@ def run(
         bundle_bytes=file.stat().st_size,
         unpacked_bytes=manifest.total_bytes + len(raw),
         manifest_sha256=hashlib.sha256(raw).hexdigest(),
-        bytes_by_part=_bytes_by_part(file),
+        bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
     )
 
 
@@ -247,16 +240,6 @@ def _tell(site: SiteFacts, progress: Progress) -> None:
         before, after = _mib(package.bytes_before), _mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
     progress.line(f"{site.binaries} binaries checked: they need glibc {site.libc_min} or newer")
-
-
-def _bytes_by_part(file: Path) -> dict[str, int]:
-    """Compressed bytes of each part of the bundle; `other` includes the zip's own headers."""
-    parts = dict.fromkeys([*_PARTS.values(), "other"], 0)
-    with zipfile.ZipFile(file) as bundle:
-        for member in bundle.infolist():
-            parts[_PARTS.get(member.filename.split("/")[0], "other")] += member.compress_size
-    parts["other"] += file.stat().st_size - sum(parts.values())
-    return parts
 
 
 def _mib(size: int) -> str:

@@ -1,0 +1,47 @@
+"""`edgepack clean`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgepack.commands import common
+
+
+@click.command()
+@common.workspace_option
+@click.option(
+    "--keep",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="RECIPE",
+    help="Remove all but what a build of RECIPE would take up; may be given several times.",
+)
+@click.option("--all", "everything", is_flag=True, help="Remove every stage result.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: bool) -> None:
+    """Free the space of stage results.
+
+    Without options, what no build can take up: results of failed gates and what interrupted stages left, apart from
+    the checkpoints of trainings. What a running build is making is left alone. Bundles in dist/ are never touched.
+    """
+    if keep and everything:
+        raise click.UsageError("--keep and --all ask for opposite things")
+    from edgepack import plan
+    from edgepack.workspace import Workspace
+
+    place = Workspace(workspace)
+    kept: set[Path] | None = None
+    if keep:
+        plans = [plan.make(common.load(recipe), place) for recipe in keep]
+        kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
+    freed = 0
+    for left in place.leftovers(everything=everything, kept=kept):
+        freed += left.size_bytes
+        click.echo(
+            f"{'would remove' if dry_run else 'removed'} {left.path} ({left.kind}, {left.size_bytes / 2**20:.1f} MiB)"
+        )
+        if not dry_run:
+            place.discard(left)
+    click.echo(f"{freed / 2**20:.1f} MiB {'would be ' if dry_run else ''}freed")

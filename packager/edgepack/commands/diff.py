@@ -1,0 +1,29 @@
+"""`edgepack diff`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from edgepack.commands import common
+
+_BUNDLE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("before", type=_BUNDLE)
+@click.argument("after", type=_BUNDLE)
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON, with the paths of all files.")
+@click.pass_context
+def command(context: click.Context, before: Path, after: Path, as_json: bool) -> None:
+    """Show how bundle AFTER differs from BEFORE: sizes, gates, ledger, versions, files. Checks both first."""
+    from edgepack import inspection, tables
+
+    found = inspection.compare(inspection.inspect(before), inspection.inspect(after))
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        console = common.console(context)
+        console.show(tables.comparison(found, live=console.is_live))

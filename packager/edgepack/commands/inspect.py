@@ -1,0 +1,26 @@
+"""`edgepack inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from edgepack.commands import common
+
+
+@click.command()
+@common.bundle_argument
+@click.option("--json", "as_json", is_flag=True, help="Print everything, every file's digest included, as JSON.")
+@click.pass_context
+def command(context: click.Context, bundle: Path, as_json: bool) -> None:
+    """Show what BUNDLE holds: target, sizes by part, gates, loss ledger, versions. Checks every byte first."""
+    from edgepack import inspection, tables
+
+    found = inspection.inspect(bundle)
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        console = common.console(context)
+        console.show(tables.inspection(found, live=console.is_live))

@@ -1,0 +1,104 @@
+"""What a finished bundle holds, and how two of them differ: read from the files alone, on any machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgepack.targets.parts import bytes_by_part, part_of
+from edgepack.targets.site import SITE
+from edgepack.targets.verified import verified
+from edgepack_runtime import golden
+from edgepack_runtime import manifest as contract
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.manifest import Manifest
+from edgepack_runtime.model_config import CONFIG_NAME
+
+
+def inspect(bundle: Path) -> dict[str, Any]:
+    """Name, target, sizes, gates, ledger and versions of `bundle`, as plain JSON values. Every byte is checked first.
+
+    Raises:
+        BundleInvalidError: naming what is damaged.
+    """
+    manifest = verified(bundle)
+    with Archive(bundle) as archive:
+        raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
+        config = json.loads(archive.read(f"{golden.MODEL_FOLDER}/{CONFIG_NAME}", contract.MAX_MANIFEST_BYTES))
+    return {
+        "file": bundle.name,
+        "bundle_bytes": bundle.stat().st_size,
+        "unpacked_bytes": manifest.total_bytes + len(raw),
+        "sha256": hashlib.sha256(raw).hexdigest(),
+        "release_id": contract.release_id(manifest, raw),
+        "name": manifest.name,
+        "version": manifest.version,
+        "sequence": manifest.sequence,
+        "task": manifest.task,
+        "labels": config["labels"],
+        "max_length": config["max_length"],
+        "target": asdict(manifest.target),
+        "model": dict(manifest.model),
+        "parts": {part: asdict(size) for part, size in bytes_by_part(bundle).items()},
+        "packages": _packages(manifest),
+        "gates": dict(manifest.gates),
+        "ledger": [dict(row) for row in manifest.ledger],
+        "tools": dict(manifest.tools),
+        "recipe_sha256": manifest.recipe_sha256,
+        "files": {entry.path: entry.sha256 for entry in manifest.files},
+    }
+
+
+def _packages(manifest: Manifest) -> dict[str, int]:
+    """Unpacked bytes of each package that travels, with the libraries beside it (`numpy.libs`) counted to it."""
+    sizes: dict[str, int] = {}
+    for entry in manifest.files:
+        folder, _, rest = entry.path.partition("/")
+        if folder == SITE and not rest.split("/")[0].endswith(".dist-info"):
+            name = rest.split("/")[0].removesuffix(".libs")
+            sizes[name] = sizes.get(name, 0) + entry.size
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What changed from one inspection to another, as plain JSON values; what is equal is left out.
+
+    `values` maps dotted names to [before, after]; `files` counts, for each part, files that changed, came or went.
+    """
+    values = {}
+    one, two = (dict(_flat(_told(inspection), "")) for inspection in (before, after))
+    for name in sorted({*one, *two}):
+        if one.get(name) != two.get(name):
+            values[name] = [one.get(name), two.get(name)]
+    return {"values": values, "files": _files(before["files"], after["files"])}
+
+
+def _told(inspection: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a person compares: no digests, and the rows of the ledger by their names."""
+    left_out = ("files", "sha256", "release_id", "ledger", "file")
+    told = {key: value for key, value in inspection.items() if key not in left_out}
+    told["ledger"] = {
+        row["stage"]: {"accuracy": row["accuracy"]["value"], "model_mib": row["model_mib"], "parity": row["parity"]}
+        for row in inspection["ledger"]
+    }
+    return told
+
+
+def _flat(value: Any, above: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        return [(above, value)]
+    return [pair for key, below in value.items() for pair in _flat(below, f"{above}.{key}" if above else str(key))]
+
+
+def _files(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for path in sorted({*before, *after}):
+        if before.get(path) == after.get(path):
+            continue
+        kind = "came" if path not in before else "went" if path not in after else "changed"
+        found.setdefault(part_of(path), {}).setdefault(kind, []).append(path)
+    return found
