@@ -39,9 +39,8 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     freed = 0
     for left in place.leftovers(everything=everything, kept=kept):
         freed += left.size_bytes
-        click.echo(
-            f"{'would remove' if dry_run else 'removed'} {left.path} ({left.kind}, {left.size_bytes / 2**20:.1f} MiB)"
-        )
         if not dry_run:
             place.discard(left)
+        told = "would remove" if dry_run else "removed"
+        click.echo(f"{told} {left.path} ({left.kind}, {left.size_bytes / 2**20:.1f} MiB)")
     click.echo(f"{freed / 2**20:.1f} MiB {'would be ' if dry_run else ''}freed")
