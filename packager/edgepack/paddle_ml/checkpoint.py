@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +88,7 @@ class Checkpoint:
         arrays = {f"{part}/{name}": array for part, members in parts.items() for name, array in members.items()}
         try:
             with temporary.open("wb") as out:
-                np.savez(out, **{_POSITION: position}, **arrays)
+                _write(out, {_POSITION: position, **arrays})
                 out.flush()
                 os.fsync(out.fileno())
             temporary.replace(self._file)
@@ -110,6 +110,14 @@ class Checkpoint:
             part, _, rest = name.partition("/")
             parts[part][rest] = array
         return State(position, **parts)
+
+
+def _write(out: IO[bytes], arrays: Arrays) -> None:
+    """What `np.savez` writes; that leaves its archive open when the disk is full, and complains once more later."""
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def optimizer_arrays(optimizer: Any) -> Arrays:
