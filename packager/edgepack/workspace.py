@@ -152,8 +152,9 @@ class Workspace:
     def _tidy(self, partial: Path) -> None:
         """Give back the space of a result that was not finished; a checkpoint stays."""
         shutil.rmtree(partial / _OUT, ignore_errors=True)  # what cannot be removed now, the next build removes
-        if partial.is_dir() and not any(partial.iterdir()):
-            partial.rmdir()
+        for folder in (partial / _CHECKPOINT, partial):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
     def leftovers(self, *, everything: bool = False, kept: Collection[Path] | None = None) -> Iterator[Leftover]:
         """What may be removed: what no build can take up; all results that are not `kept`; or everything.
