@@ -124,30 +124,59 @@ def test_every_size_that_one_byte_can_turn_its_size_into_is_refused() -> None:
             compile(cut, "__main__.py", "exec")
 
 
-def test_no_character_of_its_end_can_be_damaged_into_silence(bundle: Path, device: Device, tmp_path: Path) -> None:
-    """Where Python does not refuse the file, it still has to run and find the damage, or break."""
-    raw = bundle.read_bytes()
+def source_of(bundle: Path) -> tuple[int, bytes]:
+    """Where `__main__.py` lies in the bundle, and its bytes: they are stored as they are."""
     with Archive(bundle) as archive:
         main = archive.members["__main__.py"]
-        source = archive.read("__main__.py", 10**6)
-    assert main.method == STORED
-    tried = 0
-    for place in range(source.index(b"CODE = main()") - 1, len(source)):
-        for new in b"#=> ":
-            damaged = source[:place] + bytes([new]) + source[place + 1 :]
-            inner = damaged[len("exec(r'''") : damaged.rfind(b"'''")]
-            try:
-                compile(damaged, "__main__.py", "exec")
-                compile(inner, "launcher", "exec")
-            except SyntaxError:
-                continue
-            if damaged == source:
-                continue
-            tried += 1
-            position = main.data_offset + place
-            (tmp_path / "x.edgepack").write_bytes(raw[:position] + bytes([new]) + raw[position + 1 :])
-            assert device(sys.executable, "-I", "-S", tmp_path / "x.edgepack", "verify").returncode != 0, place
-    assert tried > 5
+        assert main.method == STORED
+        return main.data_offset, archive.read("__main__.py", 10**6)
+
+
+def is_refused(source: bytes) -> bool:
+    """Whether Python cannot even begin to run it, or our code in it."""
+    try:
+        compile(source, "__main__.py", "exec")
+        inner = source[source.index(b'r"""') + 4 : source.rindex(b'"""')]
+        compile(inner.decode("latin-1"), "inner", "exec")
+    except (SyntaxError, ValueError):  # ValueError: a NUL, or no end of the string any more
+        return True
+    return False
+
+
+def test_python_refuses_few_of_its_damaged_forms() -> None:
+    """Not one flipped bit of the launcher's text, nor of the code that checks it, breaks the syntax of the file."""
+    source = main_source()
+    refused = {
+        place
+        for place in [*range(100), *range(100, len(source) - 700, 53), *range(len(source) - 700, len(source))]
+        for bit in range(8)
+        if is_refused(source[:place] + bytes([source[place] ^ 1 << bit]) + source[place + 1 :])
+    }
+    text = range(source.index(b"TEXT=r'''") + 9, source.index(b"'''\ntry:"))
+    check = range(source.index(b"try:exec(r'''") + 13, source.index(b"''')\nexcept"))
+    assert not refused & {*text, *check}
+    assert len(refused) < 200
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_in_it_is_exit_8_or_refused_by_python(
+    bundle: Path, device: Device, tmp_path: Path, bit: int
+) -> None:
+    raw = bundle.read_bytes()
+    offset, source = source_of(bundle)
+    code = [place for place in range(len(source)) if not source.index(b"TEXT") < place < source.index(b"\ntry:")]
+    names_the_file = 0
+    for place in [*code[bit::11], *range(bit, len(source), 1021)]:
+        damaged = source[:place] + bytes([source[place] ^ 1 << bit]) + source[place + 1 :]
+        (tmp_path / "x.edgepack").write_bytes(raw[:offset] + damaged + raw[offset + len(source) :])
+        done = device(sys.executable, "-I", "-S", tmp_path / "x.edgepack", "verify")
+        if done.returncode == ExitCode.BUNDLE_INVALID:
+            assert "__main__.py" in done.stderr, place
+            assert "Traceback" not in done.stderr, place
+            names_the_file += 1
+        else:
+            assert done.returncode == 1, place  # never 0, and never a code that means something else
+    assert names_the_file > 20
 
 
 def test_a_changed_launcher_that_still_runs_is_found(bundle: Path, device: Device, tmp_path: Path) -> None:
@@ -156,7 +185,8 @@ def test_a_changed_launcher_that_still_runs_is_found(bundle: Path, device: Devic
         members: dict[str, Path | bytes] = {path: archive.read(path, 10**6) for path in archive.members}
     source = members["__main__.py"]
     assert isinstance(source, bytes)
-    members["__main__.py"] = source.replace(b"Starts a bundle", b"Starts A bundle")
+    members["__main__.py"] = source.replace(b'"launcher.py"', b'"Launcher.py"')
+    assert members["__main__.py"] != source
     write_bundle(members, tmp_path / "x.edgepack")
     done = device(sys.executable, tmp_path / "x.edgepack", "status")
     assert done.returncode == ExitCode.BUNDLE_INVALID
