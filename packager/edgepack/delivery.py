@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgepack.digest import files_below, sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.outcome import Build, Delivery
 from edgepack.report import document
 from edgepack.stages.export import TEXTS_FILE
+
+BUNDLE_SUFFIX = ".edgepack"
 
 
 def deliver(build: Build, dist: Path) -> list[Path]:
     """Fill `dist` and return what was put there, bundles first.
 
     A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
-    in `dist` has passed. Reports are written whatever the verdict.
+    in `dist` has passed. Reports are written whatever the verdict. `NAME.sha256` lists the digests of it all, for
+    `sha256sum -c` and for the next build, which writes again what is not as it was.
 
     Raises:
         StageFailedError: when `dist` cannot be written.
@@ -30,14 +35,35 @@ def deliver(build: Build, dist: Path) -> list[Path]:
         report = document.make(build)
         text = document.dumps(report)
         files = {name: dist / f"{stem}.{name}" for name in ("report.html", "report.json", "junit.xml", "models")}
-        if not all(path.exists() for path in files.values()) or files["report.json"].read_bytes() != text.encode():
+        sums = dist / f"{stem}.sha256"
+        json_file = files["report.json"]
+        if not (json_file.is_file() and json_file.read_bytes() == text.encode() and _agrees(sums, dist)):
+            json_file.write_text(text, encoding="utf-8")
             _write_reports(build, report, files)
-            files["report.json"].write_text(text, encoding="utf-8")  # last: it vouches for the others
+        everything = [*delivered, *files.values()]
+        sums.write_text(_sums(everything, dist), encoding="utf-8")
     except OSError as error:
         raise StageFailedError(
             f"{dist} cannot be written", why=str(error), fix="free space or choose --dist"
         ) from error
-    return [*delivered, *files.values()]
+    return [*everything, sums]
+
+
+def _sums(delivered: Sequence[Path], dist: Path) -> str:
+    """Digest and name of each delivered file, as `sha256sum` writes them."""
+    files = [file for path in delivered for file in (files_below(path) if path.is_dir() else [path])]
+    return "".join(f"{sha256_file(file)}  {file.relative_to(dist).as_posix()}\n" for file in files)
+
+
+def _agrees(sums: Path, dist: Path) -> bool:
+    """Whether `sums` is there and every file that it names is as it says, bundles aside: they are copied anyway."""
+    if not sums.is_file():
+        return False
+    listed = [line.partition("  ") for line in sums.read_text(encoding="utf-8", errors="replace").splitlines()]
+    reports = {name: digest for digest, _, name in listed if not name.endswith(BUNDLE_SUFFIX)}
+    return bool(reports) and all(
+        (dist / name).is_file() and sha256_file(dist / name) == digest for name, digest in reports.items()
+    )
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:

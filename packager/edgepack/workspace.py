@@ -31,6 +31,7 @@ from edgepack.errors import StageFailedError
 
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 A = TypeVar("A", bound=Artifact)
 
 
@@ -131,7 +132,7 @@ class Workspace:
         try:
             _remove(out)  # of a build that was killed
             out.mkdir(parents=True)
-            artifact = run(out)
+            artifact = self._run(key, run, out)
             artifacts.save(artifact)
             seal = _seal(out)
             (out / SEAL_FILE).write_text(json.dumps(seal, sort_keys=True, indent=0), encoding="utf-8")
@@ -145,6 +146,18 @@ class Workspace:
         finally:
             self._tidy(partial)
         return Result(artifacts.moved(artifact, folder), _digest(seal), cached=False)
+
+    def _run(self, key: Key, run: Callable[[Path], A], out: Path) -> A:
+        """Run a stage. What the system refuses it outside the workspace is no fault of the workspace."""
+        try:
+            return run(out)
+        except OSError as error:
+            place = Path(os.path.abspath(str(error.filename or out)))  # noqa: PTH100 - resolve() would follow links
+            if place.is_relative_to(self.root.absolute()) or error.errno in _FULL:
+                raise
+            raise StageFailedError(
+                f"{key.stage}: {error.filename} cannot be used", why=error.strerror or str(error), fix="check that path"
+            ) from error
 
     def _partial(self, key: Key) -> Path:
         return self.folder(key).with_name(f"{key.digest}.partial")
@@ -262,11 +275,10 @@ def _sync_folder(folder: Path) -> None:
 
 def _unwritable(root: Path, error: OSError) -> StageFailedError:
     where = f": {error.filename}" if error.filename else ""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StageFailedError(
         f"the workspace {root} cannot be written",
         why=f"{error.strerror or error}{where}",
         fix="free space there or choose --workspace; the stages that are done are kept"
-        if full
+        if error.errno in _FULL
         else "check its permissions, or choose --workspace",
     )

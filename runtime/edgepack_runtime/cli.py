@@ -14,6 +14,7 @@ import functools
 import io
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def main() -> int:
 
 def run(arguments: Sequence[str], context: Context) -> int:
     """Run one command line and return its exit code. The one place where errors become messages."""
+    _open_streams()
     for stream in (sys.stdout, sys.stdin):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")
@@ -67,6 +69,13 @@ def run(arguments: Sequence[str], context: Context) -> int:
         print(f"error: {unfit(f'{context.prog} could not go on', error)}", file=sys.stderr)
         return ExitCode.ENVIRONMENT_UNFIT
     return int(code)
+
+
+def _open_streams() -> None:
+    """Give a process that was started with closed streams some that lead nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
 
 
 def _drop_output() -> None:
@@ -135,7 +144,7 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
         "repaired": f"repaired: {release} serves, every file as it was built",
         "already installed": f"already installed: {release} serves and is intact; nothing had to be changed",
     }
-    emit(options, receipt, f"{lines[receipt['verdict']]}\ntry: {command} predict TEXT")
+    emit(options, receipt, f"{lines[receipt['verdict']]}\ntry: {shlex.quote(str(command))} predict TEXT")
     return ExitCode.OK
 
 

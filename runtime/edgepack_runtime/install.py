@@ -111,7 +111,8 @@ def _install(bundle: Path, prefix: Prefix, say: Say) -> Dict[str, Any]:
         run = Install(bundle, prefix, manifest, raw, say, _new_receipt(manifest, raw))
         run.receipt["bundle_bytes"] = archive.size
         with run.step("doctor"):
-            _doctor(run)
+            there = (prefix.releases / run.release).is_dir()
+            _doctor(run, needed_bytes=0 if there else manifest.total_bytes)
         with os_errors(f"the prefix {prefix.root} cannot be made"):
             make_folder(prefix.root)
         with lock(prefix):
@@ -138,6 +139,9 @@ def _install_locked(run: Install, archive: container.Archive) -> None:
         with run.step("self-test"):
             run.receipt["selftest"] = commit.read_back(run.prefix, run.manifest.name, run.release, run.raw)
         return
+    if (run.prefix.releases / run.release).is_dir():  # damaged: a whole copy is made beside it
+        with run.step("doctor"):
+            _doctor(run, needed_bytes=run.manifest.total_bytes)
     pending = dataclasses.replace(before, pending=run.release)
     with os_errors(f"the prefix {run.prefix.root} cannot be written"):
         write_state(run.prefix, pending)
@@ -160,10 +164,8 @@ def _clear_staging(run: Install) -> None:
         run.note(f"staged files are left over: {error.filename}: {error.strerror or error}")
 
 
-def _doctor(run: Install) -> None:
-    there = (run.prefix.releases / run.release).is_dir()
-    needed = 0 if there else run.manifest.total_bytes
-    checks = doctor.check_device(run.manifest, prefix=run.prefix.root, needed_bytes=needed)
+def _doctor(run: Install, *, needed_bytes: int) -> None:
+    checks = doctor.check_device(run.manifest, prefix=run.prefix.root, needed_bytes=needed_bytes)
     run.receipt["doctor"] = [dataclasses.asdict(check) for check in checks]
     doctor.require(checks)
 

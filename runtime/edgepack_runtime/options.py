@@ -65,7 +65,9 @@ class _Parser(argparse.ArgumentParser):
     """argparse whose errors are UsageError, so that they look and end like all others."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, fix=f"{self.prog} --help")
+        dashed = message.startswith("unrecognized arguments: -")
+        text = "; put -- before a text that begins with -" if dashed else ""
+        raise UsageError(message, fix=f"{self.prog} --help{text}")
 
 
 class _Verbs:
@@ -249,7 +251,9 @@ def _add_predict(verbs: _Verbs) -> None:
     )
     if verbs.named:
         parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, or its model.onnx")
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to classify")
+    parser.add_argument(
+        "texts", nargs="*", metavar="TEXT", help="texts to classify; put -- before one that begins with -"
+    )
     parser.add_argument(
         "--input", type=Path, metavar="FILE", help=".txt (a text a line), .tsv or .csv with a header, .jsonl"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgepack_runtime.errors import UsageError
 from edgepack_runtime.state import os_errors
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a text of a line; more is no text file, and would fill the memory
 _CSV_FIELD_LIMIT = 16 * 1024 * 1024  # the csv module's own limit, 128 KiB, is shorter than some documents
 
 
@@ -52,10 +54,17 @@ def from_stream(stream: BinaryIO, name: str) -> Iterator[str]:
     """One text a line, as they come: the caller can answer a line before the next is there.
 
     Raises:
-        UsageError: with the line number, when a line is empty or not UTF-8.
+        UsageError: with the line number, when a line is empty, not UTF-8 or longer than MAX_LINE_BYTES.
     """
-    for number, line in enumerate(stream, start=1):
+    for number in itertools.count(1):
         where = f"line {number} of {name}"
+        line = stream.readline(MAX_LINE_BYTES + 1)
+        if not line:
+            return
+        if len(line) > MAX_LINE_BYTES:
+            raise UsageError(
+                f"{where} is longer than {MAX_LINE_BYTES // 2**20} MiB", fix="give a text file, one text a line"
+            )
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:

@@ -38,7 +38,7 @@ STDLIB_ONLY = {
 DEVICE_PACKAGES = {"numpy", "onnxruntime", "tokenizers"}
 
 
-def imports(file: Path, *, lazy: bool = True) -> set[str]:
+def imports(file: Path, *, lazy: bool = True, as_if: Path | None = None) -> set[str]:
     """Modules that `file` imports, dotted; without those inside functions unless `lazy`, never those for typing."""
     found: set[str] = set()
 
@@ -49,13 +49,22 @@ def imports(file: Path, *, lazy: bool = True) -> set[str]:
             return
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = ".".join(part for part in (_above(as_if or file, node.level), node.module) if part)
+            found.update(f"{module}.{alias.name}" for alias in node.names)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
     visit(ast.parse(file.read_text(encoding="utf-8")))
     return found
+
+
+def _above(file: Path, level: int) -> str:
+    """The package that a relative import starts from: `..` in edgepack/graph/view.py is edgepack."""
+    if level == 0:
+        return ""
+    root = BUILD.parent if file.is_relative_to(BUILD) else DEVICE.parent
+    return ".".join(file.relative_to(root).parts[:-level])
 
 
 def part(file: Path, root: Path) -> str:
@@ -102,6 +111,23 @@ def test_the_device_side_imports_nothing_it_does_not_carry(file: Path) -> None:
     else:  # the verbs that predict import the rest inside functions, after the release is on the path
         found = imports(file, lazy=False)
     assert {module.split(".")[0] for module in found} <= allowed
+    assert not [module for module in imports(file) if module.split(".")[0] == "edgepack"], "not even inside a function"
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "found"),
+    [
+        ("packager/edgepack/recipe/findings.py", "from ..paddle_ml import device", "edgepack.paddle_ml.device"),
+        ("packager/edgepack/recipe/findings.py", "from . import model", "edgepack.recipe.model"),
+        ("packager/edgepack/cli.py", "from .recipe.load import load_recipe", "edgepack.recipe.load.load_recipe"),
+        ("runtime/edgepack_runtime/verify.py", "from edgepack import recipe", "edgepack.recipe"),
+        ("runtime/edgepack_runtime/engine/x.py", "from ..gate import run", "edgepack_runtime.gate.run"),
+    ],
+)
+def test_no_form_of_import_escapes(tmp_path: Path, place: str, line: str, found: str) -> None:
+    file = tmp_path / "x.py"
+    file.write_text(f"def late():\n    {line}\n", encoding="utf-8")
+    assert imports(file, as_if=ROOT / place) == {found}
 
 
 def test_help_is_quick_and_leaves_paddle_alone() -> None:

@@ -201,3 +201,11 @@ def test_what_is_discarded_is_gone_and_what_is_kept_is_found(tmp_path: Path) -> 
     assert workspace.load(DataArtifact, key("other")) is None
     assert workspace.load(DataArtifact, key()) == replace(good, cached=True)
     assert list((tmp_path / "data").iterdir()) == [good.artifact.folder]
+
+
+def test_what_is_refused_outside_the_workspace_is_no_fault_of_it(tmp_path: Path) -> None:
+    def refused(out: Path) -> DataArtifact:
+        raise OSError(errno.EROFS, "Read-only file system", "/home/someone/.cache")
+
+    with pytest.raises(StageFailedError, match=r"^data: /home/someone/.cache cannot be used$"):
+        Workspace(tmp_path).build(key(), refused)

@@ -48,6 +48,7 @@ def start() -> None:
     """
     versions()
     if "paddle" not in sys.modules:
+        _require_home()
         os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
         if _is_amd():
             os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")
@@ -62,6 +63,22 @@ def start() -> None:
             raise EnvironmentUnfitError("the Paddle stack cannot be imported", why=str(error), fix=_FIX) from error
     logger.set_level("ERROR")
     warnings.filterwarnings("ignore", module=r"(paddle|paddlenlp|paddleslim|paddle2onnx)\b.*")
+
+
+def _require_home() -> None:
+    """PaddleNLP makes a folder for its files when it is imported, and fails in its own words where it cannot."""
+    home = Path(os.environ.get("PPNLP_HOME") or Path.home() / ".paddlenlp")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        writable = os.access(home, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise EnvironmentUnfitError(
+            f"PaddleNLP cannot keep its files in {home}",
+            why="that folder cannot be written",
+            fix="set PPNLP_HOME to a folder that can be",
+        )
 
 
 def _is_amd() -> bool:

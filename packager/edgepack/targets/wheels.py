@@ -27,6 +27,7 @@ from edgepack.targets import facts
 from edgepack.targets.profiles import Profile
 
 Download = Callable[[Path, Path], None]
+CACHE_VARIABLE = "EDGEPACK_CACHE"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\Z")
 _PIP_SAID_BYTES = 1500  # the end of pip's output holds the cause
 
@@ -42,8 +43,8 @@ class Locked:
 
 def default_cache() -> Path:
     """`$EDGEPACK_CACHE`, else `$XDG_CACHE_HOME/edgepack`, else `~/.cache/edgepack`."""
-    if os.environ.get("EDGEPACK_CACHE"):
-        return Path(os.environ["EDGEPACK_CACHE"])
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "edgepack"
 
@@ -202,7 +203,14 @@ def _rank(wheel: Path, tags: dict[Tag, int]) -> int | None:
 
 def _download(missing: list[Locked], store: Path, profile: Profile, download: Download) -> dict[str, Path]:
     """Fetch `missing` and move each wheel into the store, under the digest that was computed here."""
-    store.mkdir(parents=True, exist_ok=True)
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"the wheel cache {store} cannot be made",
+            why=f"{error.strerror}: {error.filename}",
+            fix=f"set {CACHE_VARIABLE} to a folder that can be written",
+        ) from error
     found: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=store) as temporary:
         arrived = Path(temporary, "wheels")

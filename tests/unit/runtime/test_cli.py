@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -249,14 +250,30 @@ def test_output_that_finds_no_room_is_a_plain_error(installed: Prefix, arguments
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("damage", ["model/vocab.txt", "site/fakelib.py", "edgepack_runtime/predictor.py"])
-def test_predict_says_when_the_release_is_what_is_damaged(installed: Prefix, device: Device, damage: str) -> None:
-    release = installed.releases / str(installed.current_id())
-    (release / damage).unlink()
-    done = device(installed.bin / "sentiment", "predict", "好")
+@pytest.mark.parametrize("damage", ["model/vocab.txt", "edgepack_runtime/predictor.py"])
+def test_predict_says_when_the_release_is_what_is_damaged(
+    installed: Prefix, device: Device, tmp_path: Path, damage: str
+) -> None:
+    moved = Prefix(Path(shutil.copytree(installed.root, tmp_path / "moved", symlinks=True)))
+    (moved.releases / str(moved.current_id()) / damage).unlink()
+    done = device(moved.bin / "sentiment", "predict", "好")
     assert done.returncode == ExitCode.BUNDLE_INVALID
     assert damage in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_text_that_begins_with_a_dash_needs_two(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "predict", "-5分")
+    assert done.returncode == ExitCode.USAGE
+    assert "put -- before a text that begins with -" in done.stderr
+    assert device(installed.bin / "sentiment", "predict", "--", "-5分").returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_crash(installed: Prefix, closed: str) -> None:
+    line = f"'{installed.bin}/sentiment' predict 好 {closed}"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_status_where_nothing_was_ever_installed(

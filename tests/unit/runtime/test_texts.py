@@ -98,11 +98,21 @@ def test_arguments_are_utf8_whatever_the_locale() -> None:
 
 def test_a_stream_is_answered_line_by_line() -> None:
     class Endless(io.RawIOBase):
-        def __next__(self) -> bytes:
+        def readline(self, size: int | None = -1) -> bytes:
             return "好\n".encode()
 
     stream = texts.from_stream(Endless(), "standard input")  # type: ignore[arg-type]
     assert [next(stream), next(stream)] == ["好", "好"]
+
+
+def test_a_line_without_end_is_no_text() -> None:
+    class Zeros(io.RawIOBase):
+        def readline(self, size: int | None = -1) -> bytes:
+            assert size is not None and 0 < size <= texts.MAX_LINE_BYTES + 1
+            return b"\0" * size
+
+    with pytest.raises(UsageError, match="line 1 of /dev/zero is longer than 16 MiB"):
+        next(texts.from_stream(Zeros(), "/dev/zero"))  # type: ignore[arg-type]
 
 
 @given(st.lists(LINES, min_size=1, max_size=5))
