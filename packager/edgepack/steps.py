@@ -56,10 +56,12 @@ class Steps:
         assert section is not None, "asked for by a recipe with a teacher only"
         inputs = [rows.digest, *_weights(section.model)]
         key = make_key("teacher", teacher.VERSION, _dump(section), inputs, self._tools)
-        kept = self._workspace.checkpoint(key)
-        return self._step(
-            ModelArtifact, key, lambda out: teacher.run(section, rows.artifact, out, self._listener, kept)
-        )
+
+        def make(out: Path) -> ModelArtifact:
+            student.check(self._recipe.student)
+            return teacher.run(section, rows.artifact, out, self._listener, self._workspace.checkpoint(key))
+
+        return self._step(ModelArtifact, key, make)
 
     def student(self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Result[ModelArtifact]:
         section = self._recipe.student

@@ -154,3 +154,25 @@ def test_bench_compares_both_files(project: Project, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert len(result["models"]) == 2
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut"])
+def test_a_student_that_cannot_be_loaded_shows_before_the_teacher_is_trained(
+    project: Project, tmp_path: Path, damage: str
+) -> None:
+    trained = next((project.folder / ".edgepack" / "student").iterdir()) / "model_state.pdparams"
+    model = Path(shutil.copytree(trained.parent, tmp_path / "model"))
+    weights = model / trained.name
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    for split in ("train", "dev", "test"):
+        shutil.copy(project.folder / f"{split}.tsv", tmp_path)
+    recipe = RECIPE.replace("{scratch: {layers: 2, hidden: 48, heads: 4}}", "./model")
+    assert recipe != RECIPE
+    (tmp_path / "tiny.yaml").write_text(recipe, encoding="utf-8")
+    if damage == "removed":
+        weights.unlink()
+    done = Project(tmp_path).edgepack("build", "tiny.yaml")
+    assert done.returncode == (3 if damage == "removed" else 5), done.stderr
+    assert "train teacher" not in done.stderr
+    assert "model" in done.stderr
+    assert "Traceback" not in done.stderr

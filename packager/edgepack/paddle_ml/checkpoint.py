@@ -114,10 +114,11 @@ class Checkpoint:
 
 def _write(out: IO[bytes], arrays: Arrays) -> None:
     """What `np.savez` writes; that leaves its archive open when the disk is full, and complains once more later."""
+    write_array: Any = np.lib.format.write_array  # numpy gives it no types
     with zipfile.ZipFile(out, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+                write_array(member, array, allow_pickle=False)
 
 
 def optimizer_arrays(optimizer: Any) -> Arrays:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,19 @@ import paddle
 from paddlenlp.transformers import ErnieConfig, ErnieForSequenceClassification, ErnieTokenizer
 
 from edgepack.datasets import vocabulary
-from edgepack.errors import StageFailedError
-from edgepack.recipe.model import FromScratch, Scratch
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.recipe.model import FromScratch, Scratch, is_local_folder
 
 Int64 = npt.NDArray[np.int64]
 WEIGHTS_FILE = "model_state.pdparams"  # as PaddleNLP's save_pretrained names it
 _TYPE_VOCABULARY = 2
 _TASK_VOCABULARY = 3
+_DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
+_OFFLINE: Final = (
+    "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "
+    "tokenizer_config.json, if it has one), as PaddleNLP's `save_pretrained` writes them where there is a network, "
+    "and name it in the recipe: `model: ./FOLDER`"
+)
 
 
 @dataclass(frozen=True)
@@ -57,24 +63,51 @@ def create(
     """A classifier to train. `texts` build the vocabulary of one from scratch; `scratch` is a folder to write it to.
 
     Raises:
-        StageFailedError: when the weights cannot be loaded, or an encoder weight is missing from them.
+        EnvironmentUnfitError: when a model of the hub is not on this machine and cannot be downloaded.
+        StageFailedError: when the weights cannot be loaded, or are of a model with fewer positions.
     """
     paddle.seed(seed)
     if isinstance(source, FromScratch):
         return _from_scratch(source.scratch, labels, max_length, texts, scratch)
-    try:
-        tokenizer = ErnieTokenizer.from_pretrained(source)
-        network = ErnieForSequenceClassification.from_pretrained(source, num_classes=len(labels))
-    except Exception as error:
-        raise StageFailedError(
-            f"model {source!r} cannot be loaded",
-            why=str(error),
-            fix="name a local ERNIE folder or a PaddleNLP model",
-        ) from error
+    tokenizer, network = _pretrained(source, len(labels))
     longest = int(network.config.max_position_embeddings)
     if max_length > longest:
         raise StageFailedError(f"max_length {max_length} is more than the {longest} positions of {source!r}")
     return Classifier(network, tokenizer, labels, max_length)
+
+
+def probe(source: str | FromScratch) -> None:
+    """Load a model and let it go: what is missing or damaged shows now, and a download is done. Raises as `create`."""
+    if isinstance(source, str):
+        _pretrained(source, n_labels=2)
+
+
+def _pretrained(source: str, n_labels: int) -> tuple[Any, Any]:
+    try:
+        tokenizer = ErnieTokenizer.from_pretrained(source)
+        return tokenizer, ErnieForSequenceClassification.from_pretrained(source, num_classes=n_labels)
+    except Exception as error:
+        raise _refusal(source, error) from error
+
+
+def _refusal(source: str, error: Exception) -> EdgepackError:
+    """Why `source` could not be loaded: its download could not be done, or what is there is not usable."""
+    causes = list(_causes(error))
+    network = [cause for cause in causes if type(cause).__module__.partition(".")[0] in _DOWNLOADERS]
+    # PaddleNLP takes a 404 for an answer, and then misses the files; what the disk refuses has a number.
+    missed = isinstance(error, OSError | AssertionError) and not any(getattr(cause, "errno", None) for cause in causes)
+    if not is_local_folder(source) and (network or missed):
+        why = str(network[-1]) if network else "PaddleNLP's hub does not have it, or not all of its files"
+        return EnvironmentUnfitError(f"model {source!r} cannot be downloaded", why=why, fix=_OFFLINE)
+    fix = "name a local ERNIE folder or a PaddleNLP model"
+    return StageFailedError(f"model {source!r} cannot be loaded", why=str(causes[-1]) or str(error), fix=fix)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """`error` and what led to it, the first cause last."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def load(folder: Path, labels: tuple[str, ...], max_length: int) -> Classifier:

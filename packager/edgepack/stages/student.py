@@ -12,6 +12,18 @@ from edgepack.recipe.model import Student
 VERSION = 2
 
 
+def check(section: Student) -> None:
+    """Load the student's weights once. A long training of the teacher must not come before what is missing shows.
+
+    Raises:
+        EnvironmentUnfitError, StageFailedError: when they cannot be had.
+    """
+    environment.start()
+    from edgepack.paddle_ml import models
+
+    models.probe(section.model)
+
+
 def run(
     section: Student,
     data: DataArtifact,
