@@ -8,7 +8,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(PY) -m pip install $(PIP_FLAGS) --require-hashes --no-build-isolation --no-compile
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install test lint format bench clean
+.PHONY: help quickstart install test lint format docs bench clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
@@ -28,6 +28,10 @@ lint: $(VENV)/.installed-dev ## ruff and mypy --strict
 format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
+
+docs: $(VENV)/.installed ## rewrite what is made from the recipe's model: its JSON Schema and its reference page
+	@$(PY) -m edgepack.recipe.schema recipes/recipe.schema.json
+	@$(PY) -m edgepack.recipe.reference docs/11-recipe-reference.md
 
 bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in data (one JSON line)
 	$(PY) benchmarks/bag_of_characters.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -90,12 +90,17 @@ class Artifact:
 
 @dataclass(frozen=True)
 class DataArtifact(Artifact):
-    """`{train,dev,test,calibration}.jsonl`, one `{"text", "label"}` a line, and the sorted label set."""
+    """`{train,dev,test,calibration}.jsonl`, one `{"text", "label"}` a line, and the sorted label set.
+
+    `token_counts` has, for each split of the source, how many of its texts have how many tokens, as estimated by
+    `datasets.lengths`: `Lengths(token_counts["train"])` answers with percentiles.
+    """
 
     labels: tuple[str, ...]
     rows: dict[Split, int]
     source: str
     warnings: tuple[str, ...]
+    token_counts: dict[Split, dict[int, int]] = field(default_factory=dict)
 
     def read(self, split: Split) -> list[Row]:
         """All rows of one split, in file order."""

@@ -16,6 +16,7 @@ from edgepack.errors import EdgepackError
 from edgepack_runtime.exit_codes import ExitCode
 
 COMMANDS: Final = (
+    "init",
     "check",
     "plan",
     "build",
@@ -67,6 +68,7 @@ def main(context: click.Context, quiet: bool, verbose: bool) -> None:
     """One recipe in, one gated offline bundle out.
 
     \b
+    edgepack init reviews.csv                  draft a recipe from a table of texts and labels
     edgepack check recipes/quickstart.yaml     find what is wrong before anything runs
     edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from edgepack.artifacts import Artifact
+from edgepack.artifacts import Artifact, DataArtifact
+from edgepack.datasets.lengths import check_lengths, counted, limits_of
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, STAGES, Choice
 from edgepack.outcome import Build, Delivery, Failure, Part, model_ledger
@@ -63,10 +64,13 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
         UsageError: `choice` names a stage that this recipe does not have.
     """
     check_choice(recipe, choice)
-    step = _Step(workspace, listener, stages_of(recipe), choice)
 
-    def before_training() -> None:
+    def before_training(rows: DataArtifact) -> None:
+        for finding in check_lengths(counted(rows.token_counts), limits_of(recipe), Path(recipe.name)):
+            listener.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
         _check_environment(recipe, listener)
+
+    step = _Step(workspace, listener, stages_of(recipe), choice)
 
     try:
         return walk(recipe, Steps(recipe, workspace, listener, step), choice, before_training)
@@ -74,10 +78,10 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
         return Part(recipe, tuple(step.made))
 
 
-def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable[[], None]) -> Build:
+def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable[[DataArtifact], None]) -> Build:
     """Go through the stages of `recipe` in order, handing each the results that it works on."""
     rows = steps.data()
-    before_training()
+    before_training(rows.artifact)
     taught_by = steps.teacher(rows) if recipe.teacher is not None else None
     learner = steps.student(rows, taught_by)
     scales = steps.quantize(rows, learner)

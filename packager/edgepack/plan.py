@@ -65,7 +65,7 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
     look = _Look(workspace, choice)
     # The first stage that is not there yet ends the walk: all that can be known is known.
     with contextlib.suppress(_ToRun, EndOfPart):
-        walk(recipe, Steps(recipe, workspace, SILENT, look), choice, lambda: None)
+        walk(recipe, Steps(recipe, workspace, SILENT, look), choice, lambda rows: None)
     names = stages_of(recipe)
     last = max(index for index, name in enumerate(names) if name == choice.until) if choice.until else len(names)
     rows = _training_rows(recipe, look.found)

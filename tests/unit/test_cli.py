@@ -100,7 +100,7 @@ def test_verify_of_something_else_exits_8(folder: Path) -> None:
 
 
 def test_an_unexpected_error_is_one_line_and_exit_1(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_down(recipe: Path) -> None:
+    def break_down(recipe: Path, settings: tuple[str, ...]) -> None:
         raise ZeroDivisionError("for once")
 
     monkeypatch.setattr(common, "load", break_down)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @common.recipe_argument
+@common.settings_option
 @common.workspace_option
 @click.option(
     "--dist",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 def command(
     context: click.Context,
     recipe: Path,
+    settings: tuple[str, ...],
     workspace: Path,
     dist: Path,
     until: str | None,
@@ -48,7 +50,7 @@ def command(
     one could not be decided; no bundle is delivered then. A build that was interrupted, even by kill -9, goes on where
     it was: run the same command again.
     """
-    loaded = common.load(recipe)
+    loaded = common.load(recipe, settings)
     from edgepack import delivery, pipeline
     from edgepack.outcome import Part
     from edgepack.report import document

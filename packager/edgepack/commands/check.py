@@ -11,13 +11,17 @@ from edgepack.commands import common
 
 @click.command()
 @common.recipe_argument
+@common.settings_option
 @click.pass_context
-def command(context: click.Context, recipe: Path) -> None:
+def command(context: click.Context, recipe: Path, settings: tuple[str, ...]) -> None:
     """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
+    loaded = common.load(recipe, settings)
+    from edgepack.datasets.lengths import check_lengths, describe_lengths, limits_of
     from edgepack.datasets.load import load_splits
 
-    loaded = common.load(recipe)
-    splits = load_splits(loaded.data)
-    common.console(context).findings(list(splits.warnings))
+    console = common.console(context)
+    splits = load_splits(loaded.data, console)
+    console.findings([*splits.warnings, *check_lengths(splits.lengths, limits_of(loaded), recipe)])
+    console.line(describe_lengths(splits.lengths))
     counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())
     click.echo(f"{recipe}: valid ({counts} rows)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,21 @@ workspace_option = click.option(
     show_default=True,
     help="Stage results, taken up again by the next build.",
 )
+settings_option = click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a value of the recipe, as `--set teacher.epochs=5`; wins over the file. Repeatable.",
+)
 
 
-def load(recipe: Path) -> Recipe:
-    """The recipe of a file, checked against the targets of this version."""
+def load(recipe: Path, settings: Sequence[str] = ()) -> Recipe:
+    """The recipe of a file with `settings` (of `settings_option`) put in, checked against this version's targets."""
     from edgepack.recipe.load import load_recipe
     from edgepack.targets.profiles import load_profiles
 
-    return load_recipe(recipe, known_targets=load_profiles().keys())
+    return load_recipe(recipe, load_profiles().keys(), settings)
 
 
 def console(context: click.Context) -> Console:

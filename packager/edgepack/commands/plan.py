@@ -13,6 +13,7 @@ from edgepack.commands import common, part
 
 @click.command()
 @common.recipe_argument
+@common.settings_option
 @common.workspace_option
 @part.options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
@@ -20,6 +21,7 @@ from edgepack.commands import common, part
 def command(
     context: click.Context,
     recipe: Path,
+    settings: tuple[str, ...],
     workspace: Path,
     until: str | None,
     start: str | None,
@@ -31,7 +33,7 @@ def command(
     Values that the recipe does not set are dimmed, or marked as defaults where there are no colours. Reads the data,
     trains nothing, writes nothing.
     """
-    loaded = common.load(recipe)
+    loaded = common.load(recipe, settings)
     from edgepack import plan, tables
     from edgepack.workspace import Workspace
 

@@ -2,71 +2,59 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal
+from typing import Final
 
-from edgepack.datasets.tables import FindingLog, Table
-from edgepack.recipe.findings import Finding, Severity, errors
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack.datasets.facts import SplitFacts
+from edgepack.datasets.log import MAX_LISTED
+from edgepack.datasets.texts import shortened
+from edgepack.recipe.findings import Finding, Severity
 
 # Above this share of test rows that training or selection has seen, a test figure may flatter the model by as
 # much as a tight gate decides about (one point of accuracy), so the build stops. Below it, a warning.
 MAX_LEAKED_SHARE: Final = 0.01
 MIN_ROWS: Final = 2
+MIN_LABEL_ROWS: Final = 10  # fewer training rows of a label than this teach next to nothing about it
+MAX_IMBALANCE: Final = 100  # the most frequent label may have as many times the rows of the rarest
 EXAMPLES: Final = 5  # leaked rows that are named; the count tells the rest
+_SHOWN_LABELS: Final = 10
 
-_Name = Literal["train", "dev", "test"]
-
-
-@dataclass(frozen=True)
-class _Split:
-    name: _Name
-    table: Table
-    log: FindingLog
-
-    @property
-    def complete(self) -> bool:
-        """Whether every row could be read: what a split lacks can only be said of a whole one."""
-        return not errors(list(self.table.findings))
-
-    def rows(self) -> Iterator[tuple[int, str, str]]:
-        """(line, text without the white space around it, label) of each row."""
-        for line, row in zip(self.table.lines, self.table.rows, strict=True):
-            yield line, row.text.strip(), row.label
+_Indices = NDArray[np.intp]
 
 
-def check_splits(train: Table, dev: Table, test: Table) -> list[Finding]:
-    """Compare the splits of one data set. `Table.findings` are not repeated here.
+def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[Finding]:
+    """Everything found while the splits of one data set were read, and what shows when they are compared.
 
     Errors: fewer than two rows in a split; one label only in train or test; a label that train does not have;
     more than MAX_LEAKED_SHARE of the test rows in train or dev. Warnings: fewer leaks than that, leaks of train
-    into dev (they mislead selection, not the gates), repeated rows, two labels of a text, labels test lacks.
+    into dev (they mislead selection, not the gates), rows that differ from one of another split in nothing that
+    `texts.normalise` keeps, repeated rows, two labels of a text, labels test lacks, labels with too few rows.
     """
-    train_split = _Split("train", train, FindingLog(train.file))
-    dev_split = _Split("dev", dev, FindingLog(dev.file))
-    test_split = _Split("test", test, FindingLog(test.file))
-    splits = (train_split, dev_split, test_split)
+    splits = (train, dev, test)
+    complete = {split.name: split.complete for split in splits}  # before findings about the splits are added
     for split in splits:
-        if split.complete:
+        if complete[split.name]:
             _check_size(split)
-        if split is not train_split and split.complete and train_split.complete:
-            _check_labels(split, train_split)
+        if split is train and complete["train"]:
+            _check_balance(train)
+        elif complete[split.name] and complete["train"]:
+            _check_labels(split, train)
         _check_repeats(split)
-    _check_leak(test_split, train_split, stops=True)
-    _check_leak(test_split, dev_split, stops=True)
-    _check_leak(dev_split, train_split, stops=False)
+    _check_leak(test, train, stops=True)
+    _check_leak(test, dev, stops=True)
+    _check_leak(dev, train, stops=False)
     return list(chain.from_iterable(split.log.findings() for split in splits))
 
 
-def _check_size(split: _Split) -> None:
-    labels = {row.label for row in split.table.rows}
-    if len(split.table.rows) < MIN_ROWS:
-        reason = f"the {split.name} split has {len(split.table.rows)} rows; it takes {MIN_ROWS} at least"
+def _check_size(split: SplitFacts) -> None:
+    if len(split) < MIN_ROWS:
+        reason = f"the {split.name} split has {_rows(len(split))}; it takes {MIN_ROWS} at least"
         split.log.add("size", "error", None, reason, "add rows")
-    elif len(labels) == 1:
-        reason = f"every row of the {split.name} split has the label `{_short(labels.pop())}`"
+    elif len(split.labels) == 1:
+        reason = f"every row of the {split.name} split has the label `{shortened(split.labels[0])}`"
         effect = {
             "train": "there is nothing to learn",
             "dev": "selection among models rests on one label",
@@ -76,56 +64,106 @@ def _check_size(split: _Split) -> None:
         split.log.add("one label", severity, None, f"{reason}: {effect}", "shuffle the rows before splitting them")
 
 
-def _check_labels(split: _Split, train: _Split) -> None:
-    known = {row.label for row in train.table.rows}
-    counts = Counter(row.label for row in split.table.rows)
-    seen: set[str] = set()
-    for line, _, label in split.rows():
-        if label in known or label in seen:
+def _check_balance(train: SplitFacts) -> None:
+    ranked = sorted(train.label_rows.items(), key=lambda item: -item[1])
+    if len(ranked) < 2:
+        return
+    (most, most_rows), (rarest, rows) = ranked[0], ranked[-1]
+    if rows < MIN_LABEL_ROWS:
+        reason = f"the label `{shortened(rarest)}` has {_rows(rows)} in train, too few to learn it from"
+    elif rows * MAX_IMBALANCE < most_rows:
+        reason = (
+            f"the label `{shortened(most)}` has {most_rows / rows:.0f} times the training rows of `{shortened(rarest)}`"
+        )
+    else:
+        return
+    counts = [f"`{shortened(label)}` {count}" for label, count in ranked]
+    if len(counts) > _SHOWN_LABELS:
+        counts[_SHOWN_LABELS // 2 : -_SHOWN_LABELS // 2] = ["..."]
+    fix = "add rows of the rare labels, or join them to others; accuracy alone hides how they fare"
+    train.log.add("balance", "warning", None, f"{reason}: {', '.join(counts)}", fix)
+
+
+def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
+    first_rows = np.unique(split.label_ids, return_index=True)[1]
+    for label, first in zip(split.labels, first_rows, strict=True):
+        if label in train.label_rows:
             continue
-        seen.add(label)
-        times = "1 row" if counts[label] == 1 else f"{counts[label]} rows, the first here"
-        reason = f"the label `{_short(label)}` ({times}) is not in the train split, so no model can give it"
-        split.log.add("labels that train lacks", "error", line, reason, "correct the label, or add rows to train")
-    lacking = sorted(known - set(counts))
-    if lacking and counts and split.name == "test":
-        shown = ", ".join(f"`{_short(label)}`" for label in lacking[:10]) + (", ..." if len(lacking) > 10 else "")
-        reason = f"test has no row of {len(lacking)} of the {len(known)} labels, so no gate speaks of them: {shown}"
+        rows = split.label_rows[label]
+        times = "1 row" if rows == 1 else f"{rows} rows, the first here"
+        reason = f"the label `{shortened(label)}` ({times}) is not in the train split, so no model can give it"
+        fix = "correct the label, or add rows to train"
+        split.log.add("labels that train lacks", "error", int(split.lines[first]), reason, fix)
+    lacking = sorted(set(train.labels) - set(split.labels))
+    if lacking and split.labels and split.name == "test":
+        shown = ", ".join(f"`{shortened(label)}`" for label in lacking[:_SHOWN_LABELS])
+        shown += ", ..." if len(lacking) > _SHOWN_LABELS else ""
+        known = len(train.labels)
+        reason = f"test has no row of {len(lacking)} of the {known} labels, so no gate speaks of them: {shown}"
         split.log.add("labels that test lacks", "warning", None, reason, "split so that test holds every label")
 
 
-def _check_repeats(split: _Split) -> None:
-    first: dict[str, tuple[int, str]] = {}
-    for line, text, label in split.rows():
-        if text not in first:
-            first[text] = (line, label)
-            continue
-        line_before, label_before = first[text]
-        if label == label_before:
-            reason = f"this row stands on line {line_before} already"
-            split.log.add("repeated rows", "warning", line, reason, "remove one of the two")
-        else:
-            reason = f"the same text has the label `{_short(label_before)}` on line {line_before}"
-            split.log.add("texts with two labels", "warning", line, reason, "decide on one label")
+def _check_repeats(split: SplitFacts) -> None:
+    order, ranked = _ranked(split.exact)
+    after_first = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
+    again: _Indices = np.sort(order[after_first])  # rows whose text stands before them already, in file order
+    first = order[np.searchsorted(ranked, split.exact[again])]  # where it stands for the first time
+    same = split.label_ids[again] == split.label_ids[first]
+    for kind, chosen in (("repeated rows", same), ("texts with two labels", ~same)):
+        for row, first_row in zip(again[chosen][: MAX_LISTED["warning"]], first[chosen], strict=False):
+            line, before = int(split.lines[row]), int(split.lines[first_row])
+            if kind == "repeated rows":
+                reason, fix = f"this row stands on line {before} already", "remove one of the two"
+            else:
+                label = shortened(split.labels[split.label_ids[first_row]])
+                reason, fix = f"the same text has the label `{label}` on line {before}", "decide on one label"
+            split.log.add(kind, "warning", line, reason, fix)
+        split.log.count_more(kind, int(np.count_nonzero(chosen)) - MAX_LISTED["warning"])
 
 
-def _check_leak(split: _Split, source: _Split, *, stops: bool) -> None:
-    """Texts of `split` that `source` holds too, compared without the white space around them."""
-    lines: dict[str, int] = {}
-    for line, text, _ in source.rows():
-        lines.setdefault(text, line)
-    leaked = [(line, lines[text]) for line, text, _ in split.rows() if text in lines]
-    if not leaked:
-        return
-    rows = len(split.table.rows)
-    share = len(leaked) / rows
-    severity: Severity = "error" if stops and share > MAX_LEAKED_SHARE else "warning"
-    limit = f"; at most {MAX_LEAKED_SHARE:.0%} may be" if stops else ""
-    pairs = [f"line {line} is {source.table.file.name}:{other}" for line, other in leaked[:EXAMPLES]]
-    shown = ", ".join(pairs) + (", ..." if len(leaked) > EXAMPLES else "")
-    reason = f"{len(leaked)} of {rows} {split.name} rows ({share:.2%}) are in {source.name} too{limit}: {shown}"
-    split.log.add(f"leak from {source.name}", severity, leaked[0][0], reason, f"remove them from {source.name}")
+def _check_leak(split: SplitFacts, source: SplitFacts, *, stops: bool) -> None:
+    """Texts of `split` that `source` holds too: as they are, then those that are alike once they are normalised."""
+    found = _matches(split.exact, source.exact)
+    if leaked := np.count_nonzero(found >= 0):
+        severity: Severity = "error" if stops and leaked / len(split) > MAX_LEAKED_SHARE else "warning"
+        limit = f"; at most {MAX_LEAKED_SHARE:.0%} may be" if stops else ""
+        reason = f"{_share(leaked, split)} are in {source.name} too{limit}: {_examples(found, split, source)}"
+        first = int(split.lines[np.argmax(found >= 0)])
+        split.log.add(f"leak from {source.name}", severity, first, reason, f"remove them from {source.name}")
+    alike = _matches(split.normalised, source.normalised)
+    alike[(found >= 0) | (split.normalised == 0)] = -1
+    if similar := np.count_nonzero(alike >= 0):
+        what = f"{_share(similar, split)} differ from a {source.name} row in case, width, spaces or punctuation alone"
+        reason = f"{what}: {_examples(alike, split, source)}"
+        first = int(split.lines[np.argmax(alike >= 0)])
+        fix = f"remove them from {source.name} if they say the same"
+        split.log.add(f"near leak from {source.name}", "warning", first, reason, fix)
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= 40 else label[:37] + "..."
+def _matches(digests: NDArray[np.uint64], source: NDArray[np.uint64]) -> _Indices:
+    """For each of `digests` the first row of `source` with the same digest, or -1; shape (rows,)."""
+    if not len(source):
+        return np.full(len(digests), -1)
+    order, ranked = _ranked(source)
+    near = np.minimum(np.searchsorted(ranked, digests), len(ranked) - 1)
+    return np.where(ranked[near] == digests, order[near], -1)
+
+
+def _ranked(digests: NDArray[np.uint64]) -> tuple[_Indices, NDArray[np.uint64]]:
+    """Rows in the order of their digests, equal ones in that of the file, and the digests in this order."""
+    order = np.argsort(digests, kind="stable")
+    return order, digests[order]
+
+
+def _examples(found: _Indices, split: SplitFacts, source: SplitFacts) -> str:
+    rows = np.flatnonzero(found >= 0)
+    pairs = [f"line {split.lines[row]} is {source.file.name}:{source.lines[found[row]]}" for row in rows[:EXAMPLES]]
+    return ", ".join(pairs) + (", ..." if len(rows) > EXAMPLES else "")
+
+
+def _share(rows: int, split: SplitFacts) -> str:
+    return f"{rows} of {len(split)} {split.name} rows ({rows / len(split):.2%})"
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"

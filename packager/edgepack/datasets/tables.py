@@ -1,9 +1,9 @@
-"""One split file (.tsv, .csv, .jsonl) -> rows with their line numbers, and everything that is wrong.
+"""One split file (.tsv, .csv, .jsonl) -> its rows one after the other, and everything that is wrong with them.
 
 TSV is split on tabs and nothing else: quotes are characters like others, as in the files that Chinese corpora
 come in. CSV is what the csv module reads. JSONL is one object a line. All are UTF-8, with or without a byte
-order mark; TSV and CSV start with a header. Blank lines are skipped. Labels lose the white space around them,
-texts do not.
+order mark; TSV and CSV start with a header, unless `data.columns` counts the columns. Blank lines are skipped.
+Labels lose the white space around them, texts do not.
 """
 
 from __future__ import annotations
@@ -11,107 +11,67 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from edgepack.artifacts import Row
+from edgepack.datasets.form import Form, form_by_suffix
+from edgepack.datasets.header import Cells, check_numbers, find_columns, not_json_lines, positions_by_number
+from edgepack.datasets.lines import UnreadableError, no_progress, text_lines
+from edgepack.datasets.log import FindingLog
 from edgepack.recipe.explain import did_you_mean, listed
-from edgepack.recipe.findings import Finding, Severity
 from edgepack.recipe.model import Columns
-from edgepack.recipe.parse import decode, has_surrogate
+from edgepack.recipe.parse import has_surrogate
 
-# Findings of one kind in one file that are listed; the rest is counted. Warnings are hints, errors are work.
-MAX_LISTED: Final[Mapping[Severity, int]] = {"error": 20, "warning": 5}
+MAX_LABEL_CHARACTERS: Final = 200  # what is longer is a text in the wrong column
 
-_Record = tuple[int, dict[str, object]]  # line from 1, column or key -> value
-
-
-@dataclass(frozen=True)
-class Table:
-    """What one file holds: `lines[i]` is the line (from 1) on which `rows[i]` starts."""
-
-    file: Path
-    rows: tuple[Row, ...]
-    lines: tuple[int, ...]
-    findings: tuple[Finding, ...]
+_Record = tuple[int, object, object]  # line from 1, text, label
 
 
-@dataclass
-class FindingLog:
-    """Findings of one file, MAX_LISTED at most of each kind and then how many more there are."""
+def read_rows(
+    file: Path,
+    columns: Columns,
+    log: FindingLog,
+    advance: Callable[[int], None] = no_progress,
+    form: Form | None = None,
+) -> Iterator[tuple[int, Row]]:
+    """Rows of one split with the line (from 1) on which each starts; one row is held at a time.
 
-    file: Path
-    _kept: dict[str, list[Finding]] = field(default_factory=dict)
-    _counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, kind: str, severity: Severity, line: int | None, reason: str, fix: str) -> None:
-        """Note one finding; `kind` says in few words what the findings beyond the limit are."""
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        kept = self._kept.setdefault(kind, [])
-        if len(kept) < MAX_LISTED[severity]:
-            kept.append(Finding(severity, self.file, line, reason, fix))
-
-    def findings(self) -> tuple[Finding, ...]:
-        """All that was noted, kind by kind, in the order in which the kinds came up."""
-        result: list[Finding] = []
-        for kind, kept in self._kept.items():
-            result += kept
-            more = self._counts[kind] - len(kept)
-            if more:
-                reason = f"{more} more: {kind} ({self._counts[kind]} in all)"
-                result.append(Finding(kept[0].severity, self.file, None, reason, kept[0].fix))
-        return tuple(result)
-
-
-def read_table(file: Path, columns: Columns) -> Table:
-    """Read one split. Never raises for what a file holds: whatever is wrong is in `findings`.
-
-    Rows that have an error are left out of `rows`, so `rows` is complete only when no finding is an error.
+    Never raises for what a file holds: whatever is wrong is noted in `log`. Rows that have an error are left out, so
+    that what came is complete only when no finding is an error. `advance` is told of bytes read, as in `text_lines`.
+    `form` is that of the file's suffix unless another is given.
     """
-    log = FindingLog(file)
-    rows: list[Row] = []
-    lines: list[int] = []
-    for line, record in _records(file, columns, log):
-        row = _row(line, record, columns, log)
-        if row is not None:
-            rows.append(row)
-            lines.append(line)
-    return Table(file, tuple(rows), tuple(lines), log.findings())
-
-
-def _records(file: Path, columns: Columns, log: FindingLog) -> Iterator[_Record]:
+    form = form or form_by_suffix(file)
     try:
-        raw = file.read_bytes()
-    except OSError as error:
-        reason = f"it cannot be read: {error.strerror or error}"
-        log.add("unreadable", "error", None, reason, "check the path and its permissions")
-        return
-    text, undecodable = decode(raw, file)
-    if undecodable is not None:
-        log.add("undecodable", "error", undecodable.line, undecodable.reason, undecodable.fix)
-        return
-    if not text.strip():
-        log.add("empty", "error", None, "the file is empty", "give a file with rows")
-        return
-    if file.suffix.lower() == ".jsonl":
-        yield from _json_records(text, columns, log)
-    else:
-        table = _csv_fields(text, log) if file.suffix.lower() == ".csv" else _tsv_fields(text)
-        yield from _named(table, columns, log)
+        lines = text_lines(file, advance, form.encoding)
+        if form.separator is None:
+            records = _json_records(lines, columns, log)
+        else:
+            records = _table_records(cells(lines, form.separator, log), columns, log)
+        for line, text, label in records:
+            row = _row(line, text, label, log)
+            if row is not None:
+                yield line, row
+    except UnreadableError as error:
+        log.end("unreadable", error.finding.line, error.finding.reason, error.finding.fix)
 
 
-def _tsv_fields(text: str) -> Iterator[tuple[int, list[str]]]:
-    # Not splitlines(): U+2028, U+0085 and other characters that it takes for line ends do occur inside texts.
-    for number, line in enumerate(text.split("\n"), start=1):
-        content = line.removesuffix("\r")
-        if content.strip():
-            yield number, content.split("\t")
+def cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
+    """Fields of each row that is not blank; between commas and semicolons they may stand in quotes."""
+    return _csv_cells(lines, separator, log) if separator in ",;" else _plain_cells(lines, separator, log)
 
 
-def _csv_fields(text: str, log: FindingLog) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+def _plain_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
+    for number, line in enumerate(lines, start=1):
+        fields = line.removesuffix("\n").removesuffix("\r").split(separator)
+        if _is_filled(number, fields, log):
+            yield number, fields
+
+
+def _csv_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
+    reader = csv.reader(_at_any_line_end(lines), delimiter=separator, strict=True)
     while True:
         line = reader.line_num + 1  # a row may span lines: it is named by its first
         try:
@@ -120,69 +80,94 @@ def _csv_fields(text: str, log: FindingLog) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
-            log.add("broken CSV", "error", line, f"broken CSV from here on: {error}", fix)
+            log.end("broken CSV", line, f"broken CSV from here on: {error}", fix)
             return
-        if any(content.strip() for content in fields):
+        if _is_filled(line, fields, log):
             yield line, fields
 
 
-def _named(table: Iterator[tuple[int, list[str]]], columns: Columns, log: FindingLog) -> Iterator[_Record]:
-    """Rows as mappings from the header's names, once the header holds the columns that are asked for."""
-    line, header = next(table, (1, []))
-    names = [name.strip() for name in header]
-    complete = True
-    for key, wanted in (("text", columns.text), ("label", columns.label)):
-        if names.count(wanted) == 1:
-            continue
-        complete = False
-        shown = listed(name[:40] for name in names[:20])
-        if wanted in names:
-            reason, fix = f"the column `{wanted}` stands twice in the header: {shown}", "rename one of the two"
+def _at_any_line_end(lines: Iterator[str]) -> Iterator[str]:
+    """CSV from old Macs ends its lines with `\\r` alone, which the csv module does not cut at by itself."""
+    for line in lines:
+        if "\r" in line:
+            yield from io.StringIO(line, newline="")
         else:
-            reason = f"the column `{wanted}` is not in the header, which is {shown}"
-            near = did_you_mean(wanted, set(names) - {""}, "the first line must be a header; if it is one,")
-            fix = f"{near} set `data.columns.{key}` to the name of the column"
-        log.add("column", "error", line, reason, fix)
-    if not complete:
+            yield line
+
+
+def _is_filled(line: int, fields: list[str], log: FindingLog) -> bool:
+    if any(content.strip() for content in fields):
+        return True
+    if len(fields) > 1:
+        log.add("empty rows", "warning", line, "this row holds separators and nothing else", "remove it")
+    return False
+
+
+def _table_records(table: Iterator[Cells], columns: Columns, log: FindingLog) -> Iterator[_Record]:
+    """Text and label of each row, once it is known where they stand."""
+    first = next(table, None)
+    if first is None:
+        log.end("empty", None, "the file holds no row", "give a file with rows")
         return
+    positions = positions_by_number(columns)
+    if positions is not None:
+        if not check_numbers(first, positions, log):
+            return
+        head, table = "the first row", chain([first], table)
+    else:
+        positions, head = find_columns(first, table, columns, log), "the header"
+        if positions is None:
+            return
+    (text, label), width = positions, len(first[1])
     for number, fields in table:
-        if len(fields) == len(names):
-            yield number, dict(zip(names, fields, strict=True))
+        if len(fields) == width:
+            yield number, fields[text], fields[label]
             continue
-        reason = f"this row has {_count(len(fields), 'field')}, and the header has {len(names)}"
+        reason = f"this row has {_count(len(fields), 'field')}, and {head} has {width}"
         fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
         log.add("rows with a wrong number of fields", "error", number, reason, fix)
 
 
-def _json_records(text: str, columns: Columns, log: FindingLog) -> Iterator[_Record]:
+def _json_records(lines: Iterator[str], columns: Columns, log: FindingLog) -> Iterator[_Record]:
     fix = f'write one object a line: {{"{columns.text}": "...", "{columns.label}": "..."}}'
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
+    first = True
+    for number, line in enumerate(lines, start=1):
+        content = line.strip()
+        if not content:
             continue
+        if first and (instead := not_json_lines(content, log.file)) is not None:
+            log.end("no JSON lines", number, *instead)
+            return
+        first = False
         try:
-            record = json.loads(line)
+            record = json.loads(content)
         except (ValueError, RecursionError) as error:
             why = error.msg if isinstance(error, json.JSONDecodeError) else "a value is out of all bounds"
             log.add("lines that are not JSON", "error", number, f"this line is not JSON: {why}", fix)
             continue
         if not isinstance(record, dict):
             log.add("lines that are no JSON object", "error", number, "this line is no JSON object", fix)
-            continue
-        missing = [key for key in (columns.text, columns.label) if key not in record]
-        if not missing:
-            yield number, record
-            continue
-        shown = listed(name[:40] for name in list(record)[:20]) or "nothing"
-        reason = f"this line lacks {listed(missing)}; it has {shown}"
-        near = did_you_mean(missing[0], set(record), "set `data.columns` to the keys that hold text and label")
-        log.add("lines that lack a key", "error", number, reason, near)
+        elif missing := [key for key in (columns.text, columns.label) if key not in record]:
+            shown = listed(name[:40] for name in list(record)[:20]) or "nothing"
+            reason = f"this line lacks {listed(missing)}; it has {shown}"
+            near = did_you_mean(missing[0], set(record), "set `data.columns` to the keys that hold text and label")
+            log.add("lines that lack a key", "error", number, reason, near)
+        # Only an escape makes half a character; to look for it in every text would take longer than to read it.
+        elif "\\u" in content and _has_half(record[columns.text], record[columns.label]):
+            reason = "an escape such as \\ud83d stands alone: half a character"
+            log.add("half characters", "error", number, reason, "write the character itself, or remove the row")
+        else:
+            yield number, record[columns.text], record[columns.label]
 
 
-def _row(line: int, record: dict[str, object], columns: Columns, log: FindingLog) -> Row | None:
-    text, label = record[columns.text], _label(record[columns.label])
+def _has_half(*values: object) -> bool:
+    return any(isinstance(value, str) and has_surrogate(value) for value in values)
+
+
+def _row(line: int, text: object, label_value: object, log: FindingLog) -> Row | None:
+    label = _label(label_value)
     if not isinstance(text, str):
-        reason, fix = "the text is no JSON string", "write the text in quotes"
-        log.add("texts that are no strings", "error", line, reason, fix)
+        log.add("texts that are no strings", "error", line, "the text is no JSON string", "write the text in quotes")
         return None
     if label is None:
         reason, fix = "the label is neither a string nor a whole number", 'write it as a string: "positive"'
@@ -190,21 +175,18 @@ def _row(line: int, record: dict[str, object], columns: Columns, log: FindingLog
         return None
     if not label or not text.strip():
         what = "text" if label else "label"
-        log.add(
-            f"rows without a {what}",
-            "error",
-            line,
-            f"the {what} is empty",
-            f"give it a {what}, or remove the row",
-        )
+        fix = f"give it a {what}, or remove the row"
+        log.add(f"rows without a {what}", "error", line, f"the {what} is empty", fix)
         return None
-    if has_surrogate(text) or has_surrogate(label):
-        reason = "an escape such as \\ud83d stands alone: half a character"
-        log.add("half characters", "error", line, reason, "write the character itself, or remove the row")
+    if len(label) > MAX_LABEL_CHARACTERS:
+        reason = f"the label has {len(label)} characters, and {MAX_LABEL_CHARACTERS} at most make sense"
+        log.add("long labels", "error", line, reason, "set `data.columns.label` to the column of the labels")
         return None
-    if "\ufffd" in text:
-        reason = "the text holds U+FFFD: characters were lost when it was decoded once before"
-        log.add("texts with U+FFFD", "warning", line, reason, "take the row from its source again, or remove it")
+    if "\ufffd" in text or "\ufffd" in label:
+        what = "text" if "\ufffd" in text else "label"
+        reason = f"the {what} holds U+FFFD: characters were lost when it was decoded once before"
+        fix = "take the row from its source again, or remove it"
+        log.add("texts with U+FFFD", "warning", line, reason, fix)
     return Row(text, label)
 
 

@@ -23,8 +23,11 @@ _TASK_VOCABULARY = 3
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = (
     "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "
-    "tokenizer_config.json, if it has one), as PaddleNLP's `save_pretrained` writes them where there is a network, "
-    "and name it in the recipe: `model: ./FOLDER`"
+    "tokenizer_config.json, if it has one), as PaddleNLP's `ErnieModel.save_pretrained` writes it where there is a "
+    "network, and name it in the recipe: `model: ./FOLDER` (docs/10-recipe.md has the lines to type)"
+)
+_OTHER_LABELS: Final = (
+    "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"
 )
 
 
@@ -99,8 +102,13 @@ def _refusal(source: str, error: Exception) -> EdgepackError:
     if not is_local_folder(source) and (network or missed):
         why = str(network[-1]) if network else "PaddleNLP's hub does not have it, or not all of its files"
         return EnvironmentUnfitError(f"model {source!r} cannot be downloaded", why=why, fix=_OFFLINE)
-    fix = "name a local ERNIE folder or a PaddleNLP model"
-    return StageFailedError(f"model {source!r} cannot be loaded", why=str(causes[-1]) or str(error), fix=fix)
+    why = str(causes[-1]) or str(error)
+    fix = (
+        _OTHER_LABELS
+        if "classifier.weight receives a shape" in why
+        else "name a local ERNIE folder or a PaddleNLP model"
+    )
+    return StageFailedError(f"model {source!r} cannot be loaded", why=why, fix=fix)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

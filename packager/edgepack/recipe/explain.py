@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.parse import Document, KeyPath
 
 # Pydantic puts the name of a union's branch into the path of an error; each belongs to one kind of value.
 _BRANCHES: Final[Mapping[str, type]] = {"str": str, "FromScratch": dict}
@@ -71,10 +71,10 @@ def not_yet(document: Document) -> dict[KeyPath, Finding]:
 
     def add(path: KeyPath, what: str, fix: str) -> None:
         reason = f"`{dotted(path)}`: this version of edgepack does not {what} yet"
-        found[path] = Finding("error", document.file, document.line(path), reason, fix)
+        found[path] = document.error(path, reason, fix)
 
     for path, (what, fix) in NOT_YET_KEYS.items():
-        if path in document.lines:
+        if document.holds(path):
             add(path, what, fix)
     for path, (values, what, fix) in NOT_YET_VALUES.items():
         value = document.get(*path)
@@ -86,16 +86,18 @@ def not_yet(document: Document) -> dict[KeyPath, Finding]:
     return found
 
 
-def explain(document: Document, details: Iterable[ErrorDetails], known: Iterable[KeyPath]) -> list[Finding]:
-    """One finding for each thing that is wrong; what stands at or below a path in `known` has been said."""
+def explain(document: Document, details: Iterable[ErrorDetails], known: Iterable[KeyPath]) -> dict[KeyPath, Finding]:
+    """One finding for each path at which something is wrong; what stands at or below one in `known` has been said."""
     findings: dict[KeyPath, Finding] = {}
     for error in details:
         path = _path(document, error["loc"])
         if path is None or path in findings or any(path[: len(other)] == other for other in known):
             continue
+        if error["type"] == "too_short" and document.get(*path):  # pydantic counts the items that are right
+            continue
         reason, fix = _words(document, path, error)
-        findings[path] = Finding("error", document.file, document.line(path), reason, fix)
-    return list(findings.values())
+        findings[path] = document.error(path, reason, fix)
+    return findings
 
 
 def did_you_mean(word: str, choices: Iterable[str], otherwise: str) -> str:
@@ -120,7 +122,7 @@ def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
     for key in location:
         branch = _BRANCHES.get(str(key))
         below: KeyPath = (*path, key)
-        if branch is None or below in document.lines:
+        if branch is None or document.holds(below):
             path = below
         elif not isinstance(document.get(*path), branch) and isinstance(document.get(*path), (str, dict)):
             return None
@@ -136,11 +138,15 @@ def _words(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str,
 
 
 def _unknown(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    section = _section(path[:-1])
+    section, key = _section(path[:-1]), str(path[-1])
     keys = list(_fields(section)) if section is not None else []
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
-    fix = did_you_mean(str(path[-1]), keys, f"remove it; {where} takes {listed(keys)}")
-    return f"unknown key `{str(path[-1])[:60]}` in {where}", fix
+    fix = did_you_mean(key, keys, f"remove it; {where} takes {listed(keys)}")
+    if homes := [name for name in _fields(Recipe) if key in _keys_of(name)]:
+        fix = f"it belongs below {' or '.join(f'`{home}`' for home in homes)}: indent it there"
+    elif "." in key:
+        fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
+    return f"unknown key `{key[:60]}` in {where}", fix
 
 
 def _missing(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
@@ -161,10 +167,12 @@ def _wrong_kind(document: Document, path: KeyPath, error: ErrorDetails) -> tuple
     if wanted == "text" and path == ("version",) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", raw):
         return reason, f"write three numbers: `version: {raw}{'.0' * (2 - raw.count('.'))}`"
     if wanted == "text" and raw and error["input"] is not None:
-        return reason, f'put it in quotes: `{path[-1]}: "{raw}"`'
+        return reason, f'put it in quotes: `"{raw}"`' if isinstance(
+            path[-1], int
+        ) else f'put it in quotes: `{path[-1]}: "{raw}"`'
     if section is not None and wanted != "text":
-        otherwise = "write `null`" if _nullable(path) else "remove it"
-        return reason, f"write {listed(_fields(section))} below it, indented, or {otherwise}"
+        otherwise = ", or write `null`" if _nullable(path) else "" if _is_required(path) else ", or remove it"
+        return reason, f"write {listed(_fields(section))} below it, indented{otherwise}"
     if wanted == "a list":
         return reason, f"write `{path[-1]}: [{raw or '...'}]`"
     return reason, _described(path, f"write {wanted}")
@@ -225,6 +233,17 @@ def _annotated(path: KeyPath) -> list[type]:
 
 def _nullable(path: KeyPath) -> bool:
     return type(None) in _annotated(path)
+
+
+def _is_required(path: KeyPath) -> bool:
+    section = _section(path[:-1])
+    return section is not None and _fields(section)[str(path[-1])].is_required()
+
+
+def _keys_of(name: str) -> list[str]:
+    """The keys of the recipe's section `name`; none where a single value stands."""
+    section = _section((name,))
+    return list(_fields(section)) if section is not None else []
 
 
 def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -18,10 +18,13 @@ class Finding:
     line: int | None  # from 1; null when the whole file is meant
     reason: str
     fix: str
+    setting: str | None = None  # the `--set KEY=VALUE` that is meant, instead of a line of the file
 
     @property
     def place(self) -> str:
-        """`file:line` as editors and terminals understand it."""
+        """`file:line` as editors and terminals understand it, or the `--set KEY=VALUE` of the command line."""
+        if self.setting is not None:
+            return self.setting
         return f"{self.file}:{self.line}" if self.line is not None else str(self.file)
 
     def __str__(self) -> str:

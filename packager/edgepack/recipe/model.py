@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 BUILTIN_PREFIX = "builtin:"
+MODEL = "PaddleNLP name, local folder, or `{scratch: {...}}`."
 Threads = Annotated[int, Field(ge=1, le=256)]
 
 
@@ -25,8 +26,8 @@ class Section(BaseModel):
 class Columns(Section):
     """Names of the columns (TSV, CSV) or keys (JSONL) to read."""
 
-    text: str = "text"
-    label: str = "label"
+    text: str = Field("text", description="Column of the texts.")
+    label: str = Field("label", description="Column of the labels, which may be words or numbers.")
 
 
 class Calibration(Section):
@@ -40,128 +41,144 @@ class Data(Section):
     """The labelled rows: a file for each split, or one built-in generator for all three."""
 
     train: str = Field(description="Training rows: .tsv, .csv or .jsonl, or `builtin:reviews-zh`.")
-    dev: str | None = Field(None, description="Rows for early stopping and selection only.")
-    test: str | None = Field(None, description="Rows for the gates only: never seen by training or calibration.")
+    dev: str | None = Field(None, description="Rows for early stopping and selection only; files need it.")
+    test: str | None = Field(None, description="Rows for the gates only, which nothing else sees; files need it.")
     train_rows: int | None = Field(None, ge=1, description="Train on a seeded sample of this many rows; null for all.")
     seed: int = Field(0, ge=0, description="Seed of built-in data, of the sample and of the calibration rows.")
-    calibration: Calibration = Calibration()
-    columns: Columns = Columns()
+    calibration: Calibration = Field(Calibration(), description="Rows that set the quantization ranges.")
+    columns: Columns = Field(Columns(), description="Names of the columns to read.")
 
 
 class Scratch(Section):
     """Shape of an ERNIE that starts from random weights; the vocabulary is built from the training data."""
 
-    layers: int = Field(ge=1, le=48)
-    hidden: int = Field(ge=8, le=4096)
-    heads: int = Field(ge=1, le=64)
+    layers: int = Field(ge=1, le=48, description="Transformer layers.")
+    hidden: int = Field(ge=8, le=4096, description="Width of the hidden states, a multiple of `heads`.")
+    heads: int = Field(ge=1, le=64, description="Attention heads of each layer.")
     feed_forward: int | None = Field(None, ge=8, description="Width of the feed-forward layer; 4 x hidden if null.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Of hidden states and attention, while training.")
     max_vocabulary: int = Field(20_000, ge=16, description="Most entries the built vocabulary may hold.")
 
 
 class FromScratch(Section):
-    scratch: Scratch
+    """A model from random weights instead of pre-trained ones."""
+
+    scratch: Scratch = Field(description="Shape of the model.")
 
 
 class Training(Section):
     """How one model is trained."""
 
-    epochs: float = Field(3.0, gt=0, le=1000)
-    batch_size: int = Field(32, ge=1, le=4096)
-    learning_rate: float = Field(3e-5, gt=0, le=1.0)
+    epochs: float = Field(3.0, gt=0, le=1000, description="Passes over the training rows; may be a fraction.")
+    batch_size: int = Field(32, ge=1, le=4096, description="Rows a step.")
+    learning_rate: float = Field(3e-5, gt=0, le=1.0, description="Peak of a linear warm-up and decay.")
     warmup: float = Field(0.1, ge=0, le=0.9, description="Fraction of the steps over which the rate rises linearly.")
-    weight_decay: float = Field(0.01, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0, le=1, description="AdamW's, of matrices only.")
     max_length: int = Field(128, ge=4, le=2048, description="Tokens a text is cut to, [CLS] and [SEP] included.")
-    seed: int = Field(0, ge=0)
-    device: Literal["auto", "cpu", "gpu"] = "auto"
+    seed: int = Field(0, ge=0, description="Seed of initial weights, shuffling and dropout.")
+    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="What trains; the choice of `auto` is printed.")
 
 
 class Teacher(Training):
     """The larger model that is fine-tuned first."""
 
-    model: str | FromScratch = Field(description="PaddleNLP name, local folder, or `{scratch: {...}}`.")
+    model: str | FromScratch = Field(description=MODEL)
 
 
 class Distill(Section):
     """Loss = hard_weight x cross-entropy + (1 - hard_weight) x T^2 x KL(teacher || student), both at temperature T."""
 
-    temperature: float = Field(2.0, ge=0.1, le=100)
-    hard_weight: float = Field(0.3, ge=0, le=1)
+    temperature: float = Field(2.0, ge=0.1, le=100, description="T: above 1 it shows the student the runners-up.")
+    hard_weight: float = Field(
+        0.3, ge=0, le=1, description="Share of the labels in the loss; the teacher has the rest."
+    )
 
 
 class Student(Training):
     """The model that ships. `max_length` is what the device cuts texts to."""
 
-    model: str | FromScratch = Field(description="PaddleNLP name, local folder, or `{scratch: {...}}`.")
-    distill: Distill | None = Field(Distill(), description="null trains the student on hard labels alone.")
+    model: str | FromScratch = Field(description=MODEL)
+    distill: Distill | None = Field(Distill(), description="Loss against the teacher; null trains on the labels alone.")
 
 
 class Quantize(Section):
     """How the float student becomes INT8."""
 
-    method: Literal["ptq", "none"] = "ptq"
+    method: Literal["ptq", "none"] = Field("ptq", description="Post-training quantization, or float as trained.")
     observer: Literal["hist", "abs_max"] = Field("hist", description="PaddleSlim observer of activation ranges.")
-    embeddings: Literal["int8", "float"] = "int8"
+    embeddings: Literal["int8", "float"] = Field("int8", description="int8 keeps a scale for each row.")
 
 
 class AccuracyGate(Section):
     """Accuracy on the golden rows, on the target."""
 
-    metric: Literal["accuracy"] = "accuracy"
-    min: float | None = Field(None, gt=0, lt=1, description="Lowest accuracy that passes.")
+    metric: Literal["accuracy"] = Field("accuracy", description="Share of rows whose label is right.")
+    min: float | None = Field(None, gt=0, lt=1, description="Lowest accuracy that passes, from 0 to 1.")
     max_drop_points: float | None = Field(
         None,
         gt=0,
         le=100,
-        description="Most percentage points the shipped file may lose against the float ONNX.",
+        description="Most percentage points the shipped file may lose against the float ONNX, on the same rows.",
     )
-    confidence: float = Field(0.95, gt=0.5, lt=1)
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="Of every interval that a gate compares, from 0.5 to 1.")
 
 
 class LatencyGate(Section):
     """Text in to label out, batch 1."""
 
-    p50_ms: float | None = Field(None, gt=0)
-    p95_ms: float | None = Field(None, gt=0)
-    threads: Threads = 1
+    p50_ms: float | None = Field(None, gt=0, description="Longest median.")
+    p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
+    threads: Threads = Field(1, description="Threads of one prediction while the gate measures.")
 
 
 class MemoryGate(Section):
+    """What a device must have free."""
+
     peak_rss_mib: float = Field(gt=0, description="Peak resident set of a process that loads the model and predicts.")
 
 
 class SizeGate(Section):
-    model_mib: float | None = Field(None, gt=0)
-    bundle_mib: float | None = Field(None, gt=0)
+    """What is copied to a device."""
+
+    model_mib: float | None = Field(None, gt=0, description="Largest ONNX file.")
+    bundle_mib: float | None = Field(None, gt=0, description="Largest bundle, with everything it carries.")
 
 
 class ColdStartGate(Section):
+    """What the first caller waits for."""
+
     ms: float = Field(gt=0, description="Process start to first answer, in a fresh process.")
 
 
 class Gates(Section):
     """What must hold on the target before a bundle ships and before an install goes live."""
 
-    accuracy: AccuracyGate | None = None
-    latency: LatencyGate | None = None
-    memory: MemoryGate | None = None
-    size: SizeGate | None = None
-    cold_start: ColdStartGate | None = None
+    accuracy: AccuracyGate | None = Field(None, description="How often the label must be right.")
+    latency: LatencyGate | None = Field(None, description="How soon an answer must come.")
+    memory: MemoryGate | None = Field(None, description="How much memory it may take.")
+    size: SizeGate | None = Field(None, description="How many MiB may travel.")
+    cold_start: ColdStartGate | None = Field(None, description="How soon the first answer must come.")
 
 
 class Recipe(Section):
     """One recipe: everything that decides what a bundle holds."""
 
     edgepack: Literal[1] = Field(description="Recipe format.")
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
-    task: Literal["text-classification"] = "text-classification"
-    data: Data
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Names the bundle, and the command that it installs."
+    )
+    version: str = Field(
+        pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$", description="Of the bundle, `X.Y.Z`; orders the releases on a device."
+    )
+    task: Literal["text-classification"] = Field("text-classification", description="The only task so far.")
+    data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
-    student: Student
-    quantize: Quantize = Quantize()
-    targets: tuple[str, ...] = Field(("linux-x86_64-cpu",), min_length=1)
-    gates: Gates = Gates()
+    student: Student = Field(description="The model that ships.")
+    quantize: Quantize = Field(Quantize(), description="How the student becomes INT8.")
+    targets: tuple[str, ...] = Field(
+        ("linux-x86_64-cpu",), min_length=1, description="Profiles of devices, a bundle for each."
+    )
+    gates: Gates = Field(Gates(), description="What must hold before a bundle ships and before an install goes live.")
 
 
 def is_builtin(source: str) -> bool:

@@ -1,105 +1,35 @@
-"""YAML text -> plain data with a line number for every key. No validation, no defaults, no objects.
-
-Scalars follow YAML 1.2's core schema, because YAML 1.1's has traps that recipes fall into: there `no` is
-false, `3e-5` is text, `12:30` is 750 and `010` is 8. Here only `true` and `false` are truth values, `3e-5` is
-a number, and what is not plainly a number stays text, so that the validation can say what it found.
-"""
+"""YAML text -> plain data with a line number for every key. No validation, no defaults, no objects."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
+from edgepack.recipe.core_yaml import BOOL, FLOAT, INT, MAX_DEPTH, NULL, TAG, Expand, TooDeep, compose
+from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.findings import Finding
-
-KeyPath = tuple[str | int, ...]
 
 MAX_BYTES: Final = 256 * 1024  # a long commented recipe has some kilobytes; a data file given by mistake, more
 MAX_VALUES: Final = 10_000  # anchors can make a small file describe billions of values
 
-MAX_DEPTH: Final = 32  # the deepest key of a recipe lies four levels down
-
-_TAG: Final = "tag:yaml.org,2002:"
-_NULL: Final = re.compile(r"(?:~|null|Null|NULL|)\Z")
-_BOOL: Final = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
-# 010 is 8 to some readers and 10 to others, so it is no number here.
-_INT: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,99})\Z")
-_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-
-
 _START: Final = "write it as recipes/quickstart.yaml is written"
 _COLON: Final = "write an ASCII colon and a space (`: `) and not the full-width `：`"
-_SCALARS: Final = (  # in the order in which they are tried, with the characters each can start with
-    ("null", _NULL, ("", "~", "n", "N")),
-    ("bool", _BOOL, tuple("tTfF")),
-    ("int", _INT, tuple("-+0123456789")),
-    ("float", _FLOAT, tuple("-+.0123456789")),
-)
+_BRACES: Final = "between braces or brackets put `${NAME}` in quotes (it is text then), or write a line for each key"
+
+T = TypeVar("T")
 
 
-class _CoreLoader(yaml.SafeLoader):
-    """PyYAML's reader with YAML 1.2 core scalars; used to compose nodes only, never to construct objects."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own class attribute)
-        first: [(_TAG + name, pattern) for name, pattern, firsts in _SCALARS if first in firsts]
-        for first in ("", *"~nNtTfF-+.0123456789")
-    }
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """One node and all below it; this is what recurses, so the depth is counted here.
-
-        Waiting for Python's own recursion limit would make the answer depend on what else has raised it.
-        """
-        if self.depth > MAX_DEPTH:
-            raise _TooDeep
-        self.depth += 1
-        try:
-            node: yaml.Node | None = super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
-        return node
-
-
-@dataclass(frozen=True)
-class Document:
-    """One parsed recipe: plain data (dict, list, str, int, float, bool, None) and where each value stands."""
-
-    file: Path
-    data: dict[str, Any]
-    lines: dict[KeyPath, int]  # line of the key or list item, from 1; () is the first line of the document
-    raw: dict[KeyPath, str]  # scalars as they are written, so that messages can quote `1.20` and not 1.2
-
-    def line(self, path: KeyPath) -> int:
-        """Line of `path`, or of the nearest thing around it that the file does hold."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return self.lines.get(path, 1)
-
-    def get(self, *path: str | int) -> Any:
-        """The value at `path`; None where there is none."""
-        value: Any = self.data
-        for key in path:
-            if isinstance(value, dict):
-                value = value.get(key)
-            elif isinstance(value, list) and isinstance(key, int) and key < len(value):
-                value = value[key]
-            else:
-                return None
-        return value
-
-
-def parse(raw: bytes, file: Path) -> tuple[Document | None, list[Finding]]:
+def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Document | None, list[Finding]]:
     """Read the bytes of a recipe; `file` is only named in the findings.
+
+    Args:
+        expand: fills in the variables of every scalar that is no key; it keeps its own findings.
 
     Returns:
         The document, or None when nothing can be said about its content, and everything that is wrong with
@@ -111,29 +41,63 @@ def parse(raw: bytes, file: Path) -> tuple[Document | None, list[Finding]]:
     text, undecodable = decode(raw, file)
     if undecodable is not None:
         return None, [undecodable]
-    try:
-        node = yaml.compose(text, Loader=_CoreLoader)
+    builder = _Builder(file)
+
+    def read() -> Document | Finding:
+        node = compose(text, expand)
         if not isinstance(node, yaml.MappingNode):
-            return None, [_not_a_mapping(node, text, file)]
-        builder = _Builder(file)
-        data = builder.value(node, ())
+            return _not_a_mapping(node, text, file)
+        return Document(file, builder.value(node, ()), builder.lines, builder.raw)
+
+    document, refused = _reading(text, file, read)
+    # An anchor is read once for each place that uses it: what is wrong in it is said once.
+    return document, [refused] if refused is not None else list(dict.fromkeys(builder.findings))
+
+
+def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None, list[Finding]]:
+    """Read the value that `--set` puts at `path`, a scalar or a list or section in brackets.
+
+    Returns:
+        A document that holds nothing but `path`, or None, and everything that is wrong with the text.
+    """
+    builder = _Builder(file)
+
+    def read() -> Document | Finding:
+        node = compose(text)
+        if node is None:  # as `key:` with nothing after it
+            return Document(file, {}, {path: 1}, {path: ""})
+        if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+            return _error(file, 1, "a list or section stands in brackets here", "write `[a, b]` or `{a: 1, b: 2}`")
+        value = builder.value(node, path)
+        builder.lines.setdefault(path, 1)
+        for key in reversed(path):
+            value = {key: value}
+        return Document(file, value, builder.lines, builder.raw)
+
+    document, refused = _reading(text, file, read)
+    return document, [refused] if refused is not None else list(dict.fromkeys(builder.findings))
+
+
+def _reading(text: str, file: Path, read: Callable[[], T | Finding]) -> tuple[T | None, Finding | None]:
+    """What `read` makes of `text`, or the one finding that says why nothing can be made of it."""
+    try:
+        made = read()
     except yaml.MarkedYAMLError as error:
-        return None, [_syntax(error, text, file)]
+        return None, _syntax(error, text, file)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
         reason = f"character U+{code:04X} is not allowed in YAML"
-        return None, [_error(file, line, reason, "remove it; it is usually invisible, so retype the line")]
+        return None, _error(file, line, reason, "remove it; it is usually invisible, so retype the line")
     except _TooLarge:
         reason = f"the anchors of this recipe unfold to more than {MAX_VALUES} values"
-        return None, [_error(file, None, reason, "write the values out")]
-    except _TooDeep:
-        return None, [_error(file, None, "it is nested too deeply", _START)]
+        return None, _error(file, None, reason, "write the values out")
+    except TooDeep:
+        return None, _error(file, None, "it is nested too deeply", _START)
     except ValueError as error:
         # PyYAML lets one through for a `\U` escape beyond Unicode and for a `%YAML` version of 5000 digits.
-        return None, [_error(file, None, f"this is not YAML: {error}", _START)]
-    # An anchor is read once for each place that uses it: what is wrong in it is said once.
-    return Document(file, data, builder.lines, builder.raw), list(dict.fromkeys(builder.findings))
+        return None, _error(file, None, f"this is not YAML: {error}", _START)
+    return (None, made) if isinstance(made, Finding) else (made, None)
 
 
 def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
@@ -167,10 +131,6 @@ class _TooLarge(Exception):
     """The recipe unfolds to more than MAX_VALUES values."""
 
 
-class _TooDeep(Exception):
-    """A value lies more than MAX_DEPTH levels deep."""
-
-
 @dataclass
 class _Builder:
     """Turns nodes into plain data, keeping lines and collecting findings instead of stopping at the first."""
@@ -184,7 +144,7 @@ class _Builder:
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         self.lines.setdefault(path, _line(node))
-        if node.tag != _TAG + "map":
+        if node.tag != TAG + "map":
             self._tag(node)
         result: dict[str, Any] = {}
         first_lines: dict[str, int] = {}
@@ -231,7 +191,7 @@ class _Builder:
         if self.values > MAX_VALUES:
             raise _TooLarge
         if len(self.open_nodes) > MAX_DEPTH:
-            raise _TooDeep
+            raise TooDeep
         if any(node is other for other in self.open_nodes):
             self._add(node, "this anchor contains itself", "write the value out")
             return None
@@ -246,7 +206,7 @@ class _Builder:
             self.open_nodes.pop()
 
     def _items(self, node: yaml.Node, path: KeyPath) -> Iterator[Any]:
-        if node.tag != _TAG + "seq":
+        if node.tag != TAG + "seq":
             self._tag(node)
         for index, item in enumerate(node.value):
             below: KeyPath = (*path, index)
@@ -256,19 +216,19 @@ class _Builder:
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         text = str(node.value)
         self.raw[path] = text
-        kind = node.tag.removeprefix(_TAG)
+        kind = node.tag.removeprefix(TAG)
         if kind == "str":
             if has_surrogate(text):
                 self._add(node, "this text holds half a character (a surrogate)", "write the character itself")
                 return None
             return text
-        if kind == "null" and _NULL.match(text):
+        if kind == "null" and NULL.match(text):
             return None
-        if kind == "bool" and _BOOL.match(text):
+        if kind == "bool" and BOOL.match(text):
             return text.lower() == "true"
-        if kind == "int" and _INT.match(text):
+        if kind == "int" and INT.match(text):
             return int(text)
-        if kind == "float" and _FLOAT.match(text):
+        if kind == "float" and FLOAT.match(text):
             number = float(text)
             if math.isfinite(number):
                 return number
@@ -279,14 +239,14 @@ class _Builder:
 
     def _key(self, node: yaml.Node) -> str | None:
         plain = isinstance(node, yaml.ScalarNode) and not has_surrogate(node.value)
-        if plain and node.tag == _TAG + "str":
+        if plain and node.tag == TAG + "str":
             return str(node.value)
         shown = f"`{node.value[:40]}`" if plain else "this"
         self._add(node, f"{shown} is not a key: keys are words", "use the keys of recipes/quickstart.yaml")
         return None
 
     def _tag(self, node: yaml.Node) -> None:
-        shown = node.tag.replace(_TAG, "!!")
+        shown = node.tag.replace(TAG, "!!")
         self._add(node, f"the tag `{shown}` does not belong here: a recipe is plain data", "remove the tag")
 
     def _add(self, node: yaml.Node, reason: str, fix: str) -> None:
@@ -328,6 +288,10 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: Path) -> Finding:
     fix = "check the indentation, the colons and the quotes here and on the line before"
     if any("：" in content for content in near):
         fix = _COLON
+    elif "undefined alias" in str(error.problem):
+        fix = "mark the value with `&NAME` before it is used as `*NAME`, or put a text that starts with `*` in quotes"
+    elif "expected ',' or" in str(error.problem) and any("${" in content for content in near):
+        fix = _BRACES
     elif error.problem == "mapping values are not allowed here":
         fix = "put a value that holds `: ` in quotes, and indent the keys of one section alike"
     return _error(file, line, f"this is not YAML: {problem}", fix)

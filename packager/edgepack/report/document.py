@@ -18,6 +18,7 @@ from edgepack.artifacts import (
     ModelArtifact,
     Split,
 )
+from edgepack.datasets.lengths import check_lengths, counted, limits_of
 from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
 from edgepack.versions import tool_versions
@@ -89,8 +90,13 @@ def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
         "source": _name(data.source),
         "labels": list(data.labels),
         "splits": {split: _split(data, split) for split in SPLITS if split in data.rows},
-        "warnings": [_without_folders(warning, recipe) for warning in data.warnings],
+        "warnings": [_without_folders(warning, recipe) for warning in data.warnings] + _cut_texts(data, recipe),
     }
+
+
+def _cut_texts(data: DataArtifact, recipe: Recipe) -> list[str]:
+    findings = check_lengths(counted(data.token_counts), limits_of(recipe), Path(recipe.name))
+    return [f"warning: {finding.reason}" for finding in findings]
 
 
 def _split(data: DataArtifact, split: Split) -> dict[str, Any]:

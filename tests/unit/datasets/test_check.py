@@ -5,23 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
-from edgepack.datasets.check import MAX_LEAKED_SHARE, check_splits
-from edgepack.datasets.tables import Table
+from edgepack.datasets.check import MAX_IMBALANCE, MAX_LEAKED_SHARE, MIN_LABEL_ROWS, check_splits
+from edgepack.datasets.facts import MAX_LABELS, SplitFacts, SplitName, gather_facts, read_facts
+from edgepack.datasets.log import FindingLog
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import Columns
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "splits.txt"
+GOLDEN = Path(__file__).parents[1] / "golden" / "splits"
+CASES = sorted(folder.name for folder in GOLDEN.iterdir())
+NAMES: tuple[SplitName, ...] = ("train", "dev", "test")
 
 
-def table(name: str, *rows: str, findings: tuple[Finding, ...] = ()) -> Table:
+def facts(name: SplitName, *rows: str) -> SplitFacts:
     """Rows as `label text`, from line 2 on."""
-    made = tuple(Row(row.split(" ", 1)[1], row.split(" ", 1)[0]) for row in rows)
-    return Table(Path(f"{name}.tsv"), made, tuple(range(2, 2 + len(made))), findings)
+    file = Path(f"{name}.tsv")
+    made = [Row(row.split(" ", 1)[1], row.split(" ", 1)[0]) for row in rows]
+    return gather_facts(SplitFacts(name, file, FindingLog(file)), enumerate(made, start=2))
 
 
-def numbered(name: str, count: int) -> Table:
-    return table(name, *(f"{index % 2} {name} {index}" for index in range(count)))
+def numbered(name: SplitName, count: int, written: str = "{} {}") -> SplitFacts:
+    """Rows of two labels, each text once."""
+    return facts(name, *(f"{index % 2} " + written.format(name, index) for index in range(count)))
+
+
+def check(**other: SplitFacts) -> list[Finding]:
+    """Findings of clean splits, of which those named are replaced."""
+    splits = {"train": numbered("train", 40), "dev": numbered("dev", 2), "test": numbered("test", 3)} | other
+    return check_splits(**splits)
 
 
 def said(findings: list[Finding]) -> list[str]:
@@ -29,50 +43,106 @@ def said(findings: list[Finding]) -> list[str]:
 
 
 def test_clean_splits_have_no_findings() -> None:
-    assert check_splits(numbered("train", 9), numbered("dev", 2), numbered("test", 3)) == []
+    assert check() == []
 
 
-def test_findings_read_as_written_down() -> None:
-    train = table("train", "1 很好", "0 太吵", "1 很好", "0 很好", "2 一般", "1 dev 1")
-    dev = table("dev", "1 dev 1", "1 dev 2")
-    test = table("test", "1 很好 ", "3 新标签", "3 又一个", "0 dev 2", "0 test 5")
+@pytest.mark.parametrize("case", CASES)
+def test_findings_read_as_written_down(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(GOLDEN / case)
+    train, dev, test = (read_facts(name, Path(f"{name}.tsv"), Columns()) for name in NAMES)
     found = "".join(f"{finding}\n" for finding in check_splits(train, dev, test))
-    assert found == GOLDEN.read_text(encoding="utf-8")
+    assert found == Path("found.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("leaked", "severity"), [(1, "warning"), (2, "warning"), (3, "error")])
 @pytest.mark.parametrize("source", ["train", "dev"])
-def test_a_leak_into_test_stops_above_the_stated_share(leaked: int, severity: str, source: str) -> None:
+def test_a_leak_into_test_stops_above_the_stated_share(leaked: int, severity: str, source: SplitName) -> None:
     rows = 200
     assert rows * MAX_LEAKED_SHARE == 2
-    splits = {"train": numbered("train", 50), "dev": numbered("dev", 50)}
-    texts = [row.text for row in splits[source].rows[:leaked]]
-    test = table("test", *(f"{i % 2} {texts[i] if i < leaked else f'test {i}'}" for i in range(rows)))
-    assert said(check_splits(splits["train"], splits["dev"], test)) == [f"test.tsv:2: {severity}"]
+    texts = [f"{source} {i}" if i < leaked else f"test {i}" for i in range(rows)]
+    test = facts("test", *(f"{i % 2} {text}" for i, text in enumerate(texts)))
+    assert said(check(**{source: numbered(source, 50), "test": test})) == [f"test.tsv:2: {severity}"]
 
 
 def test_a_leak_into_dev_never_stops() -> None:
-    train = numbered("train", 10)
-    dev = Table(Path("dev.tsv"), train.rows, train.lines, ())
-    assert said(check_splits(train, dev, numbered("test", 4))) == ["dev.tsv:2: warning"]
+    dev = facts("dev", *(f"{i % 2} train {i}" for i in range(10)))
+    assert said(check(dev=dev)) == ["dev.tsv:2: warning"]
+
+
+def test_a_near_leak_never_stops_and_is_counted_apart() -> None:
+    train = numbered("train", 40, "酒店的房间{}很大{}")
+    written = ["酒店的房间train很大1", "酒店的房间, TRAIN 很大 2!", "酒店的房间ｔｒａｉｎ很大３"]
+    test = facts("test", *(f"{i % 2} {text}" for i, text in enumerate(written)))
+    found = check(train=train, test=test)
+    assert said(found) == ["test.tsv:2: error", "test.tsv:3: warning"]
+    assert "1 of 3 test rows" in found[0].reason
+    assert "2 of 3 test rows" in found[1].reason
+    assert "line 3 is train.tsv:4, line 4 is train.tsv:5" in found[1].reason
+
+
+def test_short_texts_that_are_alike_are_no_near_leak() -> None:
+    assert (
+        check(train=facts("train", *(f"{i % 2} 很好{i}！" for i in range(40))), test=facts("test", "0 很好1。", "1 好"))
+        == []
+    )
+
+
+@given(st.lists(st.text(max_size=12).filter(str.strip), min_size=1, max_size=30), st.data())
+def test_leaks_are_those_a_comparison_of_the_texts_finds(texts: list[str], data: st.DataObject) -> None:
+    held = data.draw(st.lists(st.sampled_from([*texts, "something else"]), min_size=1, max_size=30))
+    train, test = (
+        gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), ((1, Row(text, "x")) for text in rows))
+        for name, rows in (("train", texts), ("test", held))
+    )
+    expected = sum(text.strip() in {other.strip() for other in texts} for text in held)
+    found = [f.reason for f in check(train=train, test=test) if "are in train too" in f.reason]
+    assert [reason.split()[0] for reason in found] == ([str(expected)] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("rare", "common", "warned"),
+    [
+        (MIN_LABEL_ROWS - 1, 20, True),
+        (MIN_LABEL_ROWS, 20, False),
+        (MIN_LABEL_ROWS, MIN_LABEL_ROWS * MAX_IMBALANCE, False),
+        (MIN_LABEL_ROWS, MIN_LABEL_ROWS * MAX_IMBALANCE + 1, True),
+    ],
+)
+def test_a_rare_label_is_a_warning(rare: int, common: int, warned: bool) -> None:
+    rows = [*(f"1 rare {i}" for i in range(rare)), *(f"0 common {i}" for i in range(common))]
+    found = check(train=facts("train", *rows))
+    assert said(found) == (["train.tsv: warning"] if warned else [])
+    assert not warned or f"`0` {common}, `1` {rare}" in found[0].reason
 
 
 @pytest.mark.parametrize(("split", "expected"), [("train", "error"), ("dev", "warning"), ("test", "error")])
-def test_a_split_of_one_label(split: str, expected: str) -> None:
-    splits = {name: numbered(name, 4) for name in ("train", "dev", "test")}
-    splits[split] = table(split, f"1 {split} a", f"1 {split} b")
-    found = [f for f in check_splits(**splits) if "every row" in f.reason]
+def test_a_split_of_one_label(split: SplitName, expected: str) -> None:
+    one = facts(split, *(f"1 {split} row {i}" for i in range(20)))
+    found = [f for f in check(**{split: one}) if "every row" in f.reason]
     assert said(found) == [f"{split}.tsv: {expected}"]
 
 
 @pytest.mark.parametrize("rows", [(), ("1 a",)])
 def test_a_split_of_fewer_than_two_rows_is_an_error(rows: tuple[str, ...]) -> None:
-    found = check_splits(numbered("train", 4), numbered("dev", 4), table("test", *rows))
-    assert said(found)[0] == "test.tsv: error"
+    assert said(check(test=facts("test", *rows)))[0] == "test.tsv: error"
 
 
 def test_what_a_broken_file_lacks_is_not_said() -> None:
     """Rows that could not be read are missing: their labels and number cannot be judged."""
-    broken = Finding("error", Path("train.tsv"), 3, "the label is empty", "give it one")
-    train = table("train", "1 a", findings=(broken,))
-    assert check_splits(train, numbered("dev", 4), numbered("test", 4)) == []
+    train = facts("train", "1 a")
+    train.log.add("rows without a label", "error", 3, "the label is empty", "give it one")
+    assert said(check(train=train)) == ["train.tsv:3: error"]
+
+
+def test_more_repeated_rows_than_are_listed_are_counted() -> None:
+    train = facts("train", *(f"{i % 2} text {i % 20}" for i in range(60)), *(f"{i} text 1" for i in range(2)))
+    reasons = [finding.reason for finding in check(train=train)]
+    assert reasons[0] == "this row stands on line 2 already"
+    assert reasons[5:] == ["36 more: repeated rows (41 in all)", "the same text has the label `1` on line 3"]
+
+
+def test_a_column_of_texts_is_no_column_of_labels() -> None:
+    """The labels are held in memory: there must be an end to them."""
+    train = facts("train", *(f"{i} text {i}" for i in range(MAX_LABELS + 5)))
+    assert len(train) == MAX_LABELS
+    assert said(check(train=train)) == [f"train.tsv:{MAX_LABELS + 2}: error"]

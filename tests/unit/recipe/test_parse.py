@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.recipe import parse as parser
-from edgepack.recipe.parse import Document, KeyPath, decode, has_surrogate, parse
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.parse import decode, has_surrogate, parse
 
 FILE = Path("recipe.yaml")
 
@@ -72,7 +73,7 @@ def test_every_key_and_item_has_its_line_and_what_was_written() -> None:
     }  # fmt: skip
     assert parsed.lines == expected
     assert parsed.raw[("a",)] == "1.20"
-    assert parsed.line(("b", "c", 7, "z")) == 3
+    assert parsed.error(("b", "c", 7, "z"), "", "").line == 3
     assert parsed.get("b", "c", 1) == "y"
     assert parsed.get("b", "c", 2) is None
     assert parsed.get("b", "x", "y") is None

@@ -1,0 +1,49 @@
+"""`edgepack init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgepack.commands import common
+
+if TYPE_CHECKING:
+    from edgepack.datasets.facts import SplitName
+
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("data", type=_file)
+@click.option("--dev", type=_file, help="Rows that choose the best epoch; split off DATA by default.")
+@click.option("--test", type=_file, help="Rows that decide the gates; split off DATA by default.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("recipe.yaml"),
+    show_default=True,
+    help="The recipe; data files, if any are written, go beside it.",
+)
+@click.option("--force", is_flag=True, help="Overwrite what is there, but never DATA.")
+@click.pass_context
+def command(context: click.Context, data: Path, dev: Path | None, test: Path | None, output: Path, force: bool) -> None:
+    """Draft a commented recipe from DATA, a table of texts and labels (.tsv .csv .jsonl, or alike).
+
+    Finds the separator, the encoding, the columns and the labels by itself. Where there is no --dev or --test, or
+    a file that a recipe cannot read as it is, writes train.tsv, dev.tsv and test.tsv beside the recipe: a tenth of each
+    label for dev and test each, no text nor nearly the same text on two sides.
+    """
+    from edgepack.datasets.draft import draft
+
+    console = common.console(context)
+    files: dict[SplitName, Path] = {"train": data}
+    files |= {"dev": dev} if dev is not None else {}
+    files |= {"test": test} if test is not None else {}
+    drafted = draft(files, output, console, force=force)
+    for line in drafted.lines:
+        console.line(line)
+    console.findings(list(drafted.findings))
+    made = [f"wrote {file}" for file in drafted.files]
+    console.closing([*made, "", "read it, then:", f"  edgepack check {output}"])

@@ -1,0 +1,148 @@
+"""Data files -> a commented recipe, and where they need it three files beside it that the recipe can name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from edgepack.datasets.check import check_splits
+from edgepack.datasets.facts import SplitFacts, SplitName
+from edgepack.datasets.recipe_text import Draft, describe, recipe_text
+from edgepack.datasets.source import Source, look_at
+from edgepack.datasets.split import DEV, HELD_OUT_SHARE, LEFT_OUT, TEST, TRAIN, assign
+from edgepack.datasets.texts import shortened
+from edgepack.datasets.write import writing
+from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
+from edgepack.progress import Progress
+from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.model import Columns
+
+_Held = Literal["dev", "test"]
+_NAMES: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
+_HELD_OUT: Final[tuple[_Held, ...]] = ("dev", "test")
+_SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What was written, what was found on the way (warnings), and in lines what the data are."""
+
+    files: tuple[Path, ...]
+    findings: tuple[Finding, ...]
+    lines: tuple[str, ...]
+
+
+def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, force: bool = False) -> Drafted:
+    """Write a recipe for `given`: a file to train on, and if they exist those to select and to gate with.
+
+    The files are named as they are if there are three that a recipe can read; otherwise train.tsv, dev.tsv and
+    test.tsv are written beside the recipe, with the rows that are missing split off the training file.
+
+    Raises:
+        UsageError: when something would be overwritten and `force` is not set, or one of `given` would be.
+        RecipeInvalidError: when the data cannot be used, with every finding.
+        EnvironmentUnfitError: when the files cannot be written.
+    """
+    _refuse_overwriting([recipe], given, force)
+    sources = {name: look_at(name, given[name], progress) for name in _NAMES if name in given}
+    _refuse_one_label(sources["train"].facts)
+    lines = [source.describe() for source in sources.values()]
+    try:
+        if _usable_as_they_are(sources):
+            facts = {name: source.facts for name, source in sources.items()}
+            findings = _checked(facts, given["train"])
+            files = {name: source.file for name, source in sources.items()}
+            _write(recipe, recipe_text(Draft(given["train"], recipe, files, sources["train"].columns, facts, ())))
+            return Drafted((recipe,), tuple(findings), (*lines, *describe(facts)))
+        files = {name: recipe.parent / f"{name}.tsv" for name in _NAMES}
+        _refuse_overwriting(files.values(), given, force)
+        findings, said = _convert(sources, files, recipe, progress)
+    except OSError as error:
+        why = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        fix = "free space there, check its permissions, or choose another place with --output"
+        raise EnvironmentUnfitError(f"the folder {recipe.parent} cannot be written", why=why, fix=fix) from error
+    return Drafted((recipe, *files.values()), tuple(findings), (*lines, *said))
+
+
+def _usable_as_they_are(sources: Mapping[SplitName, Source]) -> bool:
+    plain = all(source.plain for source in sources.values())
+    return plain and len(sources) == len(_NAMES) and len({source.columns for source in sources.values()}) == 1
+
+
+def _refuse_one_label(facts: SplitFacts) -> None:
+    if len(facts.labels) == 1:
+        reason = f"every row has the label `{shortened(facts.labels[0])}`: there is nothing to learn"
+        findings = [Finding("error", facts.file, None, reason, "give rows of two labels at least")]
+        raise RecipeInvalidError(f"no recipe was drafted for {facts.file}", findings=findings)
+
+
+def _convert(
+    sources: Mapping[SplitName, Source], files: Mapping[SplitName, Path], recipe: Path, progress: Progress
+) -> tuple[list[Finding], list[str]]:
+    """Write `files` and `recipe`; what was found and what was done."""
+    held = [name for name in _HELD_OUT if name not in sources]
+    codes = assign(sources["train"].facts, held, [sources[name].facts for name in _HELD_OUT if name in sources])
+    with writing(files, {name: sources.get(name, sources["train"]).file for name in _NAMES}) as written:
+        for (line, row), code in zip(sources["train"].rows(progress), codes, strict=True):
+            if code != LEFT_OUT:
+                written.add(_SPLIT_OF[int(code)], line, row)
+        for name in _HELD_OUT:
+            for line, row in sources[name].rows(progress) if name in sources else ():
+                written.add(name, line, row)
+        notes = _notes(held, int(np.count_nonzero(codes == LEFT_OUT)), written.respaced)
+        findings = [_left_out(finding) for source in sources.values() for finding in source.facts.log.findings()]
+        findings += _checked(written.facts, sources["train"].file)
+        columns = Columns(text="text", label="label")
+        text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
+    _write(recipe, text)
+    return findings, [*describe(written.facts), *notes]
+
+
+def _notes(held: list[_Held], left_out: int, respaced: int) -> list[str]:
+    notes = []
+    if held:
+        shares = " and ".join(f"{HELD_OUT_SHARE:.0%} for {name}" for name in held)
+        notes.append(f"Split off the training rows: {shares}, label by label; alike texts are on the same side.")
+    if left_out:
+        notes.append(f"{left_out} training rows that dev or test hold too, or nearly so, were left out.")
+    if respaced:
+        notes.append(f"Tabs and line ends in {respaced} texts became spaces, which are the same to the model.")
+    return notes
+
+
+def _checked(facts: Mapping[SplitName, SplitFacts], file: Path) -> list[Finding]:
+    """The warnings about three splits; raises when they have errors."""
+    findings = check_splits(facts["train"], facts["dev"], facts["test"])
+    if errors(findings):
+        raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=findings)
+    return findings
+
+
+def _left_out(finding: Finding) -> Finding:
+    """An error in one row of a source is a warning, as the row is not written."""
+    if finding.severity == "warning":
+        return finding
+    return replace(finding, severity="warning", reason=f"{finding.reason}; left out")
+
+
+def _refuse_overwriting(targets: Iterable[Path], given: Mapping[SplitName, Path], force: bool) -> None:
+    sources = {path.resolve() for path in given.values()}
+    for target in targets:
+        if target.resolve() in sources:
+            fix = "give it another name first, or have the recipe in another folder with --output"
+            raise UsageError(f"{target} would be overwritten, and it is one of the files to read", fix=fix)
+        if target.exists() and not force:
+            raise UsageError(f"{target} is there already", fix="choose another place with --output, or add --force")
+
+
+def _write(recipe: Path, text: str) -> None:
+    part = recipe.with_name(f".{recipe.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(recipe)
+    finally:
+        part.unlink(missing_ok=True)

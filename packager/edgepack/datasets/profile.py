@@ -1,0 +1,166 @@
+"""A data file of unknown making -> how it is written, what its columns hold, and which of them are text and label."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.datasets.form import Form
+from edgepack.datasets.lines import UnreadableError, no_progress, text_lines
+from edgepack.datasets.log import FindingLog
+from edgepack.datasets.sniff import SAMPLE_ROWS, is_json_object, likely_separator, looks_like_a_row, looks_tagged
+from edgepack.datasets.tables import cells
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.findings import Finding
+
+MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
+_LONGEST_VALUE: Final = 200
+_SAMPLE_BYTES: Final = 2**20
+# What natural language has and ids, dates and addresses lack: an ideograph, or a letter, a space and a letter.
+_PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
+
+
+@dataclass
+class Column:
+    """What the cells of one column are like; some counts, however many rows there are."""
+
+    name: str
+    filled: int = 0  # cells that are not empty
+    characters: int = 0
+    prose: int = 0  # cells that hold natural language
+    lists: int = 0  # cells that are lists or objects, as JSON has them
+    values: set[str] = field(default_factory=set)  # different ones, MAX_VALUES and one at most
+
+    def add(self, value: Any) -> None:
+        """Take one cell in."""
+        if isinstance(value, (list, dict)):
+            self.lists += 1
+            return
+        text = "" if value is None else str(value).strip()
+        if not text:
+            return
+        self.filled += 1
+        self.characters += len(text)
+        self.prose += _PROSE.search(text) is not None
+        if len(self.values) <= MAX_VALUES:
+            self.values.add(text[:_LONGEST_VALUE])
+
+    @property
+    def mean_length(self) -> float:
+        """Characters of a cell that is not empty."""
+        return self.characters / max(1, self.filled)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a data file is. Without a header the columns are named by their numbers from 1."""
+
+    file: Path
+    form: Form
+    header: bool
+    rows: int
+    columns: tuple[Column, ...]
+    sample: tuple[str, ...]  # its first lines
+
+    def column(self, names: Iterable[str]) -> Column | None:
+        """The first of `names` that is a column's, whatever its case."""
+        by_name = {column.name.lower(): column for column in self.columns}
+        return next((by_name[name] for name in names if name in by_name), None)
+
+
+def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile:
+    """Read all of `file`, of any encoding and separator; `advance` is told of bytes read, as in `text_lines`.
+
+    Raises:
+        RecipeInvalidError: when it holds no table, with the finding that says why.
+    """
+    try:
+        encoding = likely_encoding(file)
+        sample = tuple(islice(text_lines(file, encoding=encoding), SAMPLE_ROWS))
+        form = Form(_separator(file, sample), encoding)
+        lines = text_lines(file, advance, encoding)
+        if form.separator is None:
+            return _of_records(file, form, (json_object(line) for line in lines), sample)
+        return _of_cells(file, form, lines, sample)
+    except UnreadableError as error:
+        raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=[error.finding]) from error
+
+
+def likely_encoding(file: Path) -> str:
+    """The encoding of a file, by its beginning; UTF-8 where it is none that is known, so that the reader says why."""
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(_SAMPLE_BYTES)
+    except (OSError, ValueError):
+        return "utf-8"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for encoding in ("utf-8", "gb18030"):
+        decoder = codecs.getincrementaldecoder(encoding)()
+        try:
+            decoder.decode(start, final=len(start) < _SAMPLE_BYTES)
+        except UnicodeDecodeError:
+            continue
+        return encoding
+    return "utf-8"
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """The object on a line of JSON lines; empty where there is none, which `read_rows` reports."""
+    try:
+        found = json.loads(line) if line.strip() else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _separator(file: Path, sample: tuple[str, ...]) -> str | None:
+    first = next((line for line in sample if line.strip()), "")
+    if is_json_object(first):
+        return None
+    if looks_tagged(sample):
+        reason = "this looks like data for token classification (a token with its tag on each line)"
+        fix = "give texts with one label each"
+        raise UnreadableError(Finding("error", file, 1, f"{reason}, which this version cannot train", fix))
+    found = likely_separator(sample)
+    if found is None:
+        reason = "this is no table: its lines do not have equally many fields, however they are cut"
+        fix = "separate text and label by a tab, with one row a line and a first line `text<TAB>label`"
+        raise UnreadableError(Finding("error", file, 1, reason, fix))
+    return found
+
+
+def _of_records(file: Path, form: Form, records: Iterator[dict[str, Any]], sample: tuple[str, ...]) -> Profile:
+    columns: dict[str, Column] = {}
+    rows = 0
+    for record in records:
+        rows += bool(record)
+        for name, value in record.items():
+            if name not in columns and len(columns) < MAX_VALUES:
+                columns[name] = Column(name)
+            if name in columns:
+                columns[name].add(value)
+    return Profile(file, form, True, rows, tuple(columns.values()), sample)
+
+
+def _of_cells(file: Path, form: Form, lines: Iterator[str], sample: tuple[str, ...]) -> Profile:
+    assert form.separator is not None, "JSON lines have no cells"
+    log = FindingLog(file)  # what is wrong with single rows is said when they are read for good
+    below = (fields for _, fields in cells(lines, form.separator, log))
+    first = next(below, [])
+    next_rows = list(islice(below, SAMPLE_ROWS))
+    header = not looks_like_a_row(first, next_rows)
+    names = [name.strip() for name in first] if header else [str(number) for number in range(1, len(first) + 1)]
+    columns = tuple(Column(name) for name in names)
+    rows = 0
+    for fields in chain([] if header else [first], next_rows, below):
+        rows += 1
+        for column, value in zip(columns, fields, strict=False):
+            column.add(value)
+    return Profile(file, form, header, rows, columns, sample)

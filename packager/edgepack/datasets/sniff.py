@@ -1,0 +1,101 @@
+"""Guesses about a table that says nothing about itself: its separator, and whether its first line is a header."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+SEPARATORS: Final = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
+SAMPLE_ROWS: Final = 200
+TEXT_NAMES: Final = (
+    *("text", "sentence", "review", "content", "comment", "title", "query", "question", "body", "message"),
+    *("文本", "内容", "评论", "句子", "标题", "正文", "问题", "text_a", "sentence1", "query1", "question1"),
+)
+LABEL_NAMES: Final = (
+    *("label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "polarity", "score"),
+    *("stars", "star", "rating", "y", "标签", "类别", "分类", "情感", "评分", "意图", "主题"),
+)
+_AGREEMENT: Final = 0.9  # of the sampled lines have as many fields as the first, or it is not the separator
+_ONE_MAY_DIFFER: Final = 4  # lines from which on one broken line is no argument
+_LONGEST_NAME: Final = 40  # characters of a column's name; what is longer is a text
+_TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
+_SENTENCE: Final = frozenset("。！？，；!?")
+
+
+def likely_separator(lines: Sequence[str]) -> str | None:
+    """The separator that cuts these lines into equally many fields, two at least; None where none does."""
+    filled = [line.rstrip("\r\n") for line in lines if line.strip()]
+    for separator in SEPARATORS:
+        widths = [len(fields) for fields in split_lines(filled, separator)]
+        others = len(widths) - widths.count(widths[0]) if widths else 0
+        if widths and widths[0] > 1 and others <= max((1 - _AGREEMENT) * len(widths), len(widths) >= _ONE_MAY_DIFFER):
+            return separator
+    return None
+
+
+def looks_tagged(lines: Sequence[str]) -> bool:
+    """Whether these are lines of a token and its tag (`B-place`, `O`), as token classification has them."""
+    filled = [line.strip() for line in lines if line.strip()]
+    tags = [match[1] for line in filled if (match := _TAGGED.match(line))]
+    return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
+
+
+def is_json_object(line: str) -> bool:
+    """Whether a line is a JSON object, as every line of a .jsonl file is."""
+    if not line.lstrip().startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def split_lines(lines: Sequence[str], separator: str) -> Iterator[list[str]]:
+    """Fields of each line; those between commas and semicolons may be quoted, as in CSV."""
+    if separator not in ",;":
+        yield from (line.split(separator) for line in lines)
+        return
+    try:
+        yield from csv.reader(lines, delimiter=separator)
+    except csv.Error:
+        return  # what was read up to here is the sample
+
+
+def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line of a table is one row like those below it, and no header.
+
+    It is one when a cell of it is a value that keeps coming below, as labels do, when a cell is a number or a sentence,
+    or when two cells are the same. Known names of columns speak for a header whatever else holds.
+    """
+    cells = [cell.strip() for cell in first]
+    if {cell.lower() for cell in cells} & {*TEXT_NAMES, *LABEL_NAMES}:
+        return False
+    if any(_is_content(cell) for cell in cells) or len(set(cells)) < len(cells):
+        return True
+    columns = zip(cells, zip(*(row for row in below if len(row) == len(cells)), strict=True), strict=False)
+    return any(_recurs(cell, values) for cell, values in columns)
+
+
+def likely_columns(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """Positions of text and label, from 0: the longest column, and the one of the others with the fewest values.
+
+    `rows` hold one at least with two cells or more.
+    """
+    width = Counter(len(row) for row in rows if len(row) > 1).most_common(1)[0][0]
+    columns = list(zip(*(row for row in rows if len(row) == width), strict=True))
+    text = max(range(width), key=lambda index: sum(map(len, columns[index])))
+    return text, min((i for i in range(width) if i != text), key=lambda index: len(set(columns[index])))
+
+
+def _is_content(cell: str) -> bool:
+    number = cell.replace(".", "", 1).lstrip("-")
+    return number.isdecimal() or len(cell) > _LONGEST_NAME or bool(_SENTENCE & set(cell))
+
+
+def _recurs(cell: str, values: Sequence[str]) -> bool:
+    stripped = [value.strip() for value in values]
+    return cell in stripped and len(set(stripped)) <= max(2, len(stripped) // 2)

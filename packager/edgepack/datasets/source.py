@@ -1,0 +1,78 @@
+"""A data file that somebody drafts a recipe from: how it is written, its columns, and one pass over its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edgepack.artifacts import Row
+from edgepack.datasets.choose import choose_columns
+from edgepack.datasets.facts import SplitFacts, SplitName, read_facts
+from edgepack.datasets.form import Form, form_by_suffix
+from edgepack.datasets.load import counted_bytes
+from edgepack.datasets.log import FindingLog
+from edgepack.datasets.profile import profile
+from edgepack.datasets.tables import read_rows
+from edgepack.errors import RecipeInvalidError
+from edgepack.progress import Progress
+from edgepack.recipe.checks import TABLE_SUFFIXES
+from edgepack.recipe.model import Columns
+
+_ENCODINGS: Final = {"utf-8": "UTF-8", "utf-16": "UTF-16", "gb18030": "GB18030"}
+_SEPARATED: Final = {
+    "\t": "tab-separated",
+    ",": "comma-separated",
+    ";": "separated by semicolons",
+    "|": "separated by |",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """`columns` are names, or numbers where the file has no header; `facts` are of every row that can be used."""
+
+    file: Path
+    form: Form
+    header: bool
+    columns: Columns
+    facts: SplitFacts
+
+    @property
+    def plain(self) -> bool:
+        """Whether a recipe can name the file as it is."""
+        return (
+            self.file.suffix.lower() in TABLE_SUFFIXES
+            and self.form == form_by_suffix(self.file)
+            and self.header
+            and self.facts.complete
+        )
+
+    def rows(self, progress: Progress) -> Iterator[tuple[int, Row]]:
+        """Every row that can be used, with its line, read once more."""
+        with counted_bytes(f"writing the rows of {self.file.name}", [self.file], progress) as advance:
+            yield from read_rows(self.file, self.columns, FindingLog(self.file), advance, self.form)
+
+    def describe(self) -> str:
+        """How the file is written and where text and label stand, in one line."""
+        form = "JSON lines" if self.form.separator is None else _SEPARATED[self.form.separator]
+        columns = f"text in `{self.columns.text}`, label in `{self.columns.label}`"
+        head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"
+        return f"{self.file}: {_ENCODINGS[self.form.encoding]}, {form}{head}; {columns}"
+
+
+def look_at(name: SplitName, file: Path, progress: Progress) -> Source:
+    """Two passes over `file`: what it is, and what its rows are.
+
+    Raises:
+        RecipeInvalidError: when no row of it can be used, or it is data of a task that this version does not have.
+    """
+    with counted_bytes(f"looking at {file.name}", [file], progress) as advance:
+        found = profile(file, advance)
+    columns = choose_columns(found)
+    with counted_bytes(f"reading {file.name}", [file], progress) as advance:
+        facts = read_facts(name, file, columns, advance, found.form)
+    if facts.log.ended or not len(facts):
+        raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=facts.log.findings())
+    return Source(file, found.form, found.header, columns, facts)

@@ -1,0 +1,206 @@
+"""What is wrong with a recipe that no single field shows: files, models, and keys that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe import shapes
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.explain import did_you_mean, dotted, listed
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import BUILTIN_PREFIX, Training, is_builtin
+from edgepack.recipe.presets import PRESETS, SENTENCEPIECE
+from edgepack.recipe.sources import beside, is_file, is_folder, is_local, siblings
+
+BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
+TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
+MODEL_FILES: Final = (shapes.CONFIG_FILE, "model_state.pdparams", "vocab.txt")
+_PATH: Final = "give a path relative to the recipe's folder, or an absolute one"
+
+_Problem = tuple[KeyPath, str, str]  # where, reason, fix
+
+
+def cross_checks(document: Document, known_targets: Collection[str], said: Collection[KeyPath]) -> list[Finding]:
+    """Every such finding. Runs on the raw data, so that it speaks even when a field is wrong.
+
+    Args:
+        known_targets: names of the target profiles that `targets` may use.
+        said: paths that have their finding already.
+    """
+    checks: tuple[Callable[[Document], Iterator[_Problem]], ...] = (
+        _check_format,
+        _check_data,
+        _check_columns,
+        _check_models,
+        _check_distillation,
+        lambda doc: _check_targets(doc, known_targets),
+        _check_gates,
+    )
+    problems = (problem for check in checks for problem in check(document))
+    return [document.error(path, reason, fix) for path, reason, fix in problems if path not in said]
+
+
+def _check_format(document: Document) -> Iterator[_Problem]:
+    value = document.get("edgepack")
+    if value == 1 and not (isinstance(value, int) and value is not True):  # true and 1.0 equal 1
+        yield ("edgepack",), "`edgepack` is the recipe format, a whole number", "write `edgepack: 1`"
+
+
+def _check_data(document: Document) -> Iterator[_Problem]:
+    splits = {name: document.get("data", name) for name in ("train", "dev", "test")}
+    train = splits["train"]
+    if isinstance(train, str) and is_builtin(train):
+        if train not in BUILTIN_SOURCES:
+            fix = did_you_mean(train, BUILTIN_SOURCES, f"use {listed(BUILTIN_SOURCES)}")
+            yield ("data", "train"), f"there is no built-in data `{train[:60]}`", fix
+        for name in ("dev", "test"):
+            if splits[name] is not None:
+                reason = f"`data.{name}` is set, but built-in data brings its own {name} split"
+                yield ("data", name), reason, "remove the key"
+        return
+    for name, value in splits.items():
+        if isinstance(value, str):
+            yield from _check_split_file(document, name, value)
+        elif value is None and name != "train" and isinstance(train, str):
+            fix = f"add `{name}: {name}{Path(train).suffix or '.tsv'}`: rows that are in no other split"
+            yield ("data",), f"`data` lacks `{name}`", fix
+    yield from _check_same_file(document, splits)
+
+
+def _check_split_file(document: Document, name: str, value: str) -> Iterator[_Problem]:
+    where: KeyPath = ("data", name)
+    if value.startswith(BUILTIN_PREFIX):
+        yield where, f"`data.{name}` cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
+        return
+    if Path(value).suffix.lower() not in TABLE_SUFFIXES:
+        yield (
+            where,
+            f"`data.{name}` is not a table: {value[:200]!r}",
+            f"give a file of {listed(TABLE_SUFFIXES)}",
+        )
+        return
+    file = beside(document, value)
+    if not is_file(file):
+        names = [other.name for other in siblings(file)]
+        fix = _path_fix(value) or did_you_mean(file.name, names, _PATH)
+        yield where, f"`data.{name}`: there is no file {value[:200]!r}", fix
+
+
+def _path_fix(value: str) -> str | None:
+    """What is wrong with a path whatever lies there."""
+    if value.startswith("~"):
+        return "`~` is not filled in: write `${HOME}`"
+    return "write `/` between folders" if "\\" in value else None
+
+
+def _check_same_file(document: Document, splits: dict[str, Any]) -> Iterator[_Problem]:
+    seen: dict[Path, str] = {}
+    for name, value in splits.items():
+        if not isinstance(value, str) or not is_file(beside(document, value)):
+            continue
+        file = beside(document, value).resolve()
+        if file in seen:
+            reason = f"`data.{name}` and `data.{seen[file]}` are the same file"
+            yield ("data", name), reason, "give each split rows of its own"
+        seen.setdefault(file, name)
+
+
+def _check_columns(document: Document) -> Iterator[_Problem]:
+    columns = document.get("data", "columns")
+    if isinstance(columns, dict) and columns.get("text", "text") == columns.get("label", "label"):
+        reason = "`data.columns` reads text and label from the same column"
+        yield ("data", "columns"), reason, "name the column of each"
+
+
+def _check_models(document: Document) -> Iterator[_Problem]:
+    for role in ("teacher", "student"):
+        where: KeyPath = (role, "model")
+        model = document.get(*where)
+        if isinstance(model, str) and not model.strip():
+            yield where, f"`{role}.model` is empty", "name a PaddleNLP model or a local folder"
+        elif isinstance(model, str) and is_local(document, model):
+            yield from _check_folder(document, where, model)
+        elif isinstance(model, str) and "/" not in model:  # with one it is `owner/name`, which only the hub knows
+            yield from _check_preset(document, where, model)
+        hidden, heads = (document.get(*where, "scratch", key) for key in ("hidden", "heads"))
+        if type(hidden) is int and type(heads) is int and heads > 0 and hidden % heads:
+            reason = f"`hidden` is {hidden}, which is no multiple of `heads`, {heads}"
+            fix = f"use `hidden: {(hidden // heads + 1) * heads}`, or other `heads`"
+            yield (*where, "scratch", "hidden"), reason, fix
+
+
+def _check_preset(document: Document, where: KeyPath, model: str) -> Iterator[_Problem]:
+    if model in PRESETS:
+        yield from _check_length(document, where, PRESETS[model].positions)
+    elif model == SENTENCEPIECE:
+        reason = f"`{dotted(where)}`: `{model}` needs a SentencePiece tokenizer, which edgepack does not have"
+        yield where, reason, "use `ernie-3.0-tiny-mini-v2-zh`, which is smaller and better"
+    else:
+        reason = f"`{dotted(where)}`: PaddleNLP has no ERNIE model {model[:200]!r}, and no folder here has this name"
+        otherwise = "use a name of docs/11-recipe-reference.md, or the path of a folder, as `./models/ernie`"
+        yield where, reason, did_you_mean(model, PRESETS, otherwise)
+
+
+def _check_folder(document: Document, where: KeyPath, model: str) -> Iterator[_Problem]:
+    folder = beside(document, model)
+    if not is_folder(folder):
+        reason = f"`{dotted(where)}`: there is no folder {model[:200]!r}"
+        yield where, reason, _path_fix(model) or "give a folder or a PaddleNLP name"
+        return
+    missing = [name for name in MODEL_FILES if not is_file(folder / name)]
+    if missing:
+        reason = f"`{dotted(where)}`: the folder {model[:200]!r} lacks {listed(missing)}"
+        yield where, reason, "give a folder as PaddleNLP's `save_pretrained` writes it"
+        return
+    fields = shapes.read_config(folder)
+    if fields is None:
+        reason = f"`{dotted(where)}`: {model[:200]!r} holds a config.json that is no JSON object"
+        yield where, reason, "copy the folder again from where the model was saved"
+        return
+    shape = shapes.of_config(fields)
+    if shape is not None:
+        yield from _check_length(document, where, shape.positions)
+
+
+def _check_length(document: Document, where: KeyPath, positions: int) -> Iterator[_Problem]:
+    section = str(where[0])
+    path: KeyPath = (section, "max_length")
+    length = document.get(*path) if document.holds(path) else Training.model_fields["max_length"].default
+    if type(length) is int and 0 < positions < length:
+        reason = f"`{dotted(path)}` is {length}, and this model has {positions} positions"
+        yield path, reason, f"use at most {positions}: `max_length: {positions}`"
+
+
+def _check_distillation(document: Document) -> Iterator[_Problem]:
+    distill = document.get("student", "distill")
+    if distill is not None and document.get("teacher") is None and isinstance(document.get("student"), dict):
+        fix = "add a `teacher`, or write `distill: null` to train on the labels alone"
+        yield ("student", "distill"), "`student.distill` is set, but there is no teacher", fix
+
+
+def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Problem]:
+    targets = document.get("targets")
+    if not isinstance(targets, list):
+        return
+    for index, target in enumerate(targets):
+        if not isinstance(target, str):
+            continue
+        if target not in known:
+            fix = did_you_mean(target, sorted(known), f"use {listed(sorted(known))}")
+            yield ("targets", index), f"there is no target `{target[:60]}`", fix
+        elif target in targets[:index]:
+            yield ("targets", index), f"the target `{target}` stands twice", "remove one of the two"
+
+
+def _check_gates(document: Document) -> Iterator[_Problem]:
+    for name, limits in (("accuracy", ("min", "max_drop_points")), ("size", ("model_mib", "bundle_mib"))):
+        gate = document.get("gates", name)
+        if isinstance(gate, dict) and all(gate.get(limit) is None for limit in limits):
+            fix = f"set {' or '.join(f'`{limit}`' for limit in limits)}, or remove the gate"
+            yield ("gates", name), f"`gates.{name}` sets no limit, so nothing would be gated", fix
+    p50, p95 = (document.get("gates", "latency", key) for key in ("p50_ms", "p95_ms"))
+    if type(p50) in (int, float) and type(p95) in (int, float) and p50 > p95:
+        reason = f"`p50_ms` ({p50:g}) is above `p95_ms` ({p95:g}), so it limits nothing"
+        yield ("gates", "latency", "p50_ms"), reason, "swap them, or remove `p50_ms`"

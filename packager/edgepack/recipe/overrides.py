@@ -1,0 +1,114 @@
+"""`--set KEY=VALUE`: values from the command line, which win over those of the recipe file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe.core_yaml import MAX_DEPTH
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.explain import dotted
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.parse import MAX_BYTES, has_surrogate, parse_setting
+
+_FORM: Final = "write `--set KEY=VALUE`, as in `--set teacher.epochs=5`"
+_SHOWN: Final = 80  # characters of a setting that its findings quote
+
+
+def apply(document: Document, settings: Sequence[str]) -> tuple[Document, list[Finding]]:
+    """The document with every `KEY=VALUE` of `settings` put in, the later over the earlier.
+
+    A key is a path as `teacher.epochs`; sections on its way that are absent or null are made. A value is YAML, a
+    scalar or a list or section in brackets; its variables are not filled in, which the shell has done.
+
+    Returns:
+        A new document, and a finding for each setting that could not be put in.
+    """
+    made = replace(
+        document,
+        data=copy.deepcopy(document.data),
+        lines=dict(document.lines),
+        raw=dict(document.raw),
+        settings=dict(document.settings),
+    )
+    findings: list[Finding] = []
+    for text in settings:
+        findings += _set(made, text)
+    return made, findings
+
+
+def place(text: str) -> str:
+    """How findings name a setting: on one line, cut, with what no terminal can print as an escape."""
+    whole = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN])
+    return f"--set {whole}" + ("..." if len(text) > _SHOWN else "")
+
+
+def _set(document: Document, text: str) -> list[Finding]:
+    """Put one setting into `document`; what is wrong with it, instead."""
+    shown = place(text)
+    key, equals, written = text.partition("=")
+    path: KeyPath = tuple(key.split("."))
+    problem = _bad_key(path, equals) or _too_long(text) or _no_way(document, path)
+    if problem is not None:
+        return [_error(document.file, shown, *problem)]
+    value, findings = parse_setting(written, document.file, path)
+    if value is not None:
+        _put(document, path, value, shown)
+    return [replace(finding, line=None, setting=shown) for finding in findings]
+
+
+def _put(document: Document, path: KeyPath, value: Document, shown: str) -> None:
+    section: dict[str, Any] = document.data
+    for depth, key in enumerate(path[:-1], 1):
+        if section.get(str(key)) is None:
+            section[str(key)] = {}
+            document.settings[path[:depth]] = shown
+        section = section[str(key)]
+    section[str(path[-1])] = value.get(*path)
+    for known in (document.lines, document.raw, document.settings):
+        _forget(known, path)
+    document.settings.update(dict.fromkeys(value.lines, shown))
+    document.raw.update(value.raw)
+
+
+def _forget(known: dict[KeyPath, Any], path: KeyPath) -> None:
+    for old in [other for other in known if other[: len(path)] == path]:
+        del known[old]
+
+
+def _bad_key(path: KeyPath, equals: str) -> tuple[str, str] | None:
+    if not equals:
+        return "a setting takes a key and a value, with `=` between them", _FORM
+    if not all(path):
+        return "a key is empty", _FORM
+    if has_surrogate(dotted(path)):
+        return "the key holds bytes that are not UTF-8", _FORM
+    return ("the key is nested too deeply", _FORM) if len(path) > MAX_DEPTH else None
+
+
+def _too_long(text: str) -> tuple[str, str] | None:
+    reason = f"this setting has {len(text)} characters; a whole recipe has at most {MAX_BYTES}"
+    return (reason, "write it into the recipe") if len(text) > MAX_BYTES else None
+
+
+def _no_way(document: Document, path: KeyPath) -> tuple[str, str] | None:
+    """Why no value can be put at `path`, when what stands on the way is neither a section nor nothing."""
+    for depth in range(1, len(path)):
+        here = path[:depth]
+        found = document.get(*here)
+        if isinstance(found, list):
+            return (
+                f"`{dotted(here)}` is a list, and `--set` sets a list as a whole",
+                f"write `--set '{dotted(here)}=[...]'`",
+            )
+        if found is not None and not isinstance(found, dict):
+            reason = f"`{dotted(here)}` is a single value, so nothing stands below it"
+            return reason, f"set it to a section as a whole: `--set '{dotted(here)}={{{path[depth]}: ...}}'`"
+    return None
+
+
+def _error(file: Path, shown: str, reason: str, fix: str) -> Finding:
+    return Finding("error", file, None, reason, fix, shown)

@@ -1,0 +1,139 @@
+"""The reference page of recipes, from the model: `python -m edgepack.recipe.reference FILE` writes it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.presets import PRESETS
+from edgepack.recipe.shapes import parameters
+
+_HEAD: Final = """\
+# 11 Recipe reference
+
+Every key of recipe format 1. This page is made from the model that checks recipes (`make docs`); what the keys are
+for, and how they work together, is in [10-recipe.md](10-recipe.md).
+
+## Which value counts
+
+1. the **default** of the table below;
+2. the **recipe file** wins over it, with `${NAME}` and `${NAME:-default}` in its scalars filled in from the
+   environment (`$$` is a dollar sign). A plain scalar is typed after that, a quoted one stays text;
+3. **`--set KEY=VALUE`** wins over the file, the later over the earlier. The value is YAML; nothing is filled in.
+
+"""
+_PRESETS_HEAD: Final = """\
+## Models by name
+
+What PaddleNLP 3.0.0b4 knows by name, with the weights of a classifier of two labels. `max_length` may not exceed a
+model's positions. Any other ERNIE is given as a local folder, or as `owner/name` for one of the hub's community.
+
+| name | layers | hidden | heads | feed-forward | vocabulary | positions | M weights | float MiB |
+|---|---|---|---|---|---|---|---|---|
+"""
+_BOUNDS: Final = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+_TYPES: Final = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "null": "null",
+    "boolean": "true/false",
+}
+_FLOAT_BYTES: Final = 4
+_LABELS: Final = 2
+
+
+def page() -> str:
+    """The whole page, as it is published."""
+    made = Recipe.model_json_schema()
+    return _HEAD + "".join(_sections(made, made["$defs"])) + _PRESETS_HEAD + "".join(_presets())
+
+
+def _sections(made: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[str]:
+    """Each section once, in the order of the recipe, under all the paths it may stand at."""
+    yield _section(made, "The recipe")
+    for definition, paths in _paths(made, definitions, "").items():
+        yield _section(definitions[definition], ", ".join(f"`{path}`" for path in paths))
+
+
+def _paths(section: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, list[str]]:
+    """Where each definition that `section` uses may stand in a recipe."""
+    found: dict[str, list[str]] = {}
+    for key, value in section["properties"].items():
+        where = f"{path}.{key}".lstrip(".")
+        for below in _sections_of(value):
+            found.setdefault(below, []).append(where)
+            for name, paths in _paths(definitions[below], definitions, where).items():
+                found.setdefault(name, []).extend(paths)
+    return found
+
+
+def _section(section: Mapping[str, Any], heading: str) -> str:
+    required = section.get("required", ())
+    rows = [
+        f"| `{key}` | {_type(value)} | {_default(value, key in required)} | {_range(value)} | {value['description']} |"
+        for key, value in section["properties"].items()
+    ]
+    about = " ".join(section["description"].split())
+    table = "\n".join(("| key | type | default | range | what it does |", "|---|---|---|---|---|", *rows))
+    return f"## {heading}\n\n{about}\n\n{table}\n\n"
+
+
+def _choices(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    choices: list[Mapping[str, Any]] = value.get("anyOf", [value])
+    return choices
+
+
+def _sections_of(value: Mapping[str, Any]) -> list[str]:
+    return [choice["$ref"].rpartition("/")[2] for choice in _choices(value) if "$ref" in choice]
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    return " or ".join(_type_of(choice) for choice in _choices(value))
+
+
+def _type_of(choice: Mapping[str, Any]) -> str:
+    if "$ref" in choice:
+        return "section"
+    if choice["type"] == "array":
+        return f"list of {_type_of(choice['items'])}"
+    return _TYPES[choice["type"]]
+
+
+def _default(value: Mapping[str, Any], is_required: bool) -> str:
+    if is_required:
+        return "required"
+    default = value["default"]
+    if isinstance(default, dict):
+        return "as below"
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+def _range(value: Mapping[str, Any]) -> str:
+    said = []
+    for choice in _choices(value):
+        allowed = choice.get("enum", [choice["const"]] if "const" in choice else [])
+        said += [", ".join(f"`{one}`" for one in allowed)] if allowed else []
+        said += [f"{sign} {choice[bound]:g}" for bound, sign in _BOUNDS if bound in choice]
+        said += [f"`{choice['pattern']}`"] if "pattern" in choice else []
+        said += [f"{choice['minItems']} or more"] if "minItems" in choice else []
+    return ", ".join(said)
+
+
+def _presets() -> Iterator[str]:
+    for shape, named in groupby(PRESETS, PRESETS.__getitem__):
+        weights = parameters(shape, _LABELS)
+        names = ", ".join(f"`{name}`" for name in named)
+        yield (
+            f"| {names} | {shape.layers} | {shape.hidden} | {shape.heads} | {shape.feed_forward} | {shape.vocabulary} "
+            f"| {shape.positions} | {weights / 1e6:.1f} | {weights * _FLOAT_BYTES / 2**20:.0f} |\n"
+        )
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

@@ -1,0 +1,94 @@
+"""The shape of an ERNIE: the numbers that decide how large it is and how long a text may be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe.model import Scratch
+
+CONFIG_FILE: Final = "config.json"
+# What PaddleNLP's ErnieConfig takes for a number that config.json does not hold.
+_ABSENT: Final[Mapping[str, int]] = {
+    "num_hidden_layers": 12,
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 16,
+    "task_type_vocab_size": 3,
+}
+# What `paddle_ml.models` gives a model from scratch.
+_SCRATCH_TOKEN_TYPES: Final = 2
+_SCRATCH_TASK_TYPES: Final = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one ERNIE encoder, in PaddleNLP's order of configuration."""
+
+    layers: int
+    hidden: int
+    heads: int
+    feed_forward: int
+    vocabulary: int  # rows of the word embedding; may exceed the lines of vocab.txt
+    positions: int  # most tokens of a text, [CLS] and [SEP] included
+    token_types: int
+    task_types: int  # 0 where the model has no task embedding
+
+
+def parameters(shape: Shape, labels: int) -> int:
+    """Number of weights of PaddleNLP's ErnieForSequenceClassification with `labels` classes."""
+    hidden = shape.hidden
+    rows = shape.vocabulary + shape.positions + shape.token_types + shape.task_types
+    norm = 2 * hidden  # scale and shift
+    attention = 4 * (hidden * hidden + hidden)  # Q, K, V and output, each with its bias
+    feed_forward = 2 * hidden * shape.feed_forward + shape.feed_forward + hidden
+    layer = attention + feed_forward + 2 * norm
+    pooler = hidden * hidden + hidden
+    return rows * hidden + norm + shape.layers * layer + pooler + hidden * labels + labels
+
+
+def of_scratch(scratch: Scratch, max_length: int) -> Shape:
+    """The shape of a model from random weights, with the largest vocabulary that it may get from its texts."""
+    return Shape(
+        scratch.layers,
+        scratch.hidden,
+        scratch.heads,
+        scratch.feed_forward or 4 * scratch.hidden,
+        scratch.max_vocabulary,
+        max_length,
+        _SCRATCH_TOKEN_TYPES,
+        _SCRATCH_TASK_TYPES,
+    )
+
+
+def of_folder(folder: Path) -> Shape | None:
+    """The shape of a model in a local folder; None when its config.json does not tell."""
+    fields = read_config(folder)
+    return of_config(fields) if fields is not None else None
+
+
+def of_config(fields: Mapping[str, Any]) -> Shape | None:
+    """The shape that a PaddleNLP config.json describes; None when it is of an older kind or holds no sizes."""
+    if "init_args" in fields:  # PaddleNLP before 2.5 nested the sizes below it
+        return None
+    sizes = [fields.get(name, absent) for name, absent in _ABSENT.items()]
+    if any(type(size) is not int or size < 0 for size in sizes):
+        return None
+    if not fields.get("use_task_id", False):
+        sizes[-1] = 0
+    return Shape(*sizes)
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """What the folder's config.json holds; None when that is no JSON object."""
+    try:
+        fields = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None

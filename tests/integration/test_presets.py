@@ -1,0 +1,236 @@
+"""The table of presets against PaddleNLP's own, and what a hub that cannot be reached looks like to a user."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import http.server
+import json
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.paddle_ml import environment
+from edgepack.recipe.model import FromScratch, Scratch
+from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
+from edgepack.recipe.shapes import Shape, of_config, of_folder, parameters
+from edgepack_runtime.exit_codes import ExitCode
+
+pytestmark = pytest.mark.integration
+
+COMMON = "paddlenlp.utils.download.common"
+BOS = "paddlenlp.utils.download.bos_download"  # its package has a function of this name, too
+TEXTS = ["房间很大", "服务不好"]
+TINY = {
+    "vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 16, "type_vocab_size": 4, "task_type_vocab_size": 3, "use_task_id": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ernie() -> Any:
+    """PaddleNLP's module of ERNIE."""
+    environment.start()
+    from paddlenlp.transformers import ernie
+
+    return ernie
+
+
+@pytest.fixture
+def models(ernie: Any) -> Any:
+    """`edgepack.paddle_ml.models`, which imports Paddle."""
+    from edgepack.paddle_ml import models
+
+    return models
+
+
+def weights(network: Any) -> int:
+    return sum(parameter.size for parameter in network.parameters())
+
+
+def test_the_table_is_paddlenlp_s(ernie: Any) -> None:
+    known = ernie.configuration.ERNIE_PRETRAINED_INIT_CONFIGURATION
+    assert set(PRESETS) | {SENTENCEPIECE} == set(known)
+    for name, shape in PRESETS.items():
+        config = ernie.configuration.ErnieConfig(**known[name])
+        assert shape == of_config(config.to_dict()), name
+        assert shape == of_config(known[name]), name  # what PaddleNLP does not write down, it takes as we do
+
+
+def test_every_preset_has_a_tokenizer(ernie: Any) -> None:
+    assert set(PRESETS) <= set(ernie.tokenizer.ErnieTokenizer.pretrained_init_configuration)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"use_task_id": False}, {"type_vocab_size": 2, "num_hidden_layers": 1}, {"num_attention_heads": 4}],
+    ids=str,
+)
+@pytest.mark.parametrize("labels", [2, 5])
+def test_parameters_are_those_of_a_real_network(
+    ernie: Any, tmp_path: Path, change: dict[str, Any], labels: int
+) -> None:
+    config = ernie.configuration.ErnieConfig(**{**TINY, **change}, num_labels=labels)
+    network = ernie.modeling.ErnieForSequenceClassification(config)
+    network.save_pretrained(str(tmp_path))
+    shape = of_folder(tmp_path)
+    assert shape == shape_of(str(tmp_path), 16)
+    assert shape is not None
+    assert parameters(shape, labels) == weights(network)
+
+
+def test_a_model_from_scratch_has_the_shape_that_is_planned(models: Any, tmp_path: Path) -> None:
+    source = FromScratch(scratch=Scratch(layers=1, hidden=8, heads=2, max_vocabulary=17))
+    made = models.create(source, ("a", "b", "c"), 12, TEXTS * 9, 0, tmp_path)
+    shape = shape_of(source, 12)
+    assert shape is not None
+    actual = of_config(made.network.config.to_dict())
+    assert actual is not None
+    assert shape == Shape(**{**vars(actual), "vocabulary": 17})
+    assert parameters(actual, 3) == made.parameters
+
+
+@pytest.fixture
+def home(models: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """An empty model cache instead of the user's."""
+    monkeypatch.setattr(sys.modules[BOS], "MODEL_HOME", str(tmp_path / "cache"))
+    yield tmp_path / "cache"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # PaddleNLP leaves the sockets of failed downloads open
+        sys.modules[COMMON].reset_sessions()
+        gc.collect()
+
+
+def refuse(*arguments: object, **options: object) -> None:
+    raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+
+def unknown_host(*arguments: object, **options: object) -> None:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def out_of_time(*arguments: object, **options: object) -> None:
+    raise TimeoutError("timed out")
+
+
+@pytest.mark.parametrize("source", ["ernie-3.0-tiny-nano-v2-zh", "someone/ernie"])
+@pytest.mark.parametrize("blocked", [refuse, unknown_host, out_of_time], ids=lambda function: function.__name__)
+def test_without_a_network_the_folder_that_works_is_named(
+    models: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, blocked: Any
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", blocked)
+    monkeypatch.setattr(socket.socket, "connect", blocked)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded") as caught:
+        models.create(source, ("a", "b"), 16, TEXTS, 0, tmp_path)
+    assert caught.value.exit_code == ExitCode.ENVIRONMENT_UNFIT
+    assert "retries" not in caught.value.why
+    for word in ("config.json", "model_state.pdparams", "vocab.txt", "tokenizer_config.json", "model: ./"):
+        assert word in caught.value.fix
+
+
+class _Hub(http.server.BaseHTTPRequestHandler):
+    status = 404
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def hub(models: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A hub on this machine that has nothing."""
+    bos_download = sys.modules[BOS]
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    template = bos_download.BOS_URL_TEMPLATE_WITHOUT_REVISION
+    monkeypatch.setattr(
+        bos_download, "BOS_URL_TEMPLATE_WITHOUT_REVISION", template.replace(bos_download.ENDPOINT, address)
+    )
+    yield address
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_what_the_hub_does_not_have_is_no_stage_s_fault(
+    models: Any, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(_Hub, "status", status)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded") as caught:
+        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path)
+    assert "does not have it" in caught.value.why or "503" in caught.value.why
+
+
+def test_a_preset_that_is_gone_from_the_hub(models: Any, hub: str, ernie: Any, tmp_path: Path) -> None:
+    name = "ernie-3.0-tiny-pico-v2-zh"
+    files = ernie.tokenizer.ErnieTokenizer.pretrained_resource_files_map["vocab_file"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(files, name, f"{hub}/gone_vocab.txt")
+        with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded") as caught:
+            models.create(name, ("a", "b"), 16, TEXTS, 0, tmp_path)
+    assert "404" in caught.value.why
+
+
+def test_a_full_disk_is_not_called_a_network(
+    models: Any, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_Hub, "status", 200)
+    monkeypatch.setattr(sys.modules[BOS], "http_get", full)
+    with pytest.raises(StageFailedError, match="cannot be loaded") as caught:
+        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path)
+    assert "No space left" in caught.value.why
+
+
+def test_a_damaged_folder_is_no_download(models: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "ernie"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    (folder / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n[UNK]\n", encoding="utf-8")
+    (folder / "model_state.pdparams").write_bytes(b"no weights")
+    with pytest.raises(StageFailedError, match="cannot be loaded") as caught:
+        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
+    assert caught.value.why
+
+
+def save(ernie: Any, kind: str, folder: Path, **change: Any) -> Any:
+    """A tiny model as docs/10-recipe.md tells to save one."""
+    network = getattr(ernie.modeling, kind)(ernie.configuration.ErnieConfig(**TINY, **change))
+    network.save_pretrained(str(folder))
+    words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *"房间很大服务不好"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    ernie.tokenizer.ErnieTokenizer(str(folder / "vocab.txt")).save_pretrained(str(folder))
+    return network
+
+
+def test_a_saved_encoder_serves_any_number_of_labels(models: Any, ernie: Any, tmp_path: Path) -> None:
+    saved = save(ernie, "ErnieModel", tmp_path / "ernie").state_dict()
+    made = models.create(str(tmp_path / "ernie"), tuple("abcde"), 16, TEXTS, 0, tmp_path).network
+    loaded = made.ernie.state_dict()
+    assert made.classifier.weight.shape == [8, 5]
+    assert all((saved[name] == loaded[name]).all() for name in saved)
+
+
+def test_a_saved_classifier_of_other_labels_says_so(models: Any, ernie: Any, tmp_path: Path) -> None:
+    save(ernie, "ErnieForSequenceClassification", tmp_path / "ernie", num_labels=2)
+    with pytest.raises(StageFailedError, match="cannot be loaded") as caught:
+        models.create(str(tmp_path / "ernie"), tuple("abcde"), 16, TEXTS, 0, tmp_path)
+    assert "ErnieModel" in caught.value.fix

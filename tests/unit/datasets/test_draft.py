@@ -1,0 +1,191 @@
+"""Recipes drafted from data: what is written passes the checks, and nothing else happens."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgepack.datasets.draft import Drafted, draft
+from edgepack.datasets.load import Splits, load_splits
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
+from edgepack.progress import SILENT
+from edgepack.recipe.load import load_recipe
+from edgepack.recipe.model import Recipe
+
+WORDS = ("房间很大", "早餐不错", "服务热情", "位置方便", "价格公道", "有点吵")
+ROWS = [(f"{WORDS[n % 6]}，第 {n} 次来{WORDS[n // 6 % 6]}", "正面" if n % 3 else "负面") for n in range(120)]
+GOLDEN = Path(__file__).parents[1] / "golden" / "draft.yaml"
+
+
+def table(file: Path, separator: str = "\t", encoding: str = "utf-8", header: bool = True) -> Path:
+    with file.open("w", encoding=encoding, newline="") as stream:
+        writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
+        writer.writerows([("text", "label")] * header + ROWS)
+    return file
+
+
+def json_lines(file: Path) -> Path:
+    lines = [json.dumps({"review": f"{text}\n完", "stars": label}, ensure_ascii=False) for text, label in ROWS]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def made(recipe: Path) -> tuple[Recipe, Splits]:
+    """As `edgepack check` reads them."""
+    loaded = load_recipe(recipe, ["linux-x86_64-cpu"])
+    return loaded, load_splits(loaded.data)
+
+
+def drafted(data: Path, recipe: Path) -> Drafted:
+    return draft({"train": data}, recipe, SILENT)
+
+
+def test_a_draft_reads_as_written_down(tmp_path: Path) -> None:
+    (tmp_path / "hotel").mkdir()
+    drafted(table(tmp_path / "hotel" / "reviews.tsv"), tmp_path / "recipe.yaml")
+    assert (tmp_path / "recipe.yaml").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "encoding", "header"),
+    [
+        ("a.tsv", "\t", "utf-8", True),
+        ("a.csv", ",", "utf-8-sig", True),
+        ("a.csv", ";", "gb18030", True),
+        ("a.csv", "\t", "utf-16", True),
+        ("a.txt", "\t", "gb18030", False),
+        ("数据 $HOME.tsv", "|", "utf-8", False),
+    ],
+)
+def test_tables_of_any_form_are_split(tmp_path: Path, name: str, separator: str, encoding: str, header: bool) -> None:
+    done = drafted(table(tmp_path / name, separator, encoding, header), tmp_path / "recipe.yaml")
+    assert [file.name for file in done.files] == ["recipe.yaml", "train.tsv", "dev.tsv", "test.tsv"]
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert loaded.student.max_length == 16
+    assert [len(rows) for rows in splits.rows.values()] == [96, 12, 12]
+    assert not splits.warnings
+    read = sorted((row.text, row.label) for rows in splits.rows.values() for row in rows)
+    assert read == sorted(ROWS)
+
+
+def test_json_lines_are_split_and_line_ends_become_spaces(tmp_path: Path) -> None:
+    done = drafted(json_lines(tmp_path / "a.jsonl"), tmp_path / "recipe.yaml")
+    assert "Tabs and line ends in 120 texts became spaces, which are the same to the model." in done.lines
+    splits = made(tmp_path / "recipe.yaml")[1]
+    assert sorted(row.text for rows in splits.rows.values() for row in rows) == sorted(f"{text} 完" for text, _ in ROWS)
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_three_files_that_can_be_read_are_named_as_they_are(tmp_path: Path, suffix: str) -> None:
+    files = {name: tmp_path / "data" / f"{name}.{suffix}" for name in ("train", "dev", "test")}
+    (tmp_path / "data").mkdir()
+    for number, (name, file) in enumerate(files.items()):
+        rows = [(f"{name}: {text}", label) for text, label in ROWS[40 * number : 40 * number + 40]]
+        if suffix == "jsonl":
+            file.write_text("\n".join(json.dumps({"评论": t, "好坏": label}) for t, label in rows), encoding="utf-8")
+        else:
+            with file.open("w", encoding="utf-8", newline="") as stream:
+                csv.writer(stream, delimiter="\t" if suffix == "tsv" else ",").writerows([("评论", "好坏"), *rows])
+    before = {file: file.read_bytes() for file in files.values()}
+    done = draft(files, tmp_path / "recipe.yaml", SILENT)  # type: ignore[arg-type]
+    assert done.files == (tmp_path / "recipe.yaml",)
+    assert {file: file.read_bytes() for file in before} == before
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert (loaded.data.columns.text, loaded.data.columns.label) == ("评论", "好坏")
+    assert f"train: data/train.{suffix}\n" in (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    assert [len(rows) for rows in splits.rows.values()] == [40, 40, 40]
+
+
+def test_rows_that_a_given_test_file_holds_are_left_out(tmp_path: Path) -> None:
+    held = [f"{text}！\t{label}" for text, label in ROWS[:9]]
+    (tmp_path / "held.tsv").write_text("\n".join(["text\tlabel", *held]), encoding="utf-8")
+    given = {"train": table(tmp_path / "a.csv", ","), "test": tmp_path / "held.tsv"}
+    done = draft(given, tmp_path / "recipe.yaml", SILENT)  # type: ignore[arg-type]
+    assert "9 training rows that dev or test hold too, or nearly so, were left out." in done.lines
+    splits = made(tmp_path / "recipe.yaml")[1]
+    assert {name: len(rows) for name, rows in splits.rows.items()} == {"train": 100, "dev": 11, "test": 9}
+    assert not splits.warnings
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_said(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.tsv")
+    file.write_text(file.read_text(encoding="utf-8") + "\t正面\n一\t二\t三\n", encoding="utf-8")
+    done = drafted(file, tmp_path / "recipe.yaml")
+    assert [f"{finding.line}: {finding.severity}: {finding.reason}" for finding in done.findings] == [
+        "122: warning: the text is empty; left out",
+        "123: warning: this row has 3 fields, and the header has 2; left out",
+    ]
+    made(tmp_path / "recipe.yaml")
+
+
+def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.tsv")
+    drafted(file, tmp_path / "recipe.yaml")
+    with pytest.raises(UsageError, match=r"recipe\.yaml is there already"):
+        drafted(file, tmp_path / "recipe.yaml")
+    with pytest.raises(UsageError, match=r"train\.tsv is there already"):
+        drafted(file, tmp_path / "other.yaml")
+    assert not (tmp_path / "other.yaml").exists()
+    draft({"train": file}, tmp_path / "recipe.yaml", SILENT, force=True)
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "test.tsv", "recipe.yaml"])
+def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
+    file = table(tmp_path / name)
+    before = file.read_bytes()
+    with pytest.raises(UsageError, match="one of the files to read"):
+        draft({"train": file}, tmp_path / "recipe.yaml", SILENT, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("text\tlabel\n" + "".join(f"文本{n}\t好\n" for n in range(9)), "every row has the label `好`"),
+        ("text\tlabel\n很好\t1\n太吵\t0\n", "the test split has 0 rows"),
+        ("", "the file is empty"),
+        ("just\nlines\n", "this is no table"),
+        ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "stands twice"),
+        ("text,label\n" + "很好,1\n太吵,0\n" * 3 + '"不错,1\n一般,0\n', "broken CSV"),
+    ],
+)
+def test_data_that_cannot_be_used_leave_nothing_behind(tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(file, tmp_path / "recipe.yaml")
+    assert any(reason in finding.reason for finding in error.value.findings)
+    assert all(finding.file == file for finding in error.value.findings)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnfitError, match="cannot be written"):
+        drafted(table(tmp_path / "a.tsv"), tmp_path / "absent" / "recipe.yaml")
+
+
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+CONTENT = st.one_of(
+    st.binary(max_size=200),
+    st.text('text\tlabel\n,;|"{}[]: 01好坏的很。\ufeff\x00', max_size=200).map(lambda text: text.encode()),
+)
+
+
+@SAME_FOLDER
+@given(CONTENT, st.sampled_from(["a.tsv", "a.csv", "a.jsonl", "a.txt"]))
+def test_any_bytes_end_in_a_recipe_or_in_findings(tmp_path: Path, raw: bytes, name: str) -> None:
+    (tmp_path / name).write_bytes(raw)
+    try:
+        draft({"train": tmp_path / name}, tmp_path / "recipe.yaml", SILENT, force=True)
+    except RecipeInvalidError as error:
+        assert error.findings
+    except EdgepackError:
+        pytest.fail("data that cannot be used are findings")
+    else:
+        made(tmp_path / "recipe.yaml")

@@ -1,0 +1,91 @@
+"""Splits of a recipe: checked in one pass, read anew when they are iterated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgepack.artifacts import Row
+from edgepack.datasets import load
+from edgepack.datasets.load import load_splits
+from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.progress import Task
+from edgepack.recipe.model import Data
+
+
+@pytest.fixture
+def section(tmp_path: Path) -> Data:
+    for split in ("train", "dev", "test"):
+        lines = [f"{split} {number}\t{number % 2}" for number in range(20)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines, ""]), encoding="utf-8")
+    return Data(**{split: str(tmp_path / f"{split}.tsv") for split in ("train", "dev", "test")})
+
+
+class Listener:
+    """A progress that remembers its bars."""
+
+    def __init__(self) -> None:
+        self.bars: list[list[int]] = []
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Task]:
+        bar = [total]
+        self.bars.append(bar)
+
+        class Bar:
+            def advance(self, steps: int = 1, note: str = "") -> None:
+                bar.append(steps)
+
+        yield Bar()
+
+    def line(self, text: str) -> None:
+        """Not of interest here."""
+
+
+def test_rows_can_be_iterated_again_and_again(section: Data) -> None:
+    splits = load_splits(section)
+    assert {name: len(rows) for name, rows in splits.rows.items()} == {"train": 20, "dev": 20, "test": 20}
+    assert next(iter(splits.rows["dev"])) == Row("dev 0", "0")
+    assert list(splits.rows["dev"]) == list(splits.rows["dev"])
+    assert splits.labels["test"] == {"0": 10, "1": 10}
+    assert splits.lengths["train"].rows_by_tokens == {5: 20}  # `train` has two tokens, the number has one
+    assert splits.warnings == ()
+
+
+def test_built_in_data_are_known_as_well() -> None:
+    splits = load_splits(Data(train="builtin:reviews-zh"))
+    assert len(splits.rows["dev"]) == sum(splits.labels["dev"].values()) == len(list(splits.rows["dev"]))
+    assert 5 < splits.lengths["train"].percentile(0.5) < 40
+
+
+def test_errors_come_with_all_findings(section: Data) -> None:
+    assert section.dev is not None
+    Path(section.dev).write_text("text\tlabel\ntrain 1\t1\n\tx\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError, match=r"1 error$") as invalid:
+        load_splits(section)
+    assert [finding.severity for finding in invalid.value.findings] == ["error", "warning"]
+
+
+@pytest.mark.parametrize("content", ["text\tlabel\na\t0\n", "text\tlabel\n" + "other\t1\n" * 20])
+def test_a_file_that_changes_between_two_readings_is_an_error(section: Data, content: str) -> None:
+    splits = load_splits(section)
+    Path(section.train).write_text(content, encoding="utf-8")
+    with pytest.raises(StageFailedError, match="was changed while it was read"):
+        list(splits.rows["train"])
+
+
+def test_large_files_have_a_bar_of_their_size_and_small_ones_none(
+    section: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = Listener()
+    load_splits(section, listener)
+    assert listener.bars == []
+    monkeypatch.setattr(load, "BAR_FROM_BYTES", 1)
+    monkeypatch.setattr(load, "_MIB", 100)
+    load_splits(section, listener)
+    ((total, *steps),) = listener.bars
+    size = sum(Path(str(file)).stat().st_size for file in (section.train, section.dev, section.test))
+    assert total == sum(steps) == size // 100

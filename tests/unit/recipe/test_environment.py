@@ -1,0 +1,126 @@
+"""Variables in recipes: what is filled in, what stays, and what is said of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgepack.recipe.environment import MAX_EXPANDED, Expansion
+from edgepack.recipe.parse import parse
+
+FILE = Path("recipe.yaml")
+ENVIRONMENT = {
+    "THREE": "3",
+    "WORD": "many words",
+    "EMPTY": "",
+    "NESTED": "${THREE}",
+    "YES": "true",
+    "TILDE": "~",
+    "_1": "x",
+}
+
+
+def value(text: str) -> object:
+    """What `key: TEXT` holds once its variables are filled in."""
+    expansion = Expansion(FILE, ENVIRONMENT)
+    document, findings = parse(f"key: {text}\n".encode(), FILE, expansion)
+    assert findings == expansion.findings == []
+    assert document is not None
+    return document.data["key"]
+
+
+def reason(text: str, environment: dict[str, str] | None = None) -> str:
+    expansion = Expansion(FILE, environment or ENVIRONMENT)
+    parse(f"# first line\nkey: {text}\n".encode(), FILE, expansion)
+    (finding,) = expansion.findings
+    assert (finding.severity, finding.line) == ("error", 2)
+    assert finding.fix
+    return finding.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${THREE}", 3),
+        ("'${THREE}'", "3"),
+        ('"${THREE}"', "3"),
+        ("!!str ${THREE}", "3"),
+        ("!!float ${THREE}", 3.0),
+        ("${THREE}.5", 3.5),
+        ("${THREE}e-${THREE}", 3e-3),
+        ("0${THREE}", "03"),
+        ("a${THREE}", "a3"),
+        ("${WORD}", "many words"),
+        ("${YES}", True),
+        ("${TILDE}", None),
+        ("${EMPTY}", None),
+        ("${EMPTY:-}", None),
+        ("${EMPTY:-5}", 5),
+        ("${ABSENT:-5}", 5),
+        ("${ABSENT:-a:-b}", "a:-b"),
+        ("${ABSENT:-no}", "no"),
+        ("${THREE:-5}", 3),
+        ("'${ABSENT:-null}'", "null"),
+        ("${NESTED}", "${THREE}"),
+        ("${_1}${_1}", "xx"),
+        ("$$", "$"),
+        ("$${THREE}", "${THREE}"),
+        ("$$$$", "$$"),
+        ("$$${THREE}", "$3"),
+        ("5 $", "5 $"),
+        ("$5", "$5"),
+        ("$-", "$-"),
+        ("[a, '${THREE}']", ["a", "3"]),
+        ("{'${THREE}': '${THREE}'}", {"${THREE}": "3"}),
+        ("|\n  ${THREE}", "3\n"),
+        (">-\n  ${THREE}", "3"),
+    ],
+)
+def test_scalars_are_filled_in_and_then_typed(text: str, expected: object) -> None:
+    found = value(text)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${ABSENT}", "the environment variable `ABSENT` is not set"),
+        ("'x ${ABSENT} y'", "the environment variable `ABSENT` is not set"),
+        ("$THREE", "`$THREE` is not filled in: a variable stands in braces"),
+        ("${1}", "`${1}` names no variable"),
+        ("${}", "`${}` names no variable"),
+        ("${THREE", "`${THREE` names no variable"),
+        ("${THREE-5}", "`${THREE-5}` names no variable"),
+        ("${ABSENT:-${THREE}}", "`${ABSENT:-${THREE}` names no variable"),
+        ("${ABSENT:-$$}", "`${ABSENT:-$$}` names no variable"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_a_finding(text: str, expected: str) -> None:
+    assert reason(text) == expected
+
+
+def test_bytes_that_are_no_text() -> None:
+    assert reason("${X}", {"X": "a\udcff"}) == "the environment variable `X` holds bytes that are not UTF-8"
+
+
+def test_a_small_recipe_cannot_ask_for_gigabytes() -> None:
+    half = "x" * (MAX_EXPANDED // 2)
+    assert "more than" in reason("'${X}${X}${X}'", {"X": half})
+    expansion = Expansion(FILE, {"X": half})
+    assert len(expansion("${X}" * 1000, 1)) <= MAX_EXPANDED
+    assert expansion.findings
+
+
+def test_an_anchor_is_filled_in_once() -> None:
+    expansion = Expansion(FILE, {})
+    parse(b"a: &a ${ABSENT}\nb: *a\nc: [*a, *a]\n", FILE, expansion)
+    assert [finding.line for finding in expansion.findings] == [1]
+
+
+def test_without_an_expansion_nothing_is_filled_in() -> None:
+    document, findings = parse(b"key: ${THREE}\n", FILE)
+    assert findings == []
+    assert document is not None
+    assert document.data == {"key": "${THREE}"}

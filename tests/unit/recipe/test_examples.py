@@ -1,0 +1,122 @@
+"""Every recipe of recipes/ passes `edgepack check`, once its reader has the data and the models it names."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edgepack.cli import main
+from edgepack.recipe.checks import MODEL_FILES
+from edgepack.recipe.document import Document
+from edgepack.recipe.environment import Expansion
+from edgepack.recipe.model import is_builtin
+from edgepack.recipe.parse import parse
+
+ROOT = Path(__file__).parents[3]
+RECIPES = ROOT / "recipes"
+EXAMPLES = sorted(RECIPES.glob("*.yaml"))
+ROWS = {
+    "train": [("房间很大，床也舒服", "好"), ("隔音太差，一夜没睡", "差"), ("早餐丰富", "好"), ("前台态度冷淡", "差")],
+    "dev": [("位置方便", "好"), ("毛巾有味道", "差")],
+    "test": [("下次还会来", "好"), ("和图片完全不一样", "差")],
+}
+
+
+def read(example: Path) -> Document:
+    """The recipe as it stands, with no variable set."""
+    document, findings = parse(example.read_bytes(), example, Expansion(example, {}))
+    assert findings == []
+    assert document is not None
+    return document
+
+
+def write_split(file: Path, rows: list[tuple[str, str]], columns: dict[str, str]) -> None:
+    """A table of the kind that the file's name says."""
+    text, label = columns.get("text", "text"), columns.get("label", "label")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".jsonl":
+        lines = [json.dumps({text: row[0], label: row[1]}, ensure_ascii=False) for row in rows]
+    else:
+        separator = "\t" if file.suffix == ".tsv" else ","
+        lines = [separator.join(cells) for cells in [(text, label), *rows]]
+    file.write_text("\n".join(lines).replace("，", "、") + "\n", encoding="utf-8")
+
+
+def write_model(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name in MODEL_FILES:
+        (folder / name).write_text("{}" if name.endswith(".json") else "", encoding="utf-8")
+
+
+def furnish(folder: Path, document: Document) -> None:
+    """Make what the recipe names, in tiny."""
+    data: dict[str, Any] = document.data["data"]
+    for split, rows in ROWS.items():
+        if not is_builtin(data["train"]):
+            write_split(folder / data[split], rows, data.get("columns", {}))
+    for role in ("teacher", "student"):
+        model = document.get(role, "model")
+        if isinstance(model, str) and model.startswith("./"):
+            write_model(folder / model)
+
+
+def test_the_examples_were_found() -> None:
+    assert {"quickstart", "hotel-sentiment", "student-only", "air-gapped"} <= {example.stem for example in EXAMPLES}
+
+
+@pytest.fixture
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for example in EXAMPLES:
+        for name in re.findall(r"\$\{(\w+)", example.read_text(encoding="utf-8")):
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("nothing_set")
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_passes_check(example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(example, tmp_path)
+    furnish(tmp_path, read(example))
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["check", example.name])
+    assert result.exit_code == 0, result.output
+    assert "valid (" in result.output
+
+
+@pytest.mark.usefixtures("nothing_set")
+def test_without_data_an_example_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(RECIPES / "air-gapped.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["check", "air-gapped.yaml"])
+    assert result.exit_code == 3
+    assert "there is no file 'data/comments/train.jsonl'" in result.output
+    assert "there is no folder './weights/ernie-3.0-base-zh'" in result.output
+
+
+def test_an_example_follows_the_environment_and_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = read(RECIPES / "air-gapped.yaml")
+    furnish(tmp_path / "made", document)
+    shutil.copy(RECIPES / "air-gapped.yaml", tmp_path)
+    monkeypatch.setenv("DATA", str(tmp_path / "made" / "data" / "comments"))
+    monkeypatch.setenv("WEIGHTS", str(tmp_path / "made" / "weights"))
+    arguments = ["check", str(tmp_path / "air-gapped.yaml"), "--set", "teacher.epochs=1", "--set", "student.max_length"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 3
+    assert "--set student.max_length: error: a setting takes a key and a value" in result.output
+    assert CliRunner().invoke(main, [*arguments[:-1], "student.max_length=64"]).exit_code == 0
+
+
+def test_the_recipe_of_the_docs_passes_check(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "10-recipe.md").read_text(encoding="utf-8")
+    written = re.search(r"```yaml\n(edgepack: 1 .*?)```", page, re.DOTALL)
+    assert written is not None
+    example = tmp_path / "recipe.yaml"
+    example.write_text(written[1], encoding="utf-8")
+    furnish(tmp_path, read(example))
+    result = CliRunner().invoke(main, ["check", str(example)])
+    assert result.exit_code == 0, result.output

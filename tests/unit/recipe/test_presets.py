@@ -1,0 +1,71 @@
+"""Shapes of models, known without a download; the table itself is compared with PaddleNLP in tests/integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.recipe.model import FromScratch, Scratch
+from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
+from edgepack.recipe.shapes import Shape, of_config, of_folder, parameters
+
+NANO = Shape(4, 312, 12, 1248, 40000, 2048, 4, 0)
+
+
+def test_the_names_people_use_are_there() -> None:
+    sizes = ("base", "medium", "mini", "micro", "nano")
+    names = [f"ernie-3.0-{size}-zh" for size in ("xbase", *sizes)]
+    names += [f"ernie-3.0-tiny-{size}-v{version}-zh" for size in sizes for version in (1, 2)]
+    names += ["ernie-3.0-tiny-pico-v2-zh", "ernie-2.0-base-zh", "ernie-2.0-large-en", "ernie-1.0", "ernie-1.0-base-zh"]
+    assert [name for name in names if name not in PRESETS] == []
+    assert SENTENCEPIECE not in PRESETS
+    assert PRESETS["ernie-3.0-tiny-nano-v2-zh"] == NANO
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_could_be_built(name: str) -> None:
+    shape = PRESETS[name]
+    assert shape.hidden % shape.heads == 0
+    assert 3e6 < parameters(shape, 2) < 4e8
+
+
+def test_parameters_counted_by_hand() -> None:
+    tiny = Shape(layers=1, hidden=2, heads=1, feed_forward=3, vocabulary=5, positions=4, token_types=2, task_types=1)
+    embeddings = (5 + 4 + 2 + 1) * 2 + 4
+    layer = 4 * (4 + 2) + (6 + 3) + (6 + 2) + 4 + 4
+    assert parameters(tiny, 3) == embeddings + layer + (4 + 2) + (6 + 3)
+
+
+def test_the_shape_of_each_kind_of_source(tmp_path: Path) -> None:
+    config = {"num_hidden_layers": 4, "hidden_size": 312, "intermediate_size": 1248, "vocab_size": 40000}
+    config |= {"max_position_embeddings": 2048, "type_vocab_size": 4, "use_task_id": False}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert shape_of("ernie-3.0-tiny-nano-v2-zh", 64) == NANO
+    assert shape_of(str(tmp_path), 64) == NANO
+    assert shape_of("someone/ernie", 64) is None
+    scratch = FromScratch(scratch=Scratch(layers=2, hidden=64, heads=4, max_vocabulary=900))
+    assert shape_of(scratch, 24) == Shape(2, 64, 4, 256, 900, 24, 2, 3)
+
+
+def test_what_config_json_leaves_out_is_what_paddlenlp_takes() -> None:
+    assert of_config({}) == Shape(12, 768, 12, 3072, 30522, 512, 16, 0)
+    with_tasks = of_config({"use_task_id": True, "task_type_vocab_size": 16})
+    assert with_tasks is not None
+    assert with_tasks.task_types == 16
+
+
+@pytest.mark.parametrize(
+    "fields", [{"init_args": []}, {"hidden_size": "768"}, {"vocab_size": True}, {"vocab_size": -1}]
+)
+def test_a_config_that_tells_no_shape(fields: dict[str, Any]) -> None:
+    assert of_config(fields) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": ' * 100_000, "\udcff"])
+def test_a_folder_that_tells_no_shape(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert of_folder(tmp_path) is None
+    assert of_folder(tmp_path / "absent") is None

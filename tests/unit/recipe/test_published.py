@@ -1,0 +1,185 @@
+"""What is published of the recipe's model, its JSON Schema and its reference page, says what the model says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from edgepack.recipe import reference, schema
+from edgepack.recipe.model import FromScratch, Recipe
+from edgepack.recipe.parse import parse
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "unit" / "golden" / "recipes"
+EXAMPLES = sorted((ROOT / "recipes").glob("*.yaml"))
+SCHEMA = schema.schema()
+PLAIN = {"edgepack": 1, "name": "a", "version": "1.0.0", "data": {"train": "a.tsv"}, "student": {"model": "ernie-1.0"}}
+
+
+def sections(section: type[BaseModel] = Recipe) -> Iterator[type[BaseModel]]:
+    """Every section of the model, each once."""
+    found = {section: None}
+    for field in section.model_fields.values():
+        for part in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                found.update(dict.fromkeys(sections(part)))
+    yield from found
+
+
+def fits(value: object, rule: dict[str, Any]) -> bool:
+    """Whether `value` obeys `rule`: the words of JSON Schema that edgepack's uses, and no other."""
+    known = {"$ref", "anyOf", "type", "const", "enum", "pattern", "properties", "required", "additionalProperties"}
+    known |= {"items", "minItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    assert rule.keys() - known <= {"title", "description", "default", "$schema", "$defs"}, rule
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
+    if "$ref" in rule and not fits(value, SCHEMA["$defs"][rule["$ref"].removeprefix("#/$defs/")]):
+        return False
+    if "anyOf" in rule and not any(fits(value, choice) for choice in rule["anyOf"]):
+        return False
+    if "type" in rule and (not isinstance(value, kinds[rule["type"]]) or isinstance(value, bool)):
+        return False
+    if value not in rule.get("enum", [value]) or value != rule.get("const", value):
+        return False
+    if isinstance(value, str):
+        return re.search(rule.get("pattern", ""), value) is not None
+    if isinstance(value, list):
+        return len(value) >= rule.get("minItems", 0) and all(fits(item, rule.get("items", {})) for item in value)
+    if isinstance(value, dict) and "properties" in rule:
+        assert rule["additionalProperties"] is False
+        keys = rule["properties"]
+        return set(rule.get("required", [])) <= value.keys() <= keys.keys() and all(
+            fits(item, keys[key]) for key, item in value.items()
+        )
+    if isinstance(value, (int, float)):
+        return (
+            value >= rule.get("minimum", value)
+            and value <= rule.get("maximum", value)
+            and value > rule.get("exclusiveMinimum", value - 1)
+            and value < rule.get("exclusiveMaximum", value + 1)
+        )
+    return True
+
+
+def test_the_published_schema_is_the_model_s() -> None:
+    assert (ROOT / "recipes" / "recipe.schema.json").read_text(encoding="utf-8") == schema.dumps(), "run `make docs`"
+
+
+def test_the_published_reference_is_the_model_s() -> None:
+    page = (ROOT / "docs" / "11-recipe-reference.md").read_text(encoding="utf-8")
+    assert page == reference.page(), "run `make docs`"
+
+
+def test_the_schema_has_what_editors_want() -> None:
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert SCHEMA["title"]
+    for section in (SCHEMA, *SCHEMA["$defs"].values()):
+        if "properties" in section:
+            assert section["additionalProperties"] is False
+            assert section["description"]
+            assert all(key["description"] for key in section["properties"].values())
+    assert SCHEMA["$defs"]["Student"]["properties"]["epochs"]["default"] == 3.0
+    assert {"type": "null"} in SCHEMA["properties"]["teacher"]["anyOf"]
+
+
+def test_every_key_is_described_and_stands_in_the_reference() -> None:
+    found = list(sections())
+    assert FromScratch in found
+    page = reference.page()
+    for section in found:
+        assert section.__doc__, section
+        for name, field in section.model_fields.items():
+            assert field.description, f"{section.__name__}.{name}"
+            assert field.description.endswith("."), f"{section.__name__}.{name}"
+            assert f"| `{field.alias or name}` |" in page
+
+
+@pytest.mark.parametrize("module", [schema, reference], ids=lambda module: module.__name__)
+def test_the_modules_write_what_is_published(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import runpy
+    import warnings
+
+    monkeypatch.setattr("sys.argv", [module.__name__, str(tmp_path / "out")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the module has been imported already
+        runpy.run_module(module.__name__, run_name="__main__")
+    written = (tmp_path / "out").read_text(encoding="utf-8")
+    assert written == (schema.dumps() if module is schema else reference.page())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_schema_accepts_every_example(example: Path) -> None:
+    raw = example.read_bytes()
+    assert raw.startswith(b"# yaml-language-server: $schema=recipe.schema.json\n")
+    document, findings = parse(raw, example)  # as an editor sees it, variables and all
+    assert findings == []
+    assert document is not None
+    assert fits(document.data, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"teacher": None},
+        {"teacher": "${TEACHER:-null}"},
+        {"teacher": {"model": {"scratch": {"layers": 2, "hidden": 8, "heads": 2, "feed_forward": None}}}},
+        {"student": {"model": "./ernie", "epochs": 1, "learning_rate": 0.5, "distill": None}},
+        {"student": {"model": "ernie-1.0", "epochs": "${EPOCHS}", "device": "${DEVICE:-cpu}", "seed": "${SEED}"}},
+        {"targets": ["a", "${TARGET}"]},
+        {"gates": {}},
+        {"gates": {"accuracy": {"min": None, "max_drop_points": "${DROP}"}, "latency": None}},
+        {"version": "${RELEASE}", "name": "a-${BRANCH}"},
+        {"data": {"train": "a.tsv", "calibration": {"from": "train", "rows": 8}, "columns": {"text": "酒店"}}},
+    ],
+    ids=str,
+)
+def test_the_schema_accepts_what_the_loader_accepts(extra: dict[str, Any]) -> None:
+    assert fits({**PLAIN, **extra}, SCHEMA)
+    if "${" not in str(extra):
+        Recipe.model_validate_json(json.dumps({**PLAIN, **extra}), strict=True)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"edgepack": 2},
+        {"edgepack": None},
+        {"name": "Hotel"},
+        {"version": "1.2"},
+        {"report": True},
+        {"teacher": {}},
+        {"teacher": "ernie-1.0"},
+        {"student": "${STUDENT}"},
+        {"student": {"model": "ernie-1.0", "epochs": 0}},
+        {"student": {"model": "ernie-1.0", "epochs": "three"}},
+        {"student": {"model": "ernie-1.0", "seed": 1.5}},
+        {"student": {"model": ["ernie-1.0"]}},
+        {"student": {"model": {"scratch": {"layers": 2, "hidden": 8}}}},
+        {"targets": []},
+        {"targets": "a"},
+        {"gates": {"accuracy": {"min": 1}}},
+        {"gates": {"latency": {"threads": 0}}},
+        {"quantize": {"method": "qat"}},
+    ],
+    ids=str,
+)
+def test_the_schema_refuses_what_the_model_refuses(extra: dict[str, Any]) -> None:
+    assert not fits({**PLAIN, **extra}, SCHEMA)
+
+
+def test_the_reference_names_the_order_of_precedence() -> None:
+    page = reference.page()
+    assert page.index("**default**") < page.index("**recipe file**") < page.index("**`--set KEY=VALUE`**")
+
+
+def test_no_line_of_the_reference_breaks_its_table() -> None:
+    for line in reference.page().splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+            assert line.count("|") in (6, 10)
