@@ -15,7 +15,9 @@ from edgepack.datasets.load import load_splits
 from edgepack.order import OF_A_TARGET, Choice
 from edgepack.pipeline import EndOfPart, check_choice, stages_of, walk
 from edgepack.progress import SILENT
-from edgepack.recipe.model import Recipe, Section, Training
+from edgepack.recipe.model import FromScratch, Recipe, Section, Student, Teacher, Training
+from edgepack.recipe.presets import shape_of
+from edgepack.recipe.shapes import parameters
 from edgepack.steps import Steps
 from edgepack.workspace import Key, Result, Workspace
 
@@ -112,7 +114,18 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
     if section is None:
         return ""
     steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
-    return f"{steps} steps of {section.batch_size} ({rows} rows x {section.epochs:g} epochs), {_device(section)}"
+    about = f"{steps} steps of {section.batch_size} ({rows} rows x {section.epochs:g} epochs), {_device(section)}"
+    return f"{_size(section)}; {about}"
+
+
+def _size(section: Teacher | Student) -> str:
+    """How many weights the model has, told without loading it."""
+    shape = shape_of(section.model, section.max_length)
+    if shape is None:
+        return "a model of unknown size"
+    millions = parameters(shape, labels=2) / 1e6  # a label more is some hundred weights more
+    # The vocabulary of a model from scratch is built from its texts, and may turn out smaller than it may be.
+    return f"{'at most ' if isinstance(section.model, FromScratch) else ''}{millions:.1f} M weights"
 
 
 def _device(section: Training) -> str:
