@@ -15,11 +15,10 @@ from paddlenlp.transformers import ErnieConfig, ErnieForSequenceClassification, 
 from edgepack.datasets import vocabulary
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.model import FromScratch, Scratch, is_local_folder
+from edgepack.recipe.shapes import SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES
 
 Int64 = npt.NDArray[np.int64]
 WEIGHTS_FILE = "model_state.pdparams"  # as PaddleNLP's save_pretrained names it
-_TYPE_VOCABULARY = 2
-_TASK_VOCABULARY = 3
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = (
     "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "
@@ -147,9 +146,9 @@ def _from_scratch(
         num_attention_heads=shape.heads,
         intermediate_size=shape.feed_forward or 4 * shape.hidden,
         max_position_embeddings=max_length,
-        type_vocab_size=_TYPE_VOCABULARY,
+        type_vocab_size=SCRATCH_TOKEN_TYPES,
         use_task_id=True,
-        task_type_vocab_size=_TASK_VOCABULARY,
+        task_type_vocab_size=SCRATCH_TASK_TYPES,
         hidden_dropout_prob=shape.dropout,
         attention_probs_dropout_prob=shape.dropout,
         num_labels=len(labels),

@@ -22,9 +22,9 @@ _ABSENT: Final[Mapping[str, int]] = {
     "type_vocab_size": 16,
     "task_type_vocab_size": 3,
 }
-# What `paddle_ml.models` gives a model from scratch.
-_SCRATCH_TOKEN_TYPES: Final = 2
-_SCRATCH_TASK_TYPES: Final = 3
+# What a model from scratch gets.
+SCRATCH_TOKEN_TYPES: Final = 2
+SCRATCH_TASK_TYPES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def of_scratch(scratch: Scratch, max_length: int) -> Shape:
         scratch.feed_forward or 4 * scratch.hidden,
         scratch.max_vocabulary,
         max_length,
-        _SCRATCH_TOKEN_TYPES,
-        _SCRATCH_TASK_TYPES,
+        SCRATCH_TOKEN_TYPES,
+        SCRATCH_TASK_TYPES,
     )
 
 

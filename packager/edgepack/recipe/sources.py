@@ -15,7 +15,9 @@ def beside(document: Document, value: str) -> Path:
 def is_local(document: Document, model: str) -> bool:
     """Whether a model source is a folder on this machine, there or not, instead of a PaddleNLP name."""
     by_form = model.startswith(("./", "../", "/", "~")) or model in (".", "..")
-    return by_form or is_folder(beside(document, model))
+    # `weights/nano` could be a name of the hub as well, but hardly where there is a folder `weights`.
+    by_place = "/" in model and is_folder(beside(document, model.split("/")[0]))
+    return by_form or by_place or is_folder(beside(document, model))
 
 
 def is_file(path: Path) -> bool:

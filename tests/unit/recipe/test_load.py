@@ -182,3 +182,9 @@ def test_a_folder_nobody_may_read_is_no_crash(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Path, "iterdir", denied)
     text = MINIMAL.replace("builtin:reviews-zh", "train.tsv, dev: dev.tsv, test: test.tsv")
     assert len(refused(tmp_path, text)) == 3
+
+
+def test_a_folder_that_is_not_there_in_one_that_is(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    text = MINIMAL.replace("ernie-3.0-tiny-nano-v2-zh", "weights/ernie-nan")
+    assert refused(tmp_path, text) == ["5: `student.model`: there is no folder 'weights/ernie-nan'"]
