@@ -47,6 +47,9 @@ class _Commands(click.Group):
         except EdgepackError as error:
             common.console(context).error(error, verbose=context.params["verbose"])
             context.exit(int(error.exit_code))
+        except BrokenPipeError:  # whoever read our output has had enough; Python would complain once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            context.exit(128 + 13)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:  # noqa: BLE001 - the last resort: an unexpected error still reads as one

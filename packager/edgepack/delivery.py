@@ -16,6 +16,7 @@ from edgepack.report import document
 from edgepack.stages.export import TEXTS_FILE
 
 BUNDLE_SUFFIX = ".edgepack"
+REPORTS = ("report.html", "report.json", "junit.xml", "models")
 
 
 def deliver(build: Build, dist: Path) -> list[Path]:
@@ -28,25 +29,43 @@ def deliver(build: Build, dist: Path) -> list[Path]:
     Raises:
         StageFailedError: when `dist` cannot be written.
     """
+    stem = f"{build.recipe.name}-{build.recipe.version}"
+    report = document.make(build)
+    text = document.dumps(report)
+    names = [f"{stem}.{name}" for name in REPORTS]
+    sums = dist / f"{stem}.sha256"
     try:
         dist.mkdir(parents=True, exist_ok=True)
-        delivered = [path for item in build.deliveries if (path := _bundle(item, dist))]
-        stem = f"{build.recipe.name}-{build.recipe.version}"
-        report = document.make(build)
-        text = document.dumps(report)
-        files = {name: dist / f"{stem}.{name}" for name in ("report.html", "report.json", "junit.xml", "models")}
-        sums = dist / f"{stem}.sha256"
-        json_file = files["report.json"]
-        if not (json_file.is_file() and json_file.read_bytes() == text.encode() and _agrees(sums, dist)):
-            json_file.write_text(text, encoding="utf-8")
-            _write_reports(build, report, files)
-        everything = [*delivered, *files.values()]
-        sums.write_text(_sums(everything, dist), encoding="utf-8")
+        with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
+            staged = Path(temporary)
+            fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged))]
+            json_file = dist / f"{stem}.report.json"
+            if not (json_file.is_file() and json_file.read_bytes() == text.encode() and _agrees(sums, dist)):
+                _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
+            # All of it is written before anything in `dist` is replaced: a full disk leaves what was there.
+            for path in sorted(staged.iterdir()):
+                _put(path, dist / path.name)
+            everything = [dist / name for name in [*fresh, *names]]
+            (staged / sums.name).write_text(_sums(everything, dist), encoding="utf-8")
+            _put(staged / sums.name, sums)
     except OSError as error:
         raise StageFailedError(
-            f"{dist} cannot be written", why=str(error), fix="free space or choose --dist"
+            f"{dist} cannot be written", why=_reason(error), fix="free space or choose --dist"
         ) from error
     return [*everything, sums]
+
+
+def _put(source: Path, target: Path) -> None:
+    """Move a file or folder to its place, over what is there."""
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+    source.replace(target)
+
+
+def _reason(error: OSError) -> str:
+    """`shutil` gathers what went wrong in a list; the first of it says enough."""
+    first = error.args[0][0] if isinstance(error, shutil.Error) and error.args and error.args[0] else None
+    return str(first[-1]) if first else str(error)
 
 
 def _sums(delivered: Sequence[Path], dist: Path) -> str:
@@ -70,36 +89,26 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
     from edgepack.report import html, junit  # matplotlib takes longer to import than an unchanged build takes
 
     files["report.html"].write_text(html.render(report), encoding="utf-8")
+    files["report.json"].write_text(document.dumps(report), encoding="utf-8")
     files["junit.xml"].write_text(junit.render(report), encoding="utf-8")
     _models(build, files["models"])
 
 
-def _bundle(item: Delivery, dist: Path) -> Path | None:
-    target = dist / item.bundle.file_name
+def _bundle(item: Delivery, dist: Path, staged: Path) -> str | None:
+    """Copy a bundle that passed and return its name; of one that did not, remove what an earlier build left."""
+    name = item.bundle.file_name
     if item.gate.verdict != "pass":
-        target.unlink(missing_ok=True)
+        (dist / name).unlink(missing_ok=True)
         return None
-    copy_atomically(item.bundle.path, target)
-    return target
-
-
-def copy_atomically(source: Path, target: Path) -> None:
-    """Copy a file so that `target` is never seen half written."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with source.open("rb") as read, os.fdopen(descriptor, "wb") as write:
-            shutil.copyfileobj(read, write, 1 << 20)
-            write.flush()
-            os.fsync(write.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with item.bundle.path.open("rb") as read, (staged / name).open("wb") as write:
+        shutil.copyfileobj(read, write, 1 << 20)
+        write.flush()
+        os.fsync(write.fileno())
+    return name
 
 
 def _models(build: Build, target: Path) -> None:
     """The exported forms side by side: Paddle static graph, float ONNX, INT8 ONNX."""
-    shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for folder in sorted(path for path in build.export.folder.iterdir() if path.is_dir()):
         shutil.copytree(folder, target / folder.name)

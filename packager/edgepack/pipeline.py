@@ -12,7 +12,7 @@ from edgepack.datasets.lengths import check_lengths, counted, limits_of
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, STAGES, Choice
 from edgepack.outcome import Build, Delivery, Failure, Part, model_ledger
-from edgepack.paddle_ml import environment
+from edgepack.paddle_ml import checkpoint, environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.steps import Steps
@@ -73,7 +73,8 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
     step = _Step(workspace, listener, stages_of(recipe), choice)
 
     try:
-        return walk(recipe, Steps(recipe, workspace, listener, step), choice, before_training)
+        with workspace.in_use():
+            return walk(recipe, Steps(recipe, workspace, listener, step), choice, before_training)
     except EndOfPart:
         return Part(recipe, tuple(step.made))
 
@@ -116,6 +117,7 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable
 def _check_environment(recipe: Recipe, listener: Listener) -> None:
     """What is not installed, and what a target lacks, shows now and not after hours of training."""
     environment.versions()
+    checkpoint.interval_seconds()
     for target in recipe.targets:
         wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 

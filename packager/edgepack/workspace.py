@@ -27,7 +27,7 @@ from typing import Any, Generic, Literal, TypeVar
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
 from edgepack.digest import files_below, sha256_file
-from edgepack.errors import StageFailedError
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
 
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
@@ -94,6 +94,32 @@ class Workspace:
         if seal != _seal(folder):
             return None
         return Result(artifacts.load(kind, folder), _digest(seal), cached=True)
+
+    @contextmanager
+    def in_use(self, *, alone: bool = False) -> Iterator[None]:
+        """Take results up (as many builds as like may), or remove some (`alone`). Held until the block or process ends.
+
+        Raises:
+            EnvironmentUnfitError: a build is running here, or `clean` is.
+            StageFailedError: when the workspace cannot be written.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _unwritable(self.root, error) from error
+        try:
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise EnvironmentUnfitError(
+                    f"the workspace {self.root} is in use",
+                    why="a build is running in it" if alone else "its results are being removed",
+                    fix="wait for that to end, then try again",
+                ) from error
+            yield
+        finally:
+            os.close(descriptor)
 
     def checkpoint(self, key: Key) -> Path:
         """Where the stage that makes the result of `key` may keep how far it came; it may not exist yet."""
@@ -252,8 +278,10 @@ def _digest(seal: dict[str, list[Any]]) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder with all it holds; none there is fine."""
-    if folder.exists():
+    """Remove a folder with all it holds, or whatever has its name; none there is fine."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
         shutil.rmtree(folder)
 
 

@@ -27,7 +27,7 @@ teacher:
   learning_rate: 1e-3
   max_length: 24
 student:
-  model: {scratch: {layers: 2, hidden: 48, heads: 4}}
+  model: {scratch: {layers: 2, hidden: 312, heads: 12}}
   epochs: 1
   learning_rate: 1e-3
   max_length: 24

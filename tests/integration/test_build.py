@@ -56,6 +56,12 @@ def test_the_build_ends_with_the_ledger(built: tuple[Project, subprocess.Complet
     assert 'src="http' not in page
 
 
+def test_json_is_the_one_thing_on_stdout(project: Project) -> None:
+    done = project.edgepack("build", "tiny.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "pass"
+
+
 def test_every_matmul_weight_and_the_embedding_is_int8(project: Project) -> None:
     graph = onnx.load(str(project.folder / "dist" / "tiny-0.1.0.models" / "onnx-int8" / "model.onnx")).graph
     constants = {item.name: item for item in graph.initializer}
@@ -166,7 +172,7 @@ def test_a_student_that_cannot_be_loaded_shows_before_the_teacher_is_trained(
     weights.write_bytes(weights.read_bytes()[:-1000])
     for split in ("train", "dev", "test"):
         shutil.copy(project.folder / f"{split}.tsv", tmp_path)
-    recipe = RECIPE.replace("{scratch: {layers: 2, hidden: 48, heads: 4}}", "./model")
+    recipe = RECIPE.replace("{scratch: {layers: 2, hidden: 312, heads: 12}}", "./model")
     assert recipe != RECIPE
     (tmp_path / "tiny.yaml").write_text(recipe, encoding="utf-8")
     if damage == "removed":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from edgepack.delivery import deliver
+from edgepack.errors import StageFailedError
 from edgepack.report import html
 
 NAMES = ["report.html", "report.json", "junit.xml", "models", "sha256"]
@@ -76,3 +78,19 @@ def test_a_bundle_that_did_not_pass_is_taken_away(passed: Any, tmp_path: Path) -
     failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
     assert bundle not in deliver(failed, dist)
     assert not bundle.exists()
+
+
+def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dist = tmp_path / "dist"
+    deliver(passed, dist)
+    before = {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()}
+
+    def full(report: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(html, "render", full)
+    changed = replace(passed, recipe=passed.recipe.model_copy(update={"task": "another"}))
+    with pytest.raises(StageFailedError, match="cannot be written"):
+        deliver(changed, dist)
+    assert {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()} == before
+    assert len(list(dist.iterdir())) == 6  # and no folder of half-written files

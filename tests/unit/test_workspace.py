@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.artifacts import DataArtifact
-from edgepack.errors import StageFailedError
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.workspace import SEAL_FILE, Key, Workspace, make_key
 
 
@@ -209,3 +209,28 @@ def test_what_is_refused_outside_the_workspace_is_no_fault_of_it(tmp_path: Path)
 
     with pytest.raises(StageFailedError, match=r"^data: /home/someone/.cache cannot be used$"):
         Workspace(tmp_path).build(key(), refused)
+
+
+def test_builds_share_a_workspace_and_clean_does_not(tmp_path: Path) -> None:
+    one, two = Workspace(tmp_path), Workspace(tmp_path)
+    with one.in_use(), two.in_use():
+        with pytest.raises(EnvironmentUnfitError, match="is in use") as caught, two.in_use(alone=True):
+            pass
+        assert caught.value.why == "a build is running in it"
+    with one.in_use(alone=True), pytest.raises(EnvironmentUnfitError, match="is in use"), two.in_use():
+        pass
+    with pytest.raises(BlockingIOError), one.in_use():  # of somebody else: not ours to explain
+        raise BlockingIOError
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_result_that_became_something_else_is_made_anew(tmp_path: Path, kind: str) -> None:
+    workspace = Workspace(tmp_path)
+    folder = workspace.build(key(), writer()).artifact.folder
+    folder.rename(tmp_path / "moved")
+    if kind == "file":
+        folder.write_text("x", encoding="utf-8")
+    else:
+        folder.symlink_to(tmp_path / "nowhere")
+    assert workspace.load(DataArtifact, key()) is None
+    assert workspace.build(key(), writer()).artifact.folder.is_dir()

@@ -74,7 +74,8 @@ def command(
     for failure in built.failures:
         console.error(failure.error)
     _raise_unless_passed(built)
-    console.closing(_next_steps(built, delivered))
+    if not as_json:
+        console.closing(_next_steps(built, delivered))
 
 
 def _show_part(made: Part, console: Console, as_json: bool) -> None:

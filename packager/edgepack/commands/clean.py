@@ -24,7 +24,7 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     """Free the space of stage results.
 
     Without options, what no build can take up: results of failed gates and what interrupted stages left, apart from
-    the checkpoints of trainings. What a running build is making is left alone. Bundles in dist/ are never touched.
+    the checkpoints of trainings. Refuses while a build is running here. Bundles in dist/ are never touched.
     """
     if keep and everything:
         raise click.UsageError("--keep and --all ask for opposite things")
@@ -36,11 +36,15 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     if keep:
         plans = [plan.make(common.load(recipe), place) for recipe in keep]
         kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
+    if not workspace.is_dir():
+        click.echo(f"there is no {workspace} here: nothing to remove")
+        return
     freed = 0
-    for left in place.leftovers(everything=everything, kept=kept):
-        freed += left.size_bytes
-        if not dry_run:
-            place.discard(left)
-        told = "would remove" if dry_run else "removed"
-        click.echo(f"{told} {left.path} ({left.kind}, {left.size_bytes / 2**20:.1f} MiB)")
+    with place.in_use(alone=True):
+        for left in list(place.leftovers(everything=everything, kept=kept)):
+            freed += left.size_bytes
+            if not dry_run:
+                place.discard(left)
+            told = "would remove" if dry_run else "removed"
+            click.echo(f"{told} {left.path} ({left.kind}, {left.size_bytes / 2**20:.1f} MiB)")
     click.echo(f"{freed / 2**20:.1f} MiB {'would be ' if dry_run else ''}freed")

@@ -22,7 +22,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _PACKED: Final = (
     (b"PK\x03\x04", "a zip archive, perhaps an Excel workbook", "save it as `CSV UTF-8` from the program that made it"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "save it as `CSV UTF-8` from the program that made it"),
-    (b"\x1f\x8b", "compressed with gzip", "unpack it first, with gunzip"),
+    (b"\x1f\x8b", "compressed with gzip", "unpack it first: gunzip -c FILE > UNPACKED"),
     (
         b"PAR1\x15",
         "a Parquet file",

@@ -19,7 +19,7 @@ from typing import Final
 from edgepack.artifacts import Row
 from edgepack.datasets.form import Form, form_by_suffix
 from edgepack.datasets.header import Cells, check_numbers, find_columns, not_json_lines, positions_by_number
-from edgepack.datasets.lines import UnreadableError, no_progress, text_lines
+from edgepack.datasets.lines import MAX_LINE_BYTES, UnreadableError, no_progress, text_lines
 from edgepack.datasets.log import FindingLog
 from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.model import Columns
@@ -71,6 +71,7 @@ def _plain_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Itera
 
 
 def _csv_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
+    csv.field_size_limit(MAX_LINE_BYTES)  # the module's own limit, 128 KiB, is shorter than some documents
     reader = csv.reader(_at_any_line_end(lines), delimiter=separator, strict=True)
     while True:
         line = reader.line_num + 1  # a row may span lines: it is named by its first

@@ -8,6 +8,7 @@ the process has made so far.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import zipfile
@@ -18,6 +19,8 @@ from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from edgepack.errors import EnvironmentUnfitError
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -56,6 +59,24 @@ class State:
     best: Arrays
 
 
+def interval_seconds() -> float:
+    """Seconds between two checkpoints, as `EDGEPACK_CHECKPOINT_SECONDS` or the default has them.
+
+    Raises:
+        EnvironmentUnfitError: when the variable holds anything but a number from 0 on.
+    """
+    text = os.environ.get(SECONDS_VARIABLE, "").strip() or str(_DEFAULT_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise EnvironmentUnfitError(
+            f"{SECONDS_VARIABLE} is {text!r}", why="it takes a number of seconds, 0 or more", fix="unset it for 60"
+        )
+    return seconds
+
+
 class Checkpoint:
     """The checkpoint of one training, in `folder`.
 
@@ -66,7 +87,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path, seconds: float | None = None) -> None:
         self._file = folder / FILE
-        self._seconds = float(os.environ.get(SECONDS_VARIABLE, _DEFAULT_SECONDS)) if seconds is None else seconds
+        self._seconds = interval_seconds() if seconds is None else seconds
         self._written = time.monotonic()
         self._took = 0.0
 
