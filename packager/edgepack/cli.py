@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -41,18 +42,55 @@ class _Commands(click.Group):
         found: click.Command = importlib.import_module(f"edgepack.commands.{name}").command
         return found
 
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(context, arguments)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean `{near[0]}`?", context) from error
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        run: Any = super().main  # its overloads differ in what they return only
+        if not options.pop("standalone_mode", True):
+            return run(*arguments, standalone_mode=False, **options)
+        try:
+            sys.exit(run(*arguments, standalone_mode=False, **options))
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(int(ExitCode.USAGE))
+        except click.ClickException as error:
+            where = getattr(error, "ctx", None)
+            click.echo(f"error: {error.format_message()}", err=True)
+            click.echo(f"  fix: {where.command_path if where else 'edgepack'} --help", err=True)
+            sys.exit(int(ExitCode.USAGE))
+        except click.Abort:
+            click.echo("interrupted", err=True)
+            sys.exit(128 + 2)
+        except OSError as error:
+            if not _is_of_output(error):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would fail on what is left once more at its end
+            if isinstance(error, BrokenPipeError):  # whoever read it has had enough
+                sys.exit(128 + 13)
+            click.echo(f"error: the output cannot be written\n  why: {error.strerror}", err=True)
+            sys.exit(int(ExitCode.ENVIRONMENT_UNFIT))
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
         except EdgepackError as error:
             common.console(context).error(error, verbose=context.params["verbose"])
             context.exit(int(error.exit_code))
-        except BrokenPipeError:  # whoever read our output has had enough; Python would complain once more at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            context.exit(128 + 13)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as error:  # noqa: BLE001 - the last resort: an unexpected error still reads as one
+        except Exception as error:
+            if _is_of_output(error):
+                raise
+            # The last resort: an unexpected error still reads as one.
             if context.params["verbose"]:
                 traceback.print_exc()
             click.echo(
@@ -60,6 +98,11 @@ class _Commands(click.Group):
                 err=True,
             )
             context.exit(int(ExitCode.UNEXPECTED))
+
+
+def _is_of_output(error: Exception) -> bool:
+    """Whether stdout is what could not be written: of files that are opened by name, the system names them."""
+    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.filename is None)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

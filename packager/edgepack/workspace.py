@@ -302,7 +302,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _unwritable(root: Path, error: OSError) -> StageFailedError:
-    where = f": {error.filename}" if error.filename else ""
+    # Of a copy that found no room the system names the source.
+    where = f": {error.filename}" if error.filename and error.errno not in _FULL else ""
     return StageFailedError(
         f"the workspace {root} cannot be written",
         why=f"{error.strerror or error}{where}",

@@ -198,3 +198,46 @@ def test_clean_keeps_what_a_recipe_takes_up(folder: Path) -> None:
     assert "removed .edgepack/data/" in run("clean", "--all").stdout
     assert states()["data"] == "to run"
     assert run("clean", "--all", "--keep", "r.yaml").exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "fix"),
+    [
+        (["chek"], "No such command 'chek'. Did you mean `check`?", "edgepack --help"),
+        (["build"], "Missing argument 'RECIPE'", "edgepack build --help"),
+        (["build", "r.yaml", "--untill", "data"], "No such option '--untill'", "edgepack build --help"),
+        (["gate", "gone.edgepack"], "'gone.edgepack' does not exist", "edgepack gate --help"),
+    ],
+)
+def test_usage_errors_look_like_all_others(folder: Path, arguments: list[str], words: str, fix: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    first, *_, last = result.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert words in first
+    assert last == f"  fix: {fix.replace('edgepack', 'main', 1)}"  # as the test calls it
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "r.yaml"], ["completion", "zsh"]], ids=lambda a: a[0])
+def test_output_that_finds_no_room_is_a_plain_error(folder: Path, arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "edgepack.cli", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        ExitCode.ENVIRONMENT_UNFIT,
+        "error: the output cannot be written\n  why: No space left on device\n",
+    )
+
+
+def test_a_reader_that_has_had_enough(folder: Path) -> None:
+    line = f"'{sys.executable}' -m edgepack.cli completion zsh | true; echo"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_without_arguments_it_explains_itself() -> None:
+    result = run()
+    assert result.exit_code == ExitCode.USAGE
+    assert "Usage:" in result.output
+    assert "error:" not in result.output
