@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,9 +29,11 @@ from edgepack import artifacts
 from edgepack.artifacts import Artifact
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.order import STAGES
 
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
+_OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 A = TypeVar("A", bound=Artifact)
 
@@ -200,9 +203,10 @@ class Workspace:
 
         What another process is making right now is not among it.
         """
-        for path in sorted(self.root.glob("*/*")):
+        # By name, and by nothing but a name that a build gives: whatever else lies here is not ours.
+        for path in (path for stage in STAGES for path in sorted((self.root / stage).glob("*"))):
             digest, _, ending = path.name.partition(".")
-            if ending == "lock" or not path.is_dir() or self._is_being_made(Key(path.parent.name, digest)):
+            if not _OURS.match(path.name) or not path.is_dir() or self._is_being_made(Key(path.parent.name, digest)):
                 continue
             if ending == "partial":
                 checkpoint = (path / _CHECKPOINT).is_dir()

@@ -166,7 +166,7 @@ def test_bench_compares_both_files(project: Project, tmp_path: Path) -> None:
 def test_a_student_that_cannot_be_loaded_shows_before_the_teacher_is_trained(
     project: Project, tmp_path: Path, damage: str
 ) -> None:
-    trained = next((project.folder / ".edgepack" / "student").iterdir()) / "model_state.pdparams"
+    trained = next((project.folder / ".edgepack" / "student").glob("*/model_state.pdparams"))
     model = Path(shutil.copytree(trained.parent, tmp_path / "model"))
     weights = model / trained.name
     weights.write_bytes(weights.read_bytes()[:-1000])

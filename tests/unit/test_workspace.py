@@ -234,3 +234,12 @@ def test_a_result_that_became_something_else_is_made_anew(tmp_path: Path, kind: 
         folder.symlink_to(tmp_path / "nowhere")
     assert workspace.load(DataArtifact, key()) is None
     assert workspace.build(key(), writer()).artifact.folder.is_dir()
+
+
+def test_what_no_build_gave_its_name_is_never_removed(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    workspace.build(key(), writer())
+    for place in ("photos/2020", "data/2020", "data/notes.partial", f"other/{'0' * 64}"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "mine").write_text("hi", encoding="utf-8")
+    assert [left.kind for left in workspace.leftovers(everything=True)] == ["result"]

@@ -75,7 +75,7 @@ class Training(Section):
     warmup: float = Field(0.1, ge=0, le=0.9, description="Fraction of the steps over which the rate rises linearly.")
     weight_decay: float = Field(0.01, ge=0, le=1, description="AdamW's, of matrices only.")
     max_length: int = Field(128, ge=4, le=2048, description="Tokens a text is cut to, [CLS] and [SEP] included.")
-    seed: int = Field(0, ge=0, description="Seed of initial weights, shuffling and dropout.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
     device: Literal["auto", "cpu", "gpu"] = Field("auto", description="What trains; the choice of `auto` is printed.")
 
 
