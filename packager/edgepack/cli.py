@@ -7,13 +7,13 @@ import importlib
 import os
 import sys
 import traceback
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
 from edgepack import __version__
 from edgepack.commands import common
-from edgepack.errors import EdgepackError
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 
 COMMANDS: Final = (
@@ -64,9 +64,7 @@ class _Commands(click.Group):
             sys.exit(int(ExitCode.USAGE))
         except click.ClickException as error:
             where = getattr(error, "ctx", None)
-            click.echo(f"error: {error.format_message()}", err=True)
-            click.echo(f"  fix: {where.command_path if where else 'edgepack'} --help", err=True)
-            sys.exit(int(ExitCode.USAGE))
+            _end(UsageError(error.format_message(), fix=f"{where.command_path if where else 'edgepack'} --help"))
         except click.Abort:
             click.echo("interrupted", err=True)
             sys.exit(128 + 2)
@@ -76,8 +74,7 @@ class _Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would fail on what is left once more at its end
             if isinstance(error, BrokenPipeError):  # whoever read it has had enough
                 sys.exit(128 + 13)
-            click.echo(f"error: the output cannot be written\n  why: {error.strerror}", err=True)
-            sys.exit(int(ExitCode.ENVIRONMENT_UNFIT))
+            _end(EnvironmentUnfitError("the output cannot be written", why=error.strerror or ""))
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -98,6 +95,13 @@ class _Commands(click.Group):
                 err=True,
             )
             context.exit(int(ExitCode.UNEXPECTED))
+
+
+def _end(error: EdgepackError) -> NoReturn:
+    from edgepack.console import Console
+
+    Console().error(error)
+    sys.exit(int(error.exit_code))
 
 
 def _is_of_output(error: Exception) -> bool:

@@ -40,7 +40,11 @@ def deliver(build: Build, dist: Path) -> list[Path]:
             staged = Path(temporary)
             fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged))]
             json_file = dist / f"{stem}.report.json"
-            if not (json_file.is_file() and json_file.read_bytes() == text.encode() and _agrees(sums, dist)):
+            if not (
+                json_file.is_file()
+                and json_file.read_bytes() == text.encode()
+                and _agrees(sums, [dist / name for name in names], dist)
+            ):
                 _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
             # All of it is written before anything in `dist` is replaced: a full disk leaves what was there.
             for path in sorted(staged.iterdir()):
@@ -74,15 +78,12 @@ def _sums(delivered: Sequence[Path], dist: Path) -> str:
     return "".join(f"{sha256_file(file)}  {file.relative_to(dist).as_posix()}\n" for file in files)
 
 
-def _agrees(sums: Path, dist: Path) -> bool:
-    """Whether `sums` is there and every file that it names is as it says, bundles aside: they are copied anyway."""
-    if not sums.is_file():
+def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
+    """Whether `sums` is there and lists `reports` as they are now. Bundles are copied anyway."""
+    if not sums.is_file() or not all(path.exists() for path in reports):
         return False
-    listed = [line.partition("  ") for line in sums.read_text(encoding="utf-8", errors="replace").splitlines()]
-    reports = {name: digest for digest, _, name in listed if not name.endswith(BUNDLE_SUFFIX)}
-    return bool(reports) and all(
-        (dist / name).is_file() and sha256_file(dist / name) == digest for name, digest in reports.items()
-    )
+    listed = sums.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [line for line in listed if not line.endswith(BUNDLE_SUFFIX)] == _sums(reports, dist).splitlines()
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from edgepack.artifacts import Artifact, DataArtifact
-from edgepack.datasets.lengths import check_lengths, counted, limits_of
+from edgepack.datasets.lengths import check_built
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, STAGES, Choice
 from edgepack.outcome import Build, Delivery, Failure, Part, model_ledger
@@ -66,7 +66,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
     check_choice(recipe, choice)
 
     def before_training(rows: DataArtifact) -> None:
-        for finding in check_lengths(counted(rows.token_counts), limits_of(recipe), Path(recipe.name)):
+        for finding in check_built(rows, recipe):
             listener.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
         _check_environment(recipe, listener)
 

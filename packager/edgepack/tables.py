@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.report import NOTHING, limit, quantity, span
-from edgepack.wording import duration, safe
+from edgepack.wording import duration, mib, safe
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
@@ -110,10 +110,10 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     yield Text("")
     sizes = table(live, "part", "packed MiB", "on the device MiB")
     for part, size in found["parts"].items():
-        sizes.add_row(part, _mib(size["packed"]), _mib(size["unpacked"]))
-    sizes.add_row("in all", _mib(found["bundle_bytes"]), _mib(found["unpacked_bytes"]))
+        sizes.add_row(part, _column(size["packed"]), _column(size["unpacked"]))
+    sizes.add_row("in all", _column(found["bundle_bytes"]), _column(found["unpacked_bytes"]))
     yield sizes
-    yield Text("packages: " + ", ".join(f"{name} {_mib(size)} MiB" for name, size in found["packages"].items()) + "\n")
+    yield Text("packages: " + ", ".join(f"{name} {mib(size)}" for name, size in found["packages"].items()) + "\n")
     gates = table(live, "gate", "limits")
     for name, limits in found["gates"].items():
         if limits is not None:
@@ -148,8 +148,9 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
 
 
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:.1f}"
+def _column(size_bytes: int) -> str:
+    """A size below a head that says MiB."""
+    return mib(size_bytes).removesuffix(" MiB")
 
 
 def _value(value: Any) -> str:

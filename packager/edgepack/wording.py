@@ -1,4 +1,4 @@
-"""How times and foreign texts are written for people."""
+"""How times, sizes, counts and foreign texts are written for people."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def mib(size_bytes: int) -> str:
+    """`4.8 MiB`."""
+    return f"{size_bytes / 2**20:.1f} MiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -30,6 +30,7 @@ from edgepack.artifacts import Artifact
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.order import STAGES
+from edgepack_runtime.state import fsync_folder
 
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
@@ -106,12 +107,7 @@ class Workspace:
             EnvironmentUnfitError: a build is running here, or `clean` is.
             StageFailedError: when the workspace cannot be written.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise _unwritable(self.root, error) from error
-        try:
+        with self._open_lock(self.root / "lock") as descriptor:
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -121,8 +117,6 @@ class Workspace:
                     fix="wait for that to end, then try again",
                 ) from error
             yield
-        finally:
-            os.close(descriptor)
 
     def checkpoint(self, key: Key) -> Path:
         """Where the stage that makes the result of `key` may keep how far it came; it may not exist yet."""
@@ -138,15 +132,23 @@ class Workspace:
         Raises:
             StageFailedError: when the workspace cannot be written.
         """
-        lock = self._lock(key)
+        with self._open_lock(self._lock(key)) as descriptor:
+            try:
+                _take(descriptor, wait)
+            except OSError as error:
+                raise _unwritable(self.root, error) from error
+            yield
+
+    @contextmanager
+    def _open_lock(self, lock: Path) -> Iterator[int]:
+        """The descriptor of a lock file, made where there is none."""
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            _take(descriptor, wait)
         except OSError as error:
             raise _unwritable(self.root, error) from error
         try:
-            yield
+            yield descriptor
         finally:
             os.close(descriptor)
 
@@ -168,7 +170,7 @@ class Workspace:
             _sync(out)
             _remove(folder)  # a damaged result of the same key, or one that is made again
             out.rename(folder)
-            _sync_folder(folder.parent)
+            fsync_folder(folder.parent)
             _remove(partial)  # the checkpoint has served
         except OSError as error:
             raise _unwritable(self.root, error) from error
@@ -294,15 +296,7 @@ def _sync(folder: Path) -> None:
         with file.open("rb") as stream:
             os.fsync(stream.fileno())
     for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
-        _sync_folder(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        fsync_folder(path)
 
 
 def _unwritable(root: Path, error: OSError) -> StageFailedError:

@@ -29,6 +29,7 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     if keep and everything:
         raise click.UsageError("--keep and --all ask for opposite things")
     from edgepack import plan
+    from edgepack.wording import mib
     from edgepack.workspace import Workspace
 
     place = Workspace(workspace)
@@ -46,5 +47,5 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
             if not dry_run:
                 place.discard(left)
             told = "would remove" if dry_run else "removed"
-            click.echo(f"{told} {left.path} ({left.kind}, {left.size_bytes / 2**20:.1f} MiB)")
-    click.echo(f"{freed / 2**20:.1f} MiB {'would be ' if dry_run else ''}freed")
+            click.echo(f"{told} {left.path} ({left.kind}, {mib(left.size_bytes)})")
+    click.echo(f"{mib(freed)} {'would be ' if dry_run else ''}freed")

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from edgepack.recipe.model import Recipe
 
 recipe_argument = click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path))
-bundle_argument = click.argument("bundle", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+bundle_argument = click.argument("bundle", type=existing_file)
 workspace_option = click.option(
     "--workspace",
     type=click.Path(file_okay=False, path_type=Path),

@@ -9,12 +9,10 @@ import click
 
 from edgepack.commands import common
 
-_BUNDLE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command()
-@click.argument("before", type=_BUNDLE)
-@click.argument("after", type=_BUNDLE)
+@click.argument("before", type=common.existing_file)
+@click.argument("after", type=common.existing_file)
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON, with the paths of all files.")
 @click.pass_context
 def command(context: click.Context, before: Path, after: Path, as_json: bool) -> None:

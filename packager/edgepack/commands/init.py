@@ -12,13 +12,11 @@ from edgepack.commands import common
 if TYPE_CHECKING:
     from edgepack.datasets.facts import SplitName
 
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command()
-@click.argument("data", type=_file)
-@click.option("--dev", type=_file, help="Rows that choose the best epoch; split off DATA by default.")
-@click.option("--test", type=_file, help="Rows that decide the gates; split off DATA by default.")
+@click.argument("data", type=common.existing_file)
+@click.option("--dev", type=common.existing_file, help="Rows that choose the best epoch; split off DATA by default.")
+@click.option("--test", type=common.existing_file, help="Rows that decide the gates; split off DATA by default.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -12,6 +12,7 @@ from edgepack.datasets.facts import SplitFacts
 from edgepack.datasets.log import MAX_LISTED
 from edgepack.datasets.texts import shortened
 from edgepack.recipe.findings import Finding, Severity
+from edgepack.wording import counted
 
 # Above this share of test rows that training or selection has seen, a test figure may flatter the model by as
 # much as a tight gate decides about (one point of accuracy), so the build stops. Below it, a warning.
@@ -51,7 +52,7 @@ def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[F
 
 def _check_size(split: SplitFacts) -> None:
     if len(split) < MIN_ROWS:
-        reason = f"the {split.name} split has {_rows(len(split))}; it takes {MIN_ROWS} at least"
+        reason = f"the {split.name} split has {counted(len(split), 'row')}; it takes {MIN_ROWS} at least"
         split.log.add("size", "error", None, reason, "add rows")
     elif len(split.labels) == 1:
         reason = f"every row of the {split.name} split has the label `{shortened(split.labels[0])}`"
@@ -70,7 +71,7 @@ def _check_balance(train: SplitFacts) -> None:
         return
     (most, most_rows), (rarest, rows) = ranked[0], ranked[-1]
     if rows < MIN_LABEL_ROWS:
-        reason = f"the label `{shortened(rarest)}` has {_rows(rows)} in train, too few to learn it from"
+        reason = f"the label `{shortened(rarest)}` has {counted(rows, 'row')} in train, too few to learn it from"
     elif rows * MAX_IMBALANCE < most_rows:
         reason = (
             f"the label `{shortened(most)}` has {most_rows / rows:.0f} times the training rows of `{shortened(rarest)}`"
@@ -163,7 +164,3 @@ def _examples(found: _Indices, split: SplitFacts, source: SplitFacts) -> str:
 
 def _share(rows: int, split: SplitFacts) -> str:
     return f"{rows} of {len(split)} {split.name} rows ({rows / len(split):.2%})"
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"

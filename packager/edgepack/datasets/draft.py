@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from edgepack.datasets.check import check_splits
-from edgepack.datasets.facts import SplitFacts, SplitName
+from edgepack.datasets.facts import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
 from edgepack.datasets.recipe_text import Draft, describe, recipe_text
 from edgepack.datasets.source import Source, look_at
 from edgepack.datasets.split import DEV, HELD_OUT_SHARE, LEFT_OUT, TEST, TRAIN, assign
@@ -21,9 +21,6 @@ from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.model import Columns
 
-_Held = Literal["dev", "test"]
-_NAMES: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
-_HELD_OUT: Final[tuple[_Held, ...]] = ("dev", "test")
 _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}
 
 
@@ -48,7 +45,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
         EnvironmentUnfitError: when the files cannot be written.
     """
     _refuse_overwriting([recipe], given, force)
-    sources = {name: look_at(name, given[name], progress) for name in _NAMES if name in given}
+    sources = {name: look_at(name, given[name], progress) for name in SPLIT_NAMES if name in given}
     _refuse_one_label(sources["train"].facts)
     lines = [source.describe() for source in sources.values()]
     try:
@@ -58,7 +55,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
             files = {name: source.file for name, source in sources.items()}
             _write(recipe, recipe_text(Draft(given["train"], recipe, files, sources["train"].columns, facts, ())))
             return Drafted((recipe,), tuple(findings), (*lines, *describe(facts)))
-        files = {name: recipe.parent / f"{name}.tsv" for name in _NAMES}
+        files = {name: recipe.parent / f"{name}.tsv" for name in SPLIT_NAMES}
         _refuse_overwriting(files.values(), given, force)
         findings, said = _convert(sources, files, recipe, progress)
     except OSError as error:
@@ -70,7 +67,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
 
 def _usable_as_they_are(sources: Mapping[SplitName, Source]) -> bool:
     plain = all(source.plain for source in sources.values())
-    return plain and len(sources) == len(_NAMES) and len({source.columns for source in sources.values()}) == 1
+    return plain and len(sources) == len(SPLIT_NAMES) and len({source.columns for source in sources.values()}) == 1
 
 
 def _refuse_one_label(facts: SplitFacts) -> None:
@@ -84,13 +81,13 @@ def _convert(
     sources: Mapping[SplitName, Source], files: Mapping[SplitName, Path], recipe: Path, progress: Progress
 ) -> tuple[list[Finding], list[str]]:
     """Write `files` and `recipe`; what was found and what was done."""
-    held = [name for name in _HELD_OUT if name not in sources]
-    codes = assign(sources["train"].facts, held, [sources[name].facts for name in _HELD_OUT if name in sources])
-    with writing(files, {name: sources.get(name, sources["train"]).file for name in _NAMES}) as written:
+    held = [name for name in HELD_OUT if name not in sources]
+    codes = assign(sources["train"].facts, held, [sources[name].facts for name in HELD_OUT if name in sources])
+    with writing(files, {name: sources.get(name, sources["train"]).file for name in SPLIT_NAMES}) as written:
         for (line, row), code in zip(sources["train"].rows(progress), codes, strict=True):
             if code != LEFT_OUT:
                 written.add(_SPLIT_OF[int(code)], line, row)
-        for name in _HELD_OUT:
+        for name in HELD_OUT:
             for line, row in sources[name].rows(progress) if name in sources else ():
                 written.add(name, line, row)
         notes = _notes(held, int(np.count_nonzero(codes == LEFT_OUT)), written.respaced)
@@ -102,7 +99,7 @@ def _convert(
     return findings, [*describe(written.facts), *notes]
 
 
-def _notes(held: list[_Held], left_out: int, respaced: int) -> list[str]:
+def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:
     notes = []
     if held:
         shares = " and ".join(f"{HELD_OUT_SHARE:.0%} for {name}" for name in held)

@@ -24,6 +24,9 @@ from edgepack.recipe.model import Columns
 MAX_LABELS: Final = 10_000  # what has more different values is another column; fits the 16 bits of `_label_ids`
 
 SplitName = Literal["train", "dev", "test"]
+HeldOut = Literal["dev", "test"]
+HELD_OUT: Final[tuple[HeldOut, ...]] = ("dev", "test")
+SPLIT_NAMES: Final[tuple[SplitName, ...]] = ("train", *HELD_OUT)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import Split
+from edgepack.artifacts import DataArtifact
 from edgepack.recipe.explain import listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
@@ -104,15 +104,16 @@ def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], fil
     return findings
 
 
-def counted(rows_by_tokens: Mapping[Split, Mapping[int, int]]) -> dict[str, Lengths]:
-    """The `token_counts` of a `DataArtifact` as lengths by split."""
-    return {split: Lengths(counts) for split, counts in rows_by_tokens.items()}
-
-
 def limits_of(recipe: Recipe) -> dict[str, int]:
     """The `limits` of `check_lengths` that a recipe sets."""
     models = {"teacher": recipe.teacher, "student": recipe.student}
     return {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
+
+
+def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
+    """`check_lengths` of the rows that a build laid down, under the recipe's name."""
+    lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
+    return check_lengths(lengths, limits_of(recipe), Path(recipe.name))
 
 
 def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from edgepack.artifacts import Row
 from edgepack.datasets import reviews_zh
 from edgepack.datasets.check import check_splits
-from edgepack.datasets.facts import SplitFacts, SplitName, read_facts
+from edgepack.datasets.facts import SPLIT_NAMES, SplitFacts, SplitName, read_facts
 from edgepack.datasets.lengths import Lengths
 from edgepack.datasets.lines import no_progress
 from edgepack.datasets.log import FindingLog
@@ -20,9 +20,9 @@ from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.model import BUILTIN_PREFIX, Columns, Data, is_builtin
+from edgepack.wording import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
-_NAMES: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
 _GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
 _MIB: Final = 2**20
 
@@ -83,7 +83,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     if is_builtin(section.train):
         return _generate(section)
     files: dict[SplitName, Path] = {}
-    for name in _NAMES:
+    for name in SPLIT_NAMES:
         file = getattr(section, name)
         assert file is not None, "load_recipe requires all three"
         files[name] = Path(file)
@@ -92,8 +92,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
         facts = {name: read_facts(name, file, section.columns, advance) for name, file in files.items()}
     findings = check_splits(facts["train"], facts["dev"], facts["test"])
     if stopping := errors(findings):
-        count = f"{len(stopping)} error{'s' if len(stopping) > 1 else ''}"
-        raise RecipeInvalidError(f"the data cannot be used: {count}", findings=findings)
+        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
     return Splits(
         {name: FileRows(split, section.columns, states[name]) for name, split in facts.items()},
         tuple(findings),
@@ -122,12 +121,12 @@ def counted_bytes(label: str, files: list[Path], progress: Progress) -> Iterator
 
 def _generate(section: Data) -> Splits:
     made = _GENERATORS[section.train.removeprefix(BUILTIN_PREFIX)](section.seed)
-    rows: dict[SplitName, Rows] = {name: made[name] for name in _NAMES}
-    labels: dict[SplitName, dict[str, int]] = {name: {} for name in _NAMES}
+    rows: dict[SplitName, Rows] = {name: made[name] for name in SPLIT_NAMES}
+    labels: dict[SplitName, dict[str, int]] = {name: {} for name in SPLIT_NAMES}
     for name, counts in labels.items():
         for row in made[name]:
             counts[row.label] = counts.get(row.label, 0) + 1
-    lengths = {name: Lengths.of(row.text for row in made[name]) for name in _NAMES}
+    lengths = {name: Lengths.of(row.text for row in made[name]) for name in SPLIT_NAMES}
     return Splits(rows, (), labels, lengths)
 
 

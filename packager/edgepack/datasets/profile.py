@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,14 @@ from typing import Any, Final
 from edgepack.datasets.form import Form
 from edgepack.datasets.lines import UnreadableError, no_progress, text_lines
 from edgepack.datasets.log import FindingLog
-from edgepack.datasets.sniff import SAMPLE_ROWS, is_json_object, likely_separator, looks_like_a_row, looks_tagged
+from edgepack.datasets.sniff import (
+    SAMPLE_ROWS,
+    is_json_object,
+    json_object,
+    likely_separator,
+    looks_like_a_row,
+    looks_tagged,
+)
 from edgepack.datasets.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
@@ -86,7 +92,7 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile
         form = Form(_separator(file, sample), encoding)
         lines = text_lines(file, advance, encoding)
         if form.separator is None:
-            return _of_records(file, form, (json_object(line) for line in lines), sample)
+            return _of_records(file, form, (json_object(line) or {} for line in lines), sample)
         return _of_cells(file, form, lines, sample)
     except UnreadableError as error:
         raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=[error.finding]) from error
@@ -109,15 +115,6 @@ def likely_encoding(file: Path) -> str:
             continue
         return encoding
     return "utf-8"
-
-
-def json_object(line: str) -> dict[str, Any]:
-    """The object on a line of JSON lines; empty where there is none, which `read_rows` reports."""
-    try:
-        found = json.loads(line) if line.strip() else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _separator(file: Path, sample: tuple[str, ...]) -> str | None:

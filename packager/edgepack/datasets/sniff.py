@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 SEPARATORS: Final = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
 SAMPLE_ROWS: Final = 200
@@ -44,14 +44,20 @@ def looks_tagged(lines: Sequence[str]) -> bool:
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
 
 
-def is_json_object(line: str) -> bool:
-    """Whether a line is a JSON object, as every line of a .jsonl file is."""
+def json_object(line: str) -> dict[str, Any] | None:
+    """The JSON object on a line, as every line of a .jsonl file is one; None where there is none."""
     if not line.lstrip().startswith("{"):
-        return False
+        return None
     try:
-        return isinstance(json.loads(line), dict)
+        found = json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def is_json_object(line: str) -> bool:
+    """Whether a line is a JSON object."""
+    return json_object(line) is not None
 
 
 def split_lines(lines: Sequence[str], separator: str) -> Iterator[list[str]]:

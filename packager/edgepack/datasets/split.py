@@ -6,12 +6,12 @@ Which rows go where depends on the texts and labels alone, not on their order, t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack.datasets.facts import SplitFacts
+from edgepack.datasets.facts import HeldOut, SplitFacts
 
 TRAIN: Final = 0
 DEV: Final = 1
@@ -21,10 +21,9 @@ HELD_OUT_SHARE: Final = 0.1  # of the rows of each label, for dev and for test e
 _MIN_GROUPS: Final = 3  # a label with fewer different texts cannot be in every split: training needs them most
 
 _Keys = NDArray[np.uint64]
-_Held = Literal["dev", "test"]
 
 
-def assign(facts: SplitFacts, held: Iterable[_Held], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
+def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
     """The split of each row, shape (rows,): TRAIN, DEV, TEST or LEFT_OUT.
 
     Rows whose texts are alike (equal, or equal when normalised where that means something) stay together. Of the rows

@@ -24,6 +24,7 @@ from edgepack.datasets.log import FindingLog
 from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.model import Columns
 from edgepack.recipe.parse import has_surrogate
+from edgepack.wording import counted
 
 MAX_LABEL_CHARACTERS: Final = 200  # what is longer is a text in the wrong column
 
@@ -124,7 +125,7 @@ def _table_records(table: Iterator[Cells], columns: Columns, log: FindingLog) ->
         if len(fields) == width:
             yield number, fields[text], fields[label]
             continue
-        reason = f"this row has {_count(len(fields), 'field')}, and {head} has {width}"
+        reason = f"this row has {counted(len(fields), 'field')}, and {head} has {width}"
         fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
         log.add("rows with a wrong number of fields", "error", number, reason, fix)
 
@@ -197,7 +198,3 @@ def _label(value: object) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return "" if value is None else None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -17,6 +17,7 @@ from edgepack.paddle_ml.predict import logits
 from edgepack.paddle_ml.train import Examples, train
 from edgepack.progress import Progress
 from edgepack.recipe.model import Distill, FromScratch, Training
+from edgepack.recipe.shapes import WEIGHTS_FILE
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
         labels=data.labels,
         max_length=lesson.training.max_length,
         parameters=classifier.parameters,
-        weight_bytes=(out / models.WEIGHTS_FILE).stat().st_size,
+        weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
         steps=result.steps,
         train_seconds=round(result.seconds, 1),
         dev_accuracy=proportion(dev_right, len(dev)),

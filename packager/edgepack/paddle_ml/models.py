@@ -18,7 +18,6 @@ from edgepack.recipe.model import FromScratch, Scratch, is_local_folder
 from edgepack.recipe.shapes import SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES
 
 Int64 = npt.NDArray[np.int64]
-WEIGHTS_FILE = "model_state.pdparams"  # as PaddleNLP's save_pretrained names it
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = (
     "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "

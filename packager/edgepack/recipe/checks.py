@@ -16,7 +16,7 @@ from edgepack.recipe.sources import beside, is_file, is_folder, is_local, siblin
 
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
 TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
-MODEL_FILES: Final = (shapes.CONFIG_FILE, "model_state.pdparams", "vocab.txt")
+MODEL_FILES: Final = (shapes.CONFIG_FILE, shapes.WEIGHTS_FILE, "vocab.txt")
 _PATH: Final = "give a path relative to the recipe's folder, or an absolute one"
 
 _Problem = tuple[KeyPath, str, str]  # where, reason, fix

@@ -19,6 +19,7 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import FromScratch, Recipe, is_builtin
 from edgepack.recipe.parse import parse
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
+from edgepack.wording import counted
 
 
 def load_recipe(
@@ -70,9 +71,8 @@ def _read(path: Path) -> bytes:
 
 
 def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
-    count = f"{len(findings)} errors" if len(findings) != 1 else "1 error"
     return RecipeInvalidError(
-        f"the recipe {path} has {count}",
+        f"the recipe {path} has {counted(len(findings), 'error')}",
         why="; ".join(finding.reason for finding in findings[:3]) + ("; ..." if len(findings) > 3 else ""),
         fix="correct what is named above and run the command again",
         findings=findings,

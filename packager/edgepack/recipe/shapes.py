@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from edgepack.recipe.model import Scratch
 
-CONFIG_FILE: Final = "config.json"
+CONFIG_FILE: Final = "config.json"  # as PaddleNLP's save_pretrained names what it writes
+WEIGHTS_FILE: Final = "model_state.pdparams"
 # What PaddleNLP's ErnieConfig takes for a number that config.json does not hold.
 _ABSENT: Final[Mapping[str, int]] = {
     "num_hidden_layers": 12,

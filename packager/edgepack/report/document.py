@@ -18,7 +18,7 @@ from edgepack.artifacts import (
     ModelArtifact,
     Split,
 )
-from edgepack.datasets.lengths import check_lengths, counted, limits_of
+from edgepack.datasets.lengths import check_built
 from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
 from edgepack.versions import tool_versions
@@ -95,8 +95,7 @@ def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
 
 
 def _cut_texts(data: DataArtifact, recipe: Recipe) -> list[str]:
-    findings = check_lengths(counted(data.token_counts), limits_of(recipe), Path(recipe.name))
-    return [f"warning: {finding.reason}" for finding in findings]
+    return [f"warning: {finding.reason}" for finding in check_built(data, recipe)]
 
 
 def _split(data: DataArtifact, split: Split) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from edgepack.targets.parts import bytes_by_part
 from edgepack.targets.profiles import Profile, profile_for
 from edgepack.targets.site import LICENSES, SITE, SiteFacts, assemble
 from edgepack.versions import tool_versions
+from edgepack.wording import mib
 from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
@@ -79,7 +80,7 @@ def run(
         manifest = _manifest(recipe, _target_facts(profile, site), model, ledger, members)
         raw = contract.dump(manifest)
         contract.parse(raw)  # what the device does first
-        progress.line(f"writing {file.name}: {len(members) + 1} files, {_mib(manifest.total_bytes)} unpacked")
+        progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(manifest.total_bytes)} unpacked")
         write_bundle({**members, contract.MANIFEST_NAME: raw}, file)
     return BundleArtifact(
         folder=out,
@@ -237,10 +238,6 @@ def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, exampl
 
 def _tell(site: SiteFacts, progress: Progress) -> None:
     for package in site.packages:
-        before, after = _mib(package.bytes_before), _mib(package.bytes_after)
+        before, after = mib(package.bytes_before), mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
     progress.line(f"{site.binaries} binaries checked: they need glibc {site.libc_min} or newer")
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"

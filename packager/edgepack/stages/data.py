@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, TextIO
+from typing import Final, TextIO
 
 from edgepack.artifacts import DataArtifact, Row, Split
 from edgepack.datasets.draw import Draw
+from edgepack.datasets.facts import HELD_OUT
 from edgepack.datasets.load import Splits, load_splits
 from edgepack.progress import SILENT, Progress, Task
 from edgepack.recipe.model import Data
@@ -32,8 +33,7 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
     labels = tuple(sorted(splits.labels["train"]))  # of all rows: a sample may miss a rare one
     with _bar(sum(map(len, splits.rows.values())), progress) as task:
         counts = _write_train(section, splits, out, task)
-        held_out: tuple[Literal["dev", "test"], ...] = ("dev", "test")
-        for name in held_out:
+        for name in HELD_OUT:
             counts[name] = _write(out / f"{name}.jsonl", _counted(splits.rows[name], task))
     progress.line(
         f"data: {counts['train']} train, {counts['dev']} dev, {counts['test']} test; labels {', '.join(labels)}"
