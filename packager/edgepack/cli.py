@@ -80,7 +80,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(context)
         except EdgepackError as error:
-            common.console(context).error(error, verbose=context.params["verbose"])
+            common.console(context).error(error, verbose=common.is_verbose(context))
             context.exit(int(error.exit_code))
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -88,7 +88,7 @@ class _Commands(click.Group):
             if _is_of_output(error):
                 raise
             # The last resort: an unexpected error still reads as one.
-            if context.params["verbose"]:
+            if common.is_verbose(context):
                 traceback.print_exc()
             click.echo(
                 f"error: unexpected {type(error).__name__}: {error}\n  fix: run again with -v and report it",
@@ -111,10 +111,8 @@ def _is_of_output(error: Exception) -> bool:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="edgepack")
-@click.option("-q", "--quiet", is_flag=True, help="Print results and errors only.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
-@click.pass_context
-def main(context: click.Context, quiet: bool, verbose: bool) -> None:
+@common.speaking
+def main() -> None:
     """One recipe in, one gated offline bundle out.
 
     \b
@@ -128,7 +126,6 @@ def main(context: click.Context, quiet: bool, verbose: bool) -> None:
     edgepack diff OLD.edgepack NEW.edgepack    what changed from one to the other
     edgepack clean                             free the space of what no build can take up
     """
-    context.obj = {"quiet": quiet}
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime 1.31 reports home from its first import on
 
 

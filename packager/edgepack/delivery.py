@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.digest import files_below, sha256_file
-from edgepack.errors import StageFailedError
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.outcome import Build, Delivery
 from edgepack.report import document
 from edgepack.stages.export import TEXTS_FILE
@@ -19,8 +20,31 @@ BUNDLE_SUFFIX = ".edgepack"
 REPORTS = ("report.html", "report.json", "junit.xml", "models")
 
 
-def deliver(build: Build, dist: Path) -> list[Path]:
-    """Fill `dist` and return what was put there, bundles first.
+def require_writable(dist: Path) -> None:
+    """Try to make `dist` and write there, and leave all as it was.
+
+    A build of hours must not come before it shows that its bundle cannot be put there.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be made, or not be written.
+    """
+    missing = [folder for folder in (dist, *dist.parents) if not folder.exists()]
+    try:
+        dist.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".try.", dir=dist):
+            pass
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"{dist} cannot be written", why=_reason(error), fix="choose another folder with --dist"
+        ) from error
+    finally:
+        for folder in missing:
+            with contextlib.suppress(OSError):  # not made, or somebody uses it already
+                folder.rmdir()
+
+
+def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
+    """Fill `dist` and return what was put there, bundles first. `report` is that of `report.document`.
 
     A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
     in `dist` has passed. Reports are written whatever the verdict. `NAME.sha256` lists the digests of it all, for
@@ -30,7 +54,6 @@ def deliver(build: Build, dist: Path) -> list[Path]:
         StageFailedError: when `dist` cannot be written.
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
-    report = document.make(build)
     text = document.dumps(report)
     names = [f"{stem}.{name}" for name in REPORTS]
     sums = dist / f"{stem}.sha256"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from edgepack.artifacts import Artifact, DataArtifact
-from edgepack.datasets.lengths import check_built
+from edgepack.datasets.suited import check_built
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, STAGES, Choice
 from edgepack.outcome import Build, Delivery, Failure, Part, model_ledger
@@ -64,6 +64,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
         UsageError: `choice` names a stage that this recipe does not have.
     """
     check_choice(recipe, choice)
+    checkpoint.interval_seconds()
 
     def before_training(rows: DataArtifact) -> None:
         for finding in check_built(rows, recipe):
@@ -117,7 +118,6 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable
 def _check_environment(recipe: Recipe, listener: Listener) -> None:
     """What is not installed, and what a target lacks, shows now and not after hours of training."""
     environment.versions()
-    checkpoint.interval_seconds()
     for target in recipe.targets:
         wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.load import load_splits
 from edgepack.order import OF_A_TARGET, Choice
+from edgepack.paddle_ml import checkpoint
 from edgepack.pipeline import EndOfPart, check_choice, stages_of, walk
 from edgepack.progress import SILENT
 from edgepack.recipe.model import FromScratch, Recipe, Section, Student, Teacher, Training
@@ -62,8 +63,10 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
     Raises:
         RecipeInvalidError: when the data cannot be used.
         UsageError: `choice` names a stage that this recipe does not have.
+        EnvironmentUnfitError: a variable of the environment holds what a build would refuse.
     """
     check_choice(recipe, choice)
+    checkpoint.interval_seconds()
     look = _Look(workspace, choice)
     # The first stage that is not there yet ends the walk: all that can be known is known.
     with contextlib.suppress(_ToRun, EndOfPart):

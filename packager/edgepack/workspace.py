@@ -35,6 +35,7 @@ from edgepack_runtime.state import fsync_folder
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
 _OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
+_DOOMED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # out of the way already, by a `discard` that was killed
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 A = TypeVar("A", bound=Artifact)
 
@@ -207,6 +208,9 @@ class Workspace:
         """
         # By name, and by nothing but a name that a build gives: whatever else lies here is not ours.
         for path in (path for stage in STAGES for path in sorted((self.root / stage).glob("*"))):
+            if _DOOMED.match(path.name) and path.is_dir():
+                yield Leftover(path, "unfinished", _size(path))
+                continue
             digest, _, ending = path.name.partition(".")
             if not _OURS.match(path.name) or not path.is_dir() or self._is_being_made(Key(path.parent.name, digest)):
                 continue
@@ -226,10 +230,12 @@ class Workspace:
             StageFailedError: it cannot be removed.
         """
         try:
-            # First out of the way in one step: half a result must never be taken for a whole one.
-            doomed = leftover.path.with_name(f".{leftover.path.name}.removed")
-            _remove(doomed)
-            leftover.path.rename(doomed)
+            doomed = leftover.path
+            if not _DOOMED.match(doomed.name):
+                # First out of the way in one step: half a result must never be taken for a whole one.
+                doomed = doomed.with_name(f".{doomed.name}.removed")
+                _remove(doomed)
+                leftover.path.rename(doomed)
             _remove(doomed)
         except OSError as error:
             raise _unwritable(self.root, error) from error

@@ -111,6 +111,20 @@ def test_an_unexpected_error_is_one_line_and_exit_1(folder: Path, monkeypatch: p
     assert "Traceback" in run("-v", "check", "r.yaml").output
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_quiet_and_verbose_stand_before_or_after_the_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    def run_with(flag: str) -> Result:
+        return run(flag, "check", "r.yaml") if before else run("check", "r.yaml", flag)
+
+    assert "tokens in a text" in run("check", "r.yaml").stderr
+    assert run_with("--quiet").stderr == ""
+    (folder / "r.yaml").write_text("x", encoding="utf-8")
+    assert "Traceback" in run_with("-v").stderr
+    assert "Traceback" not in run("check", "r.yaml").stderr
+
+
 @pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS)], ids=str)
 def test_every_command_has_help(command: list[str]) -> None:
     result = run(*command, "--help")
@@ -156,10 +170,32 @@ def test_a_plan_shows_every_value_and_where_it_comes_from(folder: Path) -> None:
     assert values["student.epochs"] == (2.0, True)
     assert values["student.model.scratch.hidden"] == (8, True)
     assert values["student.batch_size"] == (32, False)
+    assert values["student.distill"] == (None, False)  # there is no teacher
+    assert values["teacher"] == (None, False)
+    assert values["data.train"] == (str(folder / "train.tsv"), True)
+    assert values["data.train_rows"] == (None, False)
     text = run("plan", "r.yaml").stdout
     assert re.search(r"student\.batch_size +32  \(default\)\n", text)
     assert re.search(r"student\.epochs +2\.0\n", text)
     assert re.search(r"student +- +to run +at most 0\.2 M weights; 2 steps of 32 \(3 rows x 2 epochs\), cpu", text)
+
+
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_a_variable_that_makes_no_sense_shows_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("EDGEPACK_CHECKPOINT_SECONDS", "often")
+    result = run(command, "r.yaml")
+    assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
+    assert "EDGEPACK_CHECKPOINT_SECONDS is 'often'" in result.stderr
+    assert not (folder / ".edgepack").exists()
+
+
+def test_a_place_for_bundles_that_cannot_be_made_shows_before_anything_runs(folder: Path) -> None:
+    result = run("build", "r.yaml", "--dist", "r.yaml/dist")
+    assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
+    assert "r.yaml/dist cannot be written" in result.stderr
+    assert not (folder / ".edgepack").exists()
 
 
 @pytest.mark.parametrize("command", ["plan", "build"])

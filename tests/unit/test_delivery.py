@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 
-from edgepack.delivery import deliver
-from edgepack.errors import StageFailedError
-from edgepack.report import html
+from edgepack.delivery import deliver as deliver_report
+from edgepack.delivery import require_writable
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.report import document, html
+
+
+def deliver(build: Any, dist: Path) -> list[Path]:
+    return deliver_report(build, document.make(build), dist)
+
 
 NAMES = ["report.html", "report.json", "junit.xml", "models", "sha256"]
 
@@ -94,3 +100,12 @@ def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monke
         deliver(changed, dist)
     assert {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()} == before
     assert len(list(dist.iterdir())) == 6  # and no folder of half-written files
+
+
+def test_a_place_that_cannot_be_written_shows_before_anything_is_built(tmp_path: Path) -> None:
+    require_writable(tmp_path / "new" / "dist")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
+        require_writable(tmp_path / "file" / "dist")
+    assert "--dist" in caught.value.fix

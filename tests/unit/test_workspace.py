@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -201,6 +202,23 @@ def test_what_is_discarded_is_gone_and_what_is_kept_is_found(tmp_path: Path) -> 
     assert workspace.load(DataArtifact, key("other")) is None
     assert workspace.load(DataArtifact, key()) == replace(good, cached=True)
     assert list((tmp_path / "data").iterdir()) == [good.artifact.folder]
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace(tmp_path)
+    good = workspace.build(key(), writer())
+    (left,) = workspace.leftovers(everything=True)
+
+    def killed(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "rmtree", killed)
+        workspace.discard(left)
+    assert workspace.load(DataArtifact, key()) is None
+    (half,) = workspace.leftovers()
+    workspace.discard(half)
+    assert not [path for path in good.artifact.folder.parent.iterdir() if path.suffix != ".lock"]
 
 
 def test_what_is_refused_outside_the_workspace_is_no_fault_of_it(tmp_path: Path) -> None:

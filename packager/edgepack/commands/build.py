@@ -11,6 +11,7 @@ import click
 
 from edgepack.commands import common, part
 from edgepack.errors import GateFailedError, GateInconclusiveError
+from edgepack.order import STAGES
 
 if TYPE_CHECKING:
     from edgepack.console import Console
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@common.speaking
 @common.recipe_argument
 @common.settings_option
 @common.workspace_option
@@ -60,13 +62,16 @@ def command(
     if not any(loaded.gates.model_dump().values()):
         console.line("warning: the recipe sets no gates: the bundle is measured, but nothing decides about it")
     choice = part.chosen(until, start, force, keep_going=keep_going)
+    if until in (None, STAGES[-1]):
+        delivery.require_writable(dist)
     built = pipeline.run(loaded, Workspace(workspace), console, choice)
     if isinstance(built, Part):
         _show_part(built, console, as_json)
         return
-    delivered = delivery.deliver(built, dist)
+    report = document.make(built)
+    delivered = delivery.deliver(built, report, dist)
     if as_json:
-        click.echo(document.dumps(document.make(built)))
+        click.echo(document.dumps(report))
     else:
         console.ledger(list(built.ledger))
         for item in built.deliveries:

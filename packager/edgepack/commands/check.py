@@ -10,18 +10,21 @@ from edgepack.commands import common
 
 
 @click.command()
+@common.speaking
 @common.recipe_argument
 @common.settings_option
 @click.pass_context
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...]) -> None:
     """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
     loaded = common.load(recipe, settings)
-    from edgepack.datasets.lengths import check_lengths, describe_lengths, limits_of
+    from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
+    from edgepack.datasets.suited import check_suited
 
     console = common.console(context)
     splits = load_splits(loaded.data, console)
-    console.findings([*splits.warnings, *check_lengths(splits.lengths, limits_of(loaded), recipe)])
+    suited = check_suited(loaded, len(splits.rows["train"]), len(splits.labels["train"]), splits.lengths, recipe)
+    console.findings([*splits.warnings, *suited])
     console.line(describe_lengths(splits.lengths))
     counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())
     click.echo(f"{recipe}: valid ({counts} rows)")

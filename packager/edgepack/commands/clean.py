@@ -10,6 +10,7 @@ from edgepack.commands import common
 
 
 @click.command()
+@common.speaking
 @common.workspace_option
 @click.option(
     "--keep",

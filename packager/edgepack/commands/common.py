@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from edgepack.console import Console
     from edgepack.recipe.model import Recipe
+
+
+def _said(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Note a flag that may stand before the command's name, after it, or in both places."""
+    assert parameter.name is not None
+    said: dict[str, bool] = context.ensure_object(dict)
+    said[parameter.name] = said.get(parameter.name, False) or value
+
+
+_EVERYWHERE = (
+    click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_said, help="Print results and errors only."
+    ),
+    click.option(
+        "-v", "--verbose", is_flag=True, expose_value=False, callback=_said, help="Show the traceback of an error."
+    ),
+)
+
+
+def speaking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--quiet` and `--verbose`, which every command takes, and the group itself; see `is_verbose`."""
+    for option in reversed(_EVERYWHERE):
+        command = option(command)
+    return command
+
 
 recipe_argument = click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path))
 existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -40,7 +65,12 @@ def load(recipe: Path, settings: Sequence[str] = ()) -> Recipe:
 
 
 def console(context: click.Context) -> Console:
-    """Where this command speaks; `--quiet` before the command's name makes it print results and errors only."""
+    """Where this command speaks; `--quiet` makes it print results and errors only."""
     from edgepack.console import Console
 
-    return Console(quiet=bool((context.obj or {}).get("quiet")))
+    return Console(quiet=context.ensure_object(dict).get("quiet", False))
+
+
+def is_verbose(context: click.Context) -> bool:
+    """Whether `--verbose` asks for the traceback of an error."""
+    return bool(context.ensure_object(dict).get("verbose", False))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from edgepack.commands import common
+
 _SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
+@common.speaking
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:

@@ -11,6 +11,7 @@ from edgepack.commands import common
 
 
 @click.command()
+@common.speaking
 @click.argument("before", type=common.existing_file)
 @click.argument("after", type=common.existing_file)
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON, with the paths of all files.")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@common.speaking
 @click.argument("data", type=common.existing_file)
 @click.option("--dev", type=common.existing_file, help="Rows that choose the best epoch; split off DATA by default.")
 @click.option("--test", type=common.existing_file, help="Rows that decide the gates; split off DATA by default.")

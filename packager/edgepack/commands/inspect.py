@@ -11,6 +11,7 @@ from edgepack.commands import common
 
 
 @click.command()
+@common.speaking
 @common.bundle_argument
 @click.option("--json", "as_json", is_flag=True, help="Print everything, every file's digest included, as JSON.")
 @click.pass_context

@@ -12,6 +12,7 @@ from edgepack.commands import common, part
 
 
 @click.command()
+@common.speaking
 @common.recipe_argument
 @common.settings_option
 @common.workspace_option

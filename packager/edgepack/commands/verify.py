@@ -10,6 +10,7 @@ from edgepack.commands import common
 
 
 @click.command()
+@common.speaking
 @common.bundle_argument
 def command(bundle: Path) -> None:
     """Check every byte of BUNDLE against its manifest; exits 8 naming the damaged file."""

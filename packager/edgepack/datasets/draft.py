@@ -49,6 +49,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     _refuse_one_label(sources["train"].facts)
     lines = [source.describe() for source in sources.values()]
     try:
+        recipe.parent.mkdir(parents=True, exist_ok=True)
         if _usable_as_they_are(sources):
             facts = {name: source.facts for name, source in sources.items()}
             findings = _checked(facts, given["train"])

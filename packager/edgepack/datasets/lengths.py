@@ -12,10 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import DataArtifact
 from edgepack.recipe.explain import listed
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Recipe
 
 MAX_CUT_SHARE: Final = 0.01  # of the texts of a split that may be longer than max_length without a warning
 COUNTED_TOKENS: Final = 4096  # longer texts count as this long: no ERNIE reads more than 2,048 tokens
@@ -102,18 +100,6 @@ def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], fil
             fix = f"use {wanted}; longer texts cost time on the device" if wanted > limit else "shorten the texts"
             findings.append(Finding("warning", file, None, f"{reason}; 99% have at most {p99}", fix))
     return findings
-
-
-def limits_of(recipe: Recipe) -> dict[str, int]:
-    """The `limits` of `check_lengths` that a recipe sets."""
-    models = {"teacher": recipe.teacher, "student": recipe.student}
-    return {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
-
-
-def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
-    """`check_lengths` of the rows that a build laid down, under the recipe's name."""
-    lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
-    return check_lengths(lengths, limits_of(recipe), Path(recipe.name))
 
 
 def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:

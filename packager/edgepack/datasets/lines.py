@@ -39,6 +39,14 @@ class UnreadableError(Exception):
         self.finding = finding
 
 
+def old_line_ends(first: str) -> tuple[str, str] | None:
+    """Reason and fix if `first`, read up to its `\\n`, is many lines that end in `\\r` alone; None if not."""
+    if "\r" not in first.rstrip("\r\n"):
+        return None
+    reason = "its lines end in carriage returns alone, as on old Macs"
+    return reason, "convert it: tr '\\r' '\\n' < FILE > CONVERTED"
+
+
 def no_progress(read_bytes: int) -> None:
     """For whoever does not count the bytes."""
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.datasets.form import Form
-from edgepack.datasets.lines import UnreadableError, no_progress, text_lines
+from edgepack.datasets.header import not_json_lines
+from edgepack.datasets.lines import UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.datasets.log import FindingLog
 from edgepack.datasets.sniff import (
     SAMPLE_ROWS,
@@ -119,8 +120,12 @@ def likely_encoding(file: Path) -> str:
 
 def _separator(file: Path, sample: tuple[str, ...]) -> str | None:
     first = next((line for line in sample if line.strip()), "")
+    if first.startswith("[") and (instead := not_json_lines(first, file)) is not None:
+        raise UnreadableError(Finding("error", file, 1, *instead))
     if is_json_object(first):
         return None
+    if first.startswith("{") and (instead := old_line_ends(first)) is not None:
+        raise UnreadableError(Finding("error", file, None, *instead))
     if looks_tagged(sample):
         reason = "this looks like data for token classification (a token with its tag on each line)"
         fix = "give texts with one label each"

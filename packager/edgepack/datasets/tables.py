@@ -19,9 +19,10 @@ from typing import Final
 from edgepack.artifacts import Row
 from edgepack.datasets.form import Form, form_by_suffix
 from edgepack.datasets.header import Cells, check_numbers, find_columns, not_json_lines, positions_by_number
-from edgepack.datasets.lines import MAX_LINE_BYTES, UnreadableError, no_progress, text_lines
+from edgepack.datasets.lines import MAX_LINE_BYTES, UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.datasets.log import FindingLog
 from edgepack.recipe.explain import did_you_mean, listed
+from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Columns
 from edgepack.recipe.parse import has_surrogate
 from edgepack.wording import counted
@@ -66,6 +67,8 @@ def cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cel
 
 def _plain_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
     for number, line in enumerate(lines, start=1):
+        if number == 1 and (instead := old_line_ends(line)) is not None:
+            raise UnreadableError(Finding("error", log.file, None, *instead))
         fields = line.removesuffix("\n").removesuffix("\r").split(separator)
         if _is_filled(number, fields, log):
             yield number, fields
@@ -137,14 +140,17 @@ def _json_records(lines: Iterator[str], columns: Columns, log: FindingLog) -> It
         content = line.strip()
         if not content:
             continue
+        if first and (instead := old_line_ends(content)) is not None:
+            raise UnreadableError(Finding("error", log.file, None, *instead))
         if first and (instead := not_json_lines(content, log.file)) is not None:
             log.end("no JSON lines", number, *instead)
             return
         first = False
         try:
-            record = json.loads(content)
+            record = json.loads(content, object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
-            why = error.msg if isinstance(error, json.JSONDecodeError) else "a value is out of all bounds"
+            told = isinstance(error, json.JSONDecodeError | _RepeatedKeyError)
+            why = str(error.args[0]).partition(": line ")[0] if told else "a value is out of all bounds"
             log.add("lines that are not JSON", "error", number, f"this line is not JSON: {why}", fix)
             continue
         if not isinstance(record, dict):
@@ -160,6 +166,19 @@ def _json_records(lines: Iterator[str], columns: Columns, log: FindingLog) -> It
             log.add("half characters", "error", number, reason, "write the character itself, or remove the row")
         else:
             yield number, record[columns.text], record[columns.label]
+
+
+class _RepeatedKeyError(ValueError):
+    """One of the two values would be lost without a word."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _RepeatedKeyError(f"the key `{twice[:40]}` stands twice")
+    return made
 
 
 def _has_half(*values: object) -> bool:
@@ -189,6 +208,9 @@ def _row(line: int, text: object, label_value: object, log: FindingLog) -> Row |
         reason = f"the {what} holds U+FFFD: characters were lost when it was decoded once before"
         fix = "take the row from its source again, or remove it"
         log.add("texts with U+FFFD", "warning", line, reason, fix)
+    if "\x00" in text:
+        reason = "the text holds NUL characters, which the tokenizer drops"
+        log.add("texts with NUL", "warning", line, reason, "take the row from its source again, or remove it")
     return Row(text, label)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from edgepack.recipe.sources import beside, is_file, is_folder, is_local, siblin
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
 TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
 MODEL_FILES: Final = (shapes.CONFIG_FILE, shapes.WEIGHTS_FILE, "vocab.txt")
+_OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # whether the hub has it, only the hub knows
 _PATH: Final = "give a path relative to the recipe's folder, or an absolute one"
 
 _Problem = tuple[KeyPath, str, str]  # where, reason, fix
@@ -122,8 +124,11 @@ def _check_models(document: Document) -> Iterator[_Problem]:
             yield where, f"`{role}.model` is empty", "name a PaddleNLP model or a local folder"
         elif isinstance(model, str) and is_local(document, model):
             yield from _check_folder(document, where, model)
-        elif isinstance(model, str) and "/" not in model:  # with one it is `owner/name`, which only the hub knows
+        elif isinstance(model, str) and "/" not in model:
             yield from _check_preset(document, where, model)
+        elif isinstance(model, str) and not _OWNED.fullmatch(model):
+            reason = f"`{dotted(where)}`: {model[:200]!r} is neither a folder here nor a hub's `owner/name`"
+            yield where, reason, _path_fix(model) or _PATH
         hidden, heads = (document.get(*where, "scratch", key) for key in ("hidden", "heads"))
         if type(hidden) is int and type(heads) is int and heads > 0 and hidden % heads:
             reason = f"`hidden` is {hidden}, which is no multiple of `heads`, {heads}"

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -16,10 +17,12 @@ from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.explain import explain, not_yet
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import FromScratch, Recipe, is_builtin
+from edgepack.recipe.model import FromScratch, Recipe, Section, is_builtin
 from edgepack.recipe.parse import parse
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
 from edgepack.wording import counted
+
+S = TypeVar("S", bound=Section)
 
 
 def load_recipe(
@@ -100,11 +103,17 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
 
     sources = {name: absolute(getattr(recipe.data, name)) for name in ("train", "dev", "test")}
     teacher, student = recipe.teacher, recipe.student
-    student = student.model_copy(update={"model": located(student.model)})
+    student = _changed(student, model=located(student.model))
     if teacher is None:
         # The default asks for distillation; without a teacher there is nothing to distil.
-        student = student.model_copy(update={"distill": None})
+        student = _changed(student, distill=None)
     else:
-        teacher = teacher.model_copy(update={"model": located(teacher.model)})
-    data = recipe.data.model_copy(update=sources)
-    return recipe.model_copy(update={"data": data, "teacher": teacher, "student": student})
+        teacher = _changed(teacher, model=located(teacher.model))
+    return _changed(recipe, data=_changed(recipe.data, **sources), teacher=teacher, student=student)
+
+
+def _changed(section: S, **values: Any) -> S:
+    """A copy with other values that still tells which of its fields the recipe sets."""
+    copy = section.model_copy(update=values)
+    copy.model_fields_set.intersection_update(section.model_fields_set)
+    return copy

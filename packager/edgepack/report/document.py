@@ -18,7 +18,7 @@ from edgepack.artifacts import (
     ModelArtifact,
     Split,
 )
-from edgepack.datasets.lengths import check_built
+from edgepack.datasets.suited import check_built
 from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
 from edgepack.versions import tool_versions

@@ -165,9 +165,23 @@ def test_data_that_cannot_be_used_leave_nothing_behind(tmp_path: Path, content: 
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    made(drafted(table(tmp_path / "a.tsv"), tmp_path / "new" / "folder" / "recipe.yaml").files[0])
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnfitError, match="cannot be written"):
-        drafted(table(tmp_path / "a.tsv"), tmp_path / "absent" / "recipe.yaml")
+        drafted(table(tmp_path / "a.tsv"), tmp_path / "a.tsv" / "recipe.yaml")
+
+
+def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
+    lists, old = tmp_path / "list.json", tmp_path / "old.jsonl"
+    lists.write_text('["a"]', encoding="utf-8")
+    old.write_text('{"text": "a", "label": "1"}\r{"text": "b", "label": "0"}\r', encoding="utf-8")
+    for file, words in ((lists, "one JSON list"), (old, "carriage returns alone")):
+        with pytest.raises(RecipeInvalidError) as error:
+            drafted(file, tmp_path / "recipe.yaml")
+        assert words in error.value.findings[0].reason
 
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -1,0 +1,54 @@
+"""What only shows when a recipe and its data lie side by side: texts that are cut, samples too large or too small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgepack.artifacts import DataArtifact
+from edgepack.datasets.check import MIN_LABEL_ROWS
+from edgepack.datasets.lengths import Lengths, check_lengths
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import Recipe
+from edgepack.wording import counted
+
+
+def check_suited(
+    recipe: Recipe, train_rows: int, labels: int, lengths: Mapping[Any, Lengths], file: Path
+) -> list[Finding]:
+    """Warnings about a valid recipe and valid data.
+
+    Args:
+        train_rows: rows of the training split, or of the sample of it.
+        labels: how many different ones train has.
+        lengths: by split.
+        file: what the findings name, which is the recipe where it is known.
+    """
+    models = {"teacher": recipe.teacher, "student": recipe.student}
+    limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
+    samples = [Finding("warning", file, None, reason, fix) for reason, fix in _samples(recipe, train_rows, labels)]
+    return [*samples, *check_lengths(lengths, limits, file)]
+
+
+def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
+    """`check_suited` of the rows that a build laid down, under the recipe's name."""
+    lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
+    return check_suited(recipe, data.rows["train"], len(data.labels), lengths, Path(recipe.name))
+
+
+def _samples(recipe: Recipe, rows: int, labels: int) -> list[tuple[str, str]]:
+    wanted, calibration = recipe.data.train_rows, recipe.data.calibration
+    found = []
+    if wanted is not None and wanted > rows:
+        reason = f"`data.train_rows` asks for {wanted} rows, and train has {counted(rows, 'row')}: all of them are used"
+        found.append((reason, "lower it, or remove the key"))
+    if wanted is not None and wanted < MIN_LABEL_ROWS * labels:
+        reason = f"`data.train_rows` leaves {counted(wanted, 'row')} for {labels} labels, too few to learn them from"
+        found.append((reason, f"use {MIN_LABEL_ROWS * labels} at least"))
+    drawn = min(rows, wanted or rows)
+    # The default is more than a small data set has, and all of it is what is wanted then.
+    if "rows" in calibration.model_fields_set and calibration.rows > drawn:
+        reason = f"`data.calibration.rows` asks for {calibration.rows} rows, and {drawn} are trained on: all are used"
+        found.append((reason, "lower it, or remove the key"))
+    return found
