@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -17,10 +18,13 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from edgepack.errors import StageFailedError
+from edgepack.recipe.model import AnswerKey, TaskName
+from edgepack_runtime.spans import Span, tag_names
 from edgepack_runtime.stats import wilson
 
 ARTIFACT_FILE = "artifact.json"
-Split = Literal["train", "dev", "test", "calibration"]
+Split = Literal["train", "dev", "test", "unlabelled"]
+Answer = str | tuple[str, ...] | tuple[Span, ...]  # one label; any number of them, sorted; spans, sorted
 Precision = Literal["float32", "int8"]
 _SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # what a shell still reads inside double quotes
 _EXAMPLE_CHARACTERS = 24
@@ -28,27 +32,65 @@ _EXAMPLE_CHARACTERS = 24
 
 @dataclass(frozen=True)
 class Row:
-    """One labelled text."""
+    """One labelled text, or pair of texts. `label` is () too where nobody gave one: in the unlabelled texts."""
 
     text: str
-    label: str
+    label: Answer
+    text_pair: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of labels in it, sorted, each once."""
+        if isinstance(self.label, str):
+            return (self.label,)
+        return tuple(sorted({item.label if isinstance(item, Span) else item for item in self.label}))
+
+    @property
+    def item(self) -> str | tuple[str, str]:
+        """What a model is asked about it."""
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
+
+    def document(self, key: AnswerKey | None) -> dict[str, Any]:
+        """The row as JSON: `text`, `text_pair` if there is one, and unless `key` is null the label under that key.
+
+        A span is the list of its start, its end and its label.
+        """
+        document: dict[str, Any] = {"text": self.text}
+        if self.text_pair is not None:
+            document["text_pair"] = self.text_pair
+        if key is not None:
+            document[key] = self.label
+        return document
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Row:
+        """The row that `document` wrote down."""
+        label: Answer = ()
+        if "label" in document:
+            label = document["label"]
+        elif "labels" in document:
+            label = tuple(document["labels"])
+        elif "spans" in document:
+            label = tuple(Span(*span) for span in document["spans"])
+        return cls(document["text"], label, document.get("text_pair"))
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A proportion (0 to 1) with its Wilson interval at `confidence`, measured on `n` rows."""
+class Score:
+    """A metric (0 to 1; names as in `edgepack_runtime.metrics`) with its interval at `confidence`, on `n` rows."""
 
     value: float
     low: float
     high: float
     n: int
     confidence: float
+    metric: str = "accuracy"
 
 
-def proportion(right: int, n: int, confidence: float = 0.95) -> Interval:
-    """`right` of `n` as a proportion with its Wilson score interval."""
+def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
+    """The accuracy of `right` of `n`, with its Wilson score interval."""
     bounds = wilson(right, n, confidence)
-    return Interval(right / n, bounds.low, bounds.high, n, confidence)
+    return Score(right / n, bounds.low, bounds.high, n, confidence)
 
 
 @dataclass(frozen=True)
@@ -62,7 +104,7 @@ class LedgerRow:
     """
 
     stage: str
-    accuracy: Interval
+    score: Score
     model_mib: float | None = None
     p50_ms: float | None = None
     p95_ms: float | None = None
@@ -90,22 +132,37 @@ class Artifact:
 
 @dataclass(frozen=True)
 class DataArtifact(Artifact):
-    """`{train,dev,test,calibration}.jsonl`, one `{"text", "label"}` a line, and the sorted label set.
+    """`{train,dev,test}.jsonl`, one `Row.document` a line, and the sorted label set.
 
+    `unlabelled.jsonl` is there, and in `rows`, when the recipe names such texts. `labels` are the names that rows hold;
+    what a model answers with are `model_labels`. `multi_label`: a text may have any number of labels.
     `token_counts` has, for each split of the source, how many of its texts have how many tokens, as estimated by
     `datasets.lengths`: `Lengths(token_counts["train"])` answers with percentiles.
     """
 
     labels: tuple[str, ...]
     rows: dict[Split, int]
-    source: str
     warnings: tuple[str, ...]
     token_counts: dict[Split, dict[int, int]] = field(default_factory=dict)
+    task: TaskName = "text-classification"
+    multi_label: bool = False
+
+    @property
+    def answer(self) -> AnswerKey:
+        """What the labels of its rows are called in JSON."""
+        if self.task == "token-classification":
+            return "spans"
+        return "labels" if self.multi_label else "label"
+
+    @property
+    def model_labels(self) -> tuple[str, ...]:
+        """One for each output of a model, in its order: `labels`, or their BIO tags where tokens are classified."""
+        return tag_names(self.labels) if self.task == "token-classification" else self.labels
 
     def read(self, split: Split) -> list[Row]:
         """All rows of one split, in file order."""
         with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
-            return [Row(**json.loads(line)) for line in lines]
+            return [Row.of(json.loads(line)) for line in lines]
 
     def example(self) -> str:
         """The beginning of a test text that can stand between double quotes in a shell, to try the model with."""
@@ -114,11 +171,26 @@ class DataArtifact(Artifact):
 
 
 @dataclass(frozen=True)
-class ModelArtifact(Artifact):
-    """A trained model: a PaddleNLP folder (`config.json`, `model_state.pdparams`, `vocab.txt`) and its test logits.
+class Usage:
+    """What a training ran on and what it took.
 
-    `test_logits.npy` has shape (n_test, n_labels), float32, in the order of the test split.
+    `tokens_per_second` are tokens of texts, padding not counted, over the seconds of its steps; `padding_share` (0 to
+    1) is how much of what was computed was padding. `peak_memory_mib` is of the GPU, or on a CPU of the whole process.
+    `gpu_utilisation_percent` is a mean of samples; null without a GPU.
     """
+
+    device: str
+    precision: str
+    tokens_per_second: float
+    padding_share: float
+    peak_memory_mib: float
+    gradient_accumulation: int  # parts of a step at the end: more than asked for if memory ran out
+    gpu_utilisation_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelArtifact(Artifact):
+    """A trained model: a PaddleNLP folder (`config.json`, `model_state.pdparams`, `vocab.txt`)."""
 
     labels: tuple[str, ...]
     max_length: int
@@ -126,12 +198,12 @@ class ModelArtifact(Artifact):
     weight_bytes: int
     steps: int
     train_seconds: float
-    dev_accuracy: Interval
-    test_accuracy: Interval
-
-    @property
-    def test_logits(self) -> Path:
-        return self.folder / "test_logits.npy"
+    dev_score: Score
+    test_score: Score
+    test_metrics: dict[str, float]  # every metric that has a meaning for the task, 0 to 1
+    epochs: int  # begun, and the best of them on dev, from 1
+    best_epoch: int
+    usage: Usage
 
 
 def weight_digest(weight: npt.NDArray[np.generic]) -> str:

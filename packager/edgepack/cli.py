@@ -19,6 +19,7 @@ from edgepack_runtime.exit_codes import ExitCode
 COMMANDS: Final = (
     "init",
     "check",
+    "doctor",
     "plan",
     "build",
     "gate",
@@ -118,6 +119,7 @@ def main() -> None:
     \b
     edgepack init reviews.csv                  draft a recipe from a table of texts and labels
     edgepack check recipes/quickstart.yaml     find what is wrong before anything runs
+    edgepack doctor                            whether training can run here, and on what
     edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine

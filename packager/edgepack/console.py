@@ -60,22 +60,25 @@ class Console:
         self._open_bars = 0
 
     @contextmanager
-    def task(self, label: str, total: int) -> Iterator[Task]:
-        """Open a bar of `total` steps, or without a terminal a line now and then. Both end in one line."""
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+        """Open a bar of `total` steps, or without a terminal a line now and then. Both end in one line.
+
+        The rate, and the time that is left, are those of the steps after the first `done`.
+        """
         if self._quiet:
-            with SILENT.task(label, total) as silent:
+            with SILENT.task(label, total, done) as silent:
                 yield silent
         elif _is_live(self._err):
             with self._live() as bars:
-                identifier = bars.add_task(safe(label), total=total, note="")
-                task = _Task(label, total, self._clock, self.line, bars, identifier)
+                identifier = bars.add_task(safe(label), total=total, completed=done, note="")
+                task = _Task(label, total, done, self._clock, self.line, bars, identifier)
                 try:
                     yield task
                 finally:
                     bars.remove_task(identifier)
             task.end()
         else:
-            task = _Task(label, total, self._clock, self.line)
+            task = _Task(label, total, done, self._clock, self.line)
             yield task
             task.end()
 
@@ -182,6 +185,7 @@ class _Task:
         self,
         label: str,
         total: int,
+        done: int,
         clock: Callable[[], float],
         line: Callable[[str], None],
         bars: RichProgress | None = None,
@@ -189,7 +193,8 @@ class _Task:
     ) -> None:
         self._label, self._total, self._clock, self._line = label, total, clock, line
         self._bars, self._identifier = bars, identifier
-        self._done, self._note = 0, ""
+        self._first = self._done = done
+        self._note = ""
         self._started = self._said = clock()
 
     def advance(self, steps: int = 1, note: str = "") -> None:
@@ -201,14 +206,14 @@ class _Task:
             self._bars.update(self._identifier, completed=self._done, note=safe(self._note))
         elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
             self._said = now
-            rate = self._done / (now - self._started)
+            rate = (self._done - self._first) / (now - self._started)
             left = f", {duration((self._total - self._done) / rate)} left" if rate else ""
             self._say(f"{self._done}/{self._total} ({self._done / self._total:.0%}), {rate:.1f}/s{left}")
 
     def end(self) -> None:
         """Say what was done in all."""
         seconds = self._clock() - self._started
-        rate = f" ({self._done / seconds:.1f}/s)" if seconds else ""
+        rate = f" ({(self._done - self._first) / seconds:.1f}/s)" if seconds else ""
         self._say(f"{self._done}/{self._total} in {duration(seconds)}{rate}")
 
     def _say(self, words: str) -> None:

@@ -77,7 +77,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
             _put(staged / sums.name, sums)
     except OSError as error:
         raise StageFailedError(
-            f"{dist} cannot be written", why=_reason(error), fix="free space or choose --dist"
+            f"{dist} cannot be written", why=_reason(error), fix="free space or choose --dist; the stages are kept"
         ) from error
     return [*everything, sums]
 

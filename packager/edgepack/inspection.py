@@ -82,7 +82,11 @@ def _told(inspection: Mapping[str, Any]) -> dict[str, Any]:
     left_out = ("files", "sha256", "release_id", "ledger", "file")
     told = {key: value for key, value in inspection.items() if key not in left_out}
     told["ledger"] = {
-        row["stage"]: {"accuracy": row["accuracy"]["value"], "model_mib": row["model_mib"], "parity": row["parity"]}
+        row["stage"]: {
+            row["score"]["metric"]: row["score"]["value"],
+            "model_mib": row["model_mib"],
+            "parity": row["parity"],
+        }
         for row in inspection["ledger"]
     }
     return told

@@ -89,4 +89,4 @@ def _exported(exported: ExportArtifact) -> tuple[LedgerRow, ...]:
 def _trained(name: str, model: ModelArtifact) -> LedgerRow:
     note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps"
     size = mebibytes(model.weight_bytes)
-    return LedgerRow(name, model.test_accuracy, model_mib=size, note=note, seconds=model.train_seconds)
+    return LedgerRow(name, model.test_score, model_mib=size, note=note, seconds=model.train_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.suited import check_built
@@ -21,6 +21,7 @@ from edgepack.targets.profiles import profile_for
 from edgepack.workspace import Key, Result, Workspace
 
 A = TypeVar("A", bound=Artifact)
+_TRAININGS: Final = ("teacher", "student")  # stages and sections of the recipe
 
 
 class Listener(Progress, Protocol):
@@ -71,7 +72,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
             listener.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
         _check_environment(recipe, listener)
 
-    step = _Step(workspace, listener, stages_of(recipe), choice)
+    step = _Step(workspace, listener, stages_of(recipe), choice, lambda stage: _check_device(recipe, choice, stage))
 
     try:
         with workspace.in_use():
@@ -122,6 +123,25 @@ def _check_environment(recipe: Recipe, listener: Listener) -> None:
         wheels.fetch(profile_for(target), wheels.default_cache(), listener)
 
 
+def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:
+    """Before a training, that every GPU that it or one to come asks for can be used.
+
+    Raises:
+        EnvironmentUnfitError: naming the key that asks for it.
+    """
+    to_come = _TRAININGS[_TRAININGS.index(stage) :] if stage in _TRAININGS else ()
+    if choice.until in to_come:
+        to_come = to_come[: to_come.index(choice.until) + 1]
+    wanted = {role: section.device for role in to_come if (section := getattr(recipe, role)) is not None}
+    if not any(device.startswith("gpu") for device in wanted.values()):
+        return  # importing Paddle takes seconds, and nothing can be wrong
+    environment.start()
+    from edgepack.paddle_ml import device
+
+    for role, place in wanted.items():
+        device.require(place, f"{role}.device")
+
+
 class EndOfPart(Exception):
     """The last stage that was asked for has its result."""
 
@@ -129,11 +149,19 @@ class EndOfPart(Exception):
 class _Step:
     """Makes one stage's result, or finds it in the workspace, and tells the listener which."""
 
-    def __init__(self, workspace: Workspace, listener: Listener, stages: list[str], choice: Choice) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        listener: Listener,
+        stages: list[str],
+        choice: Choice,
+        before: Callable[[str], None],
+    ) -> None:
         self._workspace = workspace
         self._listener = listener
         self._total = len(stages)
         self._choice = choice
+        self._before = before
         self.made: list[tuple[str, Artifact]] = []
 
     def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
@@ -141,11 +169,15 @@ class _Step:
         found = None if again else self._workspace.load(kind, key)
         self._listener.stage(key.stage, len(self.made) + 1, self._total, cached=found is not None)
         if found is None:
+            if not again and self._workspace.is_damaged(key):
+                self._listener.line("the stored result does not match its seal any more: it is made anew")
             started = time.monotonic()
             with self._workspace.making(key, self._listener.line):
                 # Another build may have made it while this one waited.
                 found = None if again else self._workspace.load(kind, key)
-                found = found or self._workspace.build(key, make)
+                if found is None:
+                    self._before(key.stage)
+                    found = self._workspace.build(key, make)
             self._listener.stage_done(key.stage, time.monotonic() - started)
         self.made.append((key.stage, found.artifact))
         if key.stage == self._choice.until and key.stage not in OF_A_TARGET:

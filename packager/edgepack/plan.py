@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.load import load_splits
 from edgepack.order import OF_A_TARGET, Choice
-from edgepack.paddle_ml import checkpoint
+from edgepack.paddle_ml import checkpoint, environment
 from edgepack.pipeline import EndOfPart, check_choice, stages_of, walk
 from edgepack.progress import SILENT
-from edgepack.recipe.model import FromScratch, Recipe, Section, Student, Teacher, Training
+from edgepack.recipe.model import FromScratch, FromTeacher, Recipe, Section, Student, Teacher, Training
 from edgepack.recipe.presets import shape_of
 from edgepack.recipe.shapes import parameters
 from edgepack.steps import Steps
@@ -118,28 +117,34 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
         return ""
     steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
     about = f"{steps} steps of {section.batch_size} ({rows} rows x {section.epochs:g} epochs), {_device(section)}"
-    return f"{_size(section)}; {about}"
+    return f"{_size(section, recipe)}; {about}"
 
 
-def _size(section: Teacher | Student) -> str:
+def _size(section: Teacher | Student, recipe: Recipe) -> str:
     """How many weights the model has, told without loading it."""
-    shape = shape_of(section.model, section.max_length)
+    if isinstance(section.model, FromTeacher):
+        assert recipe.teacher is not None, "a recipe without a teacher is refused before"
+        shape, layers = shape_of(recipe.teacher.model, recipe.teacher.max_length), section.model.layers
+        count = layers if isinstance(layers, int) else len(layers)
+        shape = None if shape is None else replace(shape, layers=count)
+    else:
+        shape = shape_of(section.model, section.max_length)
     if shape is None:
         return "a model of unknown size"
     millions = parameters(shape, labels=2) / 1e6  # a label more is some hundred weights more
     # The vocabulary of a model from scratch is built from its texts, and may turn out smaller than it may be.
-    return f"{'at most ' if isinstance(section.model, FromScratch) else ''}{millions:.1f} M weights"
+    models = (section.model, recipe.teacher.model if recipe.teacher is not None else None)
+    source = models[isinstance(section.model, FromTeacher)]
+    return f"{'at most ' if isinstance(source, FromScratch) else ''}{millions:.1f} M weights"
 
 
 def _device(section: Training) -> str:
     """Where a training would run, told without importing Paddle: what `auto` finds shows when it starts."""
     if section.device != "auto":
         return section.device
-    try:
-        importlib.metadata.version("paddlepaddle-gpu")
-    except importlib.metadata.PackageNotFoundError:
-        return "cpu (auto: this Paddle is built without CUDA)"
-    return "gpu, if one can be used (auto)"
+    if environment.has_gpu_build():
+        return "gpu, if one can be used (auto)"
+    return "cpu (auto: this Paddle is built without CUDA)"
 
 
 def _values(section: Section, above: str) -> Iterator[Value]:

@@ -20,8 +20,8 @@ class Task(Protocol):
 class Progress(Protocol):
     """What a stage may say while it runs."""
 
-    def task(self, label: str, total: int) -> AbstractContextManager[Task]:
-        """Open a bar of `total` steps; it closes with the context."""
+    def task(self, label: str, total: int, done: int = 0) -> AbstractContextManager[Task]:
+        """Open a bar of `total` steps, `done` of which are behind already; it closes with the context."""
 
     def line(self, text: str) -> None:
         """Print one line above the bars: a choice that was made, a figure that is known."""
@@ -34,7 +34,7 @@ class _SilentTask:
 
 class _Silent:
     @contextmanager
-    def task(self, label: str, total: int) -> Iterator[Task]:
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
         yield _SilentTask()
 
     def line(self, text: str) -> None:

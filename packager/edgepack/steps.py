@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from edgepack import __version__, datasets
 from edgepack.artifacts import (
@@ -20,13 +20,24 @@ from edgepack.artifacts import (
 )
 from edgepack.digest import sha256_file, sha256_folder
 from edgepack.progress import Progress
-from edgepack.recipe.model import Data, FromScratch, Recipe, Section, is_builtin, is_local_folder
+from edgepack.recipe.model import (
+    Data,
+    FromScratch,
+    FromTeacher,
+    Recipe,
+    Section,
+    Student,
+    Teacher,
+    is_builtin,
+    is_local_folder,
+)
 from edgepack.stages import bundle, data, export, gate, quantize, student, teacher
 from edgepack.targets.host import host_facts
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
 
 A = TypeVar("A", bound=Artifact)
+_FILES: Final = ("train", "dev", "test", "unlabelled")  # of the section `data`
 
 
 class Step(Protocol):
@@ -48,14 +59,14 @@ class Steps:
 
     def data(self) -> Result[DataArtifact]:
         section = self._recipe.data
-        key = make_key("data", data.VERSION, _dump(section), _data_digests(section), {"edgepack": __version__})
+        key = make_key("data", data.VERSION, _of_data(section), _data_digests(section), {"edgepack": __version__})
         return self._step(DataArtifact, key, lambda out: data.run(section, out, self._listener))
 
     def teacher(self, rows: Result[DataArtifact]) -> Result[ModelArtifact]:
         section = self._recipe.teacher
         assert section is not None, "asked for by a recipe with a teacher only"
         inputs = [rows.digest, *_weights(section.model)]
-        key = make_key("teacher", teacher.VERSION, _dump(section), inputs, self._tools)
+        key = make_key("teacher", teacher.VERSION, _of_training(section), inputs, self._tools)
 
         def make(out: Path) -> ModelArtifact:
             student.check(self._recipe.student)
@@ -65,10 +76,12 @@ class Steps:
 
     def student(self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Result[ModelArtifact]:
         section = self._recipe.student
-        soft = taught_by if section.distill is not None else None  # without distillation the teacher decides nothing
-        inputs = [rows.digest, *_weights(section.model), *([soft.digest] if soft else [])]
-        key = make_key("student", student.VERSION, _dump(section), inputs, self._tools)
-        model = soft.artifact if soft else None
+        # A teacher that it neither learns nor starts from decides nothing.
+        needed = section.distill is not None or isinstance(section.model, FromTeacher)
+        source = taught_by if needed else None
+        inputs = [rows.digest, *_weights(section.model), *([source.digest] if source else [])]
+        key = make_key("student", student.VERSION, _of_training(section), inputs, self._tools)
+        model = source.artifact if source else None
         kept = self._workspace.checkpoint(key)
         return self._step(
             ModelArtifact, key, lambda out: student.run(section, rows.artifact, model, out, self._listener, kept)
@@ -76,9 +89,13 @@ class Steps:
 
     def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
         section = self._recipe.quantize
-        key = make_key("quantize", quantize.VERSION, _dump(section), [rows.digest, learner.digest], self._tools)
+        sample, seed = self._recipe.data.calibration, self._recipe.data.seed
+        decides = {"quantize": _dump(section), "calibration": _dump(sample), "seed": seed}
+        key = make_key("quantize", quantize.VERSION, decides, [rows.digest, learner.digest], self._tools)
         return self._step(
-            ScalesArtifact, key, lambda out: quantize.run(section, rows.artifact, learner.artifact, out, self._listener)
+            ScalesArtifact,
+            key,
+            lambda out: quantize.run(section, sample, seed, rows.artifact, learner.artifact, out, self._listener),
         )
 
     def export(
@@ -128,15 +145,34 @@ def _dump(section: Section) -> dict[str, Any]:
     return section.model_dump(mode="json", by_alias=True)
 
 
+def _of_data(section: Data) -> dict[str, Any]:
+    """What of the section decides which rows there are. Of a file that is its suffix, and its content elsewhere."""
+    document = _dump(section)
+    del document["calibration"]
+    for name in _FILES:
+        value = document[name]
+        if value is not None and not is_builtin(value):
+            document[name] = Path(value).suffix
+    return document
+
+
+def _of_training(section: Teacher | Student) -> dict[str, Any]:
+    """What of the section decides how a model comes out. Of a local folder that is its content."""
+    document = _dump(section)
+    if is_local_folder(section.model):
+        document["model"] = "a local folder"
+    return document
+
+
 def _data_digests(section: Data) -> list[str]:
     """Digests of the data files, or of the code that generates or reads them."""
-    files = [section.train, section.dev, section.test]
+    files = [getattr(section, name) for name in _FILES]
     code = Path(datasets.__path__[0])
     named = [Path(file) for file in files if file is not None and not is_builtin(file)]
     return [*_sources(code), *map(sha256_file, named)]
 
 
-def _weights(model: str | FromScratch) -> list[str]:
+def _weights(model: str | FromScratch | FromTeacher) -> list[str]:
     return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
 
 

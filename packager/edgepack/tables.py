@@ -11,11 +11,14 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from edgepack.nvidia import sm_name
 from edgepack.report import NOTHING, limit, quantity, span
-from edgepack.wording import duration, mib, safe
+from edgepack.wording import duration, metric_name, mib, safe
+from edgepack_runtime.metrics import ACCURACY
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
+    from edgepack.examination import Report
     from edgepack.plan import Plan
 
 STYLES: Final = {
@@ -31,13 +34,14 @@ _NUMERIC: Final = ("MiB", "packed MiB", "on the device MiB", "p50 ms", "p95 ms",
 def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
     """The loss ledger: what each stage cost in accuracy, MiB and ms."""
     bases = {_basis(row) for row in rows}
-    made = table(live, "stage", "accuracy", "MiB", "p50 ms", "p95 ms", "parity", "note")
+    metrics = sorted({metric_name(row.score.metric) for row in rows})
+    made = table(live, "stage", " or ".join(metrics), "MiB", "p50 ms", "p95 ms", "parity", "note")
     before = ""
     for row in rows:
-        accuracy = f"{quantity(row.accuracy.value, 'fraction')} {_interval(row)}"
+        score = f"{quantity(row.score.value, 'fraction')} {_interval(row)}"
         made.add_row(
             safe(row.stage),
-            accuracy if len(bases) == 1 else f"{accuracy} {_basis(row)}",
+            score if len(bases) == 1 else f"{score} {_basis(row)}",
             quantity(row.model_mib, "MiB").removesuffix(" MiB"),
             quantity(row.p50_ms, "ms").removesuffix(" ms"),
             quantity(row.p95_ms, "ms").removesuffix(" ms"),
@@ -48,7 +52,8 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
     yield made
     basis = f" ({bases.pop()})" if len(bases) == 1 else ""
     yield Text(
-        f"accuracy with its interval{basis}; parity: largest difference of a logit to the row before", style="dim"
+        f"{' or '.join(metrics)} with its interval{basis}; parity: largest difference of a logit to the row before",
+        style="dim",
     )
 
 
@@ -88,6 +93,46 @@ def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
     yield stages
 
 
+def examination(report: Report) -> Iterator[Text]:
+    """What `edgepack doctor` found: facts, then what is wrong, then what training would run on."""
+    facts = list(_examined(report))
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        yield Text(f"{name:<{width}}  {safe(value)}")
+    for problem in report.problems:
+        yield Text(f"{problem.severity}: ", style=STYLES[problem.severity]).append(
+            safe(f"{problem.what}\n    why: {problem.why}\n    fix: {problem.fix}"), style="not bold default"
+        )
+    if report.can_train and report.device is not None:
+        yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
+
+
+def _examined(report: Report) -> Iterator[tuple[str, str]]:
+    driver, here = report.driver, report.machine
+    yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
+    if report.paddle is not None:
+        yield "paddle", report.paddle.about
+    cuda = f", runs CUDA up to {driver.cuda}" if driver.cuda else ""
+    yield "driver", f"{driver.driver}{cuda}" if driver.driver else f"none: {driver.why}"
+    for gpu in driver.gpus:
+        told = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
+        told += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
+        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in told if part)
+    for card in report.paddle.cards if report.paddle is not None else ():
+        state = f"cannot compute: {card.failure}" if card.failure else "computes"
+        yield f"gpu:{card.index}", f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB, {state}"
+    yield "cpu", f"{here.cpu_model}, {here.cores}"
+    memory = (
+        ("", here.memory.total_bytes),
+        ("available ", here.memory.available_bytes),
+        ("limit of the container ", here.memory.limit_bytes),
+    )
+    yield "memory", ", ".join(name + mib(size) for name, size in memory if size is not None) or "unknown"
+    for setting in report.settings:
+        yield setting.name, f"{setting.value} ({'set by you; ' if setting.given else ''}{setting.why})"
+    yield "disk", f"{mib(report.free_bytes)} free for {report.workspace}"
+
+
 def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     """What `edgepack.inspection.inspect` found."""
     target, model = found["target"], found["model"]
@@ -125,7 +170,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     for row in found["ledger"]:
         rows.add_row(
             safe(row["stage"]),
-            quantity(row["accuracy"]["value"], "fraction"),
+            quantity(row["score"]["value"], "fraction"),
             quantity(row["model_mib"], "MiB").removesuffix(" MiB"),
             NOTHING if row["parity"] is None else f"{row['parity']:.1e}",
             safe(row["note"]),
@@ -179,11 +224,12 @@ def table(live: bool, first: str, *columns: str) -> Table:
 
 
 def _basis(row: LedgerRow) -> str:
-    return f"{100 * row.accuracy.confidence:.4g} %, n={row.accuracy.n}"
+    metric = "" if row.score.metric == ACCURACY else f"{metric_name(row.score.metric)}, "
+    return f"{metric}{100 * row.score.confidence:.4g} %, n={row.score.n}"
 
 
 def _interval(row: LedgerRow) -> str:
-    return span(row.accuracy.low, row.accuracy.high, "fraction")
+    return span(row.score.low, row.score.high, "fraction")
 
 
 def _remark(row: LedgerRow) -> str:

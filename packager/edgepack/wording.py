@@ -28,6 +28,11 @@ def mib(size_bytes: int) -> str:
     return f"{size_bytes / 2**20:.1f} MiB"
 
 
+def metric_name(metric: str) -> str:
+    """A metric of `edgepack_runtime.metrics` in words: `entity_f1` -> `entity F1`."""
+    return metric.replace("_", " ").replace("f1", "F1")
+
+
 def counted(number: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

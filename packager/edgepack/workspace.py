@@ -28,7 +28,7 @@ from typing import Any, Generic, Literal, TypeVar
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
 from edgepack.digest import files_below, sha256_file
-from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.order import STAGES
 from edgepack_runtime.state import fsync_folder
 
@@ -36,7 +36,7 @@ SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
 _OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
 _DOOMED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # out of the way already, by a `discard` that was killed
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 A = TypeVar("A", bound=Artifact)
 
 
@@ -100,13 +100,17 @@ class Workspace:
             return None
         return Result(artifacts.load(kind, folder), _digest(seal), cached=True)
 
+    def is_damaged(self, key: Key) -> bool:
+        """Whether what lies under `key` was sealed once, or was put there by no build; for when `load` finds none."""
+        folder = self.folder(key)
+        return (folder / SEAL_FILE).is_file() or (folder.exists() and not folder.is_dir())
+
     @contextmanager
     def in_use(self, *, alone: bool = False) -> Iterator[None]:
         """Take results up (as many builds as like may), or remove some (`alone`). Held until the block or process ends.
 
         Raises:
-            EnvironmentUnfitError: a build is running here, or `clean` is.
-            StageFailedError: when the workspace cannot be written.
+            EnvironmentUnfitError: a build is running here, or `clean` is; or the workspace cannot be written.
         """
         with self._open_lock(self.root / "lock") as descriptor:
             try:
@@ -131,7 +135,8 @@ class Workspace:
             wait: called once, with what is waited for, when another process is at it.
 
         Raises:
-            StageFailedError: when the workspace cannot be written.
+            EnvironmentUnfitError: when the workspace cannot be written.
+            StageFailedError: when there is no room for it.
         """
         with self._open_lock(self._lock(key)) as descriptor:
             try:
@@ -157,7 +162,8 @@ class Workspace:
         """Run a stage into a folder of its own and move its result into place. Call it inside `making`.
 
         Raises:
-            StageFailedError: when the disk is full or the workspace cannot be written.
+            StageFailedError: when the disk is full.
+            EnvironmentUnfitError: when the workspace cannot be written.
         """
         folder, partial = self.folder(key), self._partial(key)
         out = partial / _OUT
@@ -227,7 +233,7 @@ class Workspace:
         """Remove one of the `leftovers`.
 
         Raises:
-            StageFailedError: it cannot be removed.
+            EnvironmentUnfitError: it cannot be removed.
         """
         try:
             doomed = leftover.path
@@ -305,13 +311,10 @@ def _sync(folder: Path) -> None:
         fsync_folder(path)
 
 
-def _unwritable(root: Path, error: OSError) -> StageFailedError:
-    # Of a copy that found no room the system names the source.
-    where = f": {error.filename}" if error.filename and error.errno not in _FULL else ""
-    return StageFailedError(
-        f"the workspace {root} cannot be written",
-        why=f"{error.strerror or error}{where}",
-        fix="free space there or choose --workspace; the stages that are done are kept"
-        if error.errno in _FULL
-        else "check its permissions, or choose --workspace",
-    )
+def _unwritable(root: Path, error: OSError) -> EdgepackError:
+    what, why = f"the workspace {root} cannot be written", error.strerror or str(error)
+    if error.errno in _FULL:  # of a copy that found no room the system names the source
+        fix = "free space there or choose --workspace; the stages that are done are kept"
+        return StageFailedError(what, why=why, fix=fix)
+    where = f": {error.filename}" if error.filename else ""
+    return EnvironmentUnfitError(what, why=f"{why}{where}", fix="check its permissions, or choose --workspace")

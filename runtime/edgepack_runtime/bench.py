@@ -1,4 +1,4 @@
-"""Side-by-side timing of model folders on this device, text in to label out, batch 1.
+"""Side-by-side timing of model folders on this device, text in to answer out, batch 1.
 
 The models take turns on every text, so that a clock that changes or a neighbour that wakes up hits all of them. Ratios
 are taken round by round, where they share those conditions.
@@ -15,6 +15,7 @@ from edgepack_runtime import conditions, stats
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor, Split
+from edgepack_runtime.texts import Item
 
 WARM_UP_TEXTS = 20
 CONFIDENCE = 0.98  # two-sided: each end holds at 99 %, as in MLPerf Inference's early stopping
@@ -37,7 +38,7 @@ class Timed:
 
 
 def take_turns(
-    predictors: Sequence[Predictor], texts: Sequence[str], rounds: int, progress: Say
+    predictors: Sequence[Predictor], texts: Sequence[Item], rounds: int, progress: Say
 ) -> List[List[List[Split]]]:
     """Time every predictor on every text in every round: `result[model][round][text]`.
 
@@ -61,7 +62,7 @@ def take_turns(
     return result
 
 
-def measure(folders: Sequence[Path], texts: Sequence[str], *, threads: int, runs: int, progress: Say) -> List[Timed]:
+def measure(folders: Sequence[Path], texts: Sequence[Item], *, threads: int, runs: int, progress: Say) -> List[Timed]:
     """Time the model `folders` on `texts`, `runs` rounds, taking turns. Errors as `Predictor`.
 
     Raises:
@@ -91,12 +92,12 @@ def summarize(samples: Sequence[Split]) -> Dict[str, Any]:
 
 
 def compare(
-    model_folders: Sequence[Path], texts: Sequence[str], *, threads: int, runs: int, progress: Say
+    model_folders: Sequence[Path], texts: Sequence[Item], *, threads: int, runs: int, progress: Say
 ) -> Dict[str, Any]:
     """Time `model_folders` side by side; the first is what the others are compared with.
 
     Args:
-        texts: predicted one by one, all of them in every round.
+        texts: predicted one by one, all of them in every round; pairs for models of pairs.
         threads: threads for each model.
         runs: rounds.
 

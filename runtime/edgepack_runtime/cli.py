@@ -9,8 +9,8 @@ them runs in a temporary unpacked copy), and a cold start of `predict` should no
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -21,15 +21,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence
 
-from edgepack_runtime import golden, model_config, texts, verify
+from edgepack_runtime import golden, model_config, predict_verb, texts, verify
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
 from edgepack_runtime.state import Prefix, default_prefix, read_state, unfit, write_receipt
+from edgepack_runtime.texts import Item
 
-_BATCH = 32
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
 
 __all__ = ["Context", "main", "run"]
@@ -43,9 +43,10 @@ def main() -> int:
 def run(arguments: Sequence[str], context: Context) -> int:
     """Run one command line and return its exit code. The one place where errors become messages."""
     _open_streams()
-    for stream in (sys.stdout, sys.stdin):
+    # Half a surrogate pair, which JSON may hold, is printed as JSON escapes it.
+    for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stdin, "strict")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")
+            stream.reconfigure(encoding="utf-8", errors=errors)
     # ONNX Runtime's own wheels (1.31 on Linux) otherwise write a device id and a database below HOME when they are
     # imported, and try to send them. It has to be set before that; the processes we start inherit it.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -104,8 +105,7 @@ def _doctor(options: argparse.Namespace, context: Context, arguments: List[str])
         manifest, _ = verify.read_manifest(context.release)
         checks = doctor.check_device(manifest)
     else:
-        with Archive(context.bundle or options.bundle) as archive:
-            manifest = contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
+        manifest = _manifest_of(context.bundle or options.bundle)
         checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
     good = all(check.ok for check in checks)
     result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": doctor.probe()}
@@ -135,7 +135,7 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
 
     bundle: Path = context.bundle or options.bundle
     own = _own_prefix(context)
-    root = options.prefix or (own.root if own else default_prefix(_name_of(bundle)))
+    root = options.prefix or (own.root if own else default_prefix(_manifest_of(bundle).name))
     receipt = installer.install(bundle, root, say=say)
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
@@ -153,7 +153,7 @@ def _status(options: argparse.Namespace, context: Context, arguments: List[str])
 
     prefix = Prefix(options.prefix.absolute()) if options.prefix else _own_prefix(context)
     if prefix is None and context.bundle is not None:
-        prefix = Prefix(default_prefix(_name_of(context.bundle)))
+        prefix = Prefix(default_prefix(_manifest_of(context.bundle).name))
     if prefix is None:
         raise UsageError("status needs to know where", fix=f"{context.prog} status --prefix DIR")
     found = reporter.status(prefix)
@@ -201,13 +201,19 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
 
 def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     folders = [_model_folder(path) for path in options.models]
-    given = texts.read_texts(options.texts) if options.texts else []
-    if context.bundle is not None:
-        return _elsewhere(options, context, arguments)
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
-    if not given:
-        given = _evenly(texts.read_texts(_texts_beside(folders[0], context.release)), BENCH_TEXTS)
+    source = options.texts
+    if source is None and context.bundle is None:
+        source = _texts_beside(folders[0], context.release)
+    given: List[Item] = []
+    if source is not None:
+        pairs = _takes_pairs(context, folders)
+        given = texts.read_texts(source, pair_column=predict_verb.PAIR_COLUMN if pairs else None)
+    if context.bundle is not None:
+        return _elsewhere(options, context, arguments)
+    if options.texts is None:
+        given = _evenly(given, BENCH_TEXTS)
     from edgepack_runtime import bench
 
     result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=say)
@@ -216,63 +222,38 @@ def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) 
 
 
 def _predict(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
-    if options.texts and options.input:
-        raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
-    given = texts.from_arguments(options.texts)
-    if options.input:
-        given = texts.read_texts(options.input, options.column)
+    words = predict_verb.check(options)
+    folders = [_model_folder(options.model)] if context.bundle is None and context.release is None else []
+    if context.release is not None:
+        folders = [context.release / golden.MODEL_FOLDER]
+    given = predict_verb.read(options, words, pairs=_takes_pairs(context, folders))
     if context.bundle is not None:
         return _elsewhere(options, context, arguments)
-    model = context.release / golden.MODEL_FOLDER if context.release else _model_folder(options.model)
-    predictor = _predictor(model, options.threads, context.release)
-    answer = functools.partial(_answer, with_scores=options.scores)
-    if options.output:
-        given = given or list(texts.from_stream(sys.stdin.buffer, "standard input"))
-        with texts.replacing(options.output) as out:
-            answers = map(answer, _in_batches(predictor.predict_batch, given))
-            texts.write_predictions(out, options.output.suffix, given, answers)
-        say(f"{len(given)} predictions in {options.output}")
-        return ExitCode.OK
-    if options.input:
-        predictions: Iterator[Any] = _in_batches(predictor.predict_batch, given)
-    else:
-        if not given and sys.stdin.isatty():
-            say("one text a line, please; Ctrl-D ends")
-        predictions = map(predictor.predict, given or texts.from_stream(sys.stdin.buffer, "standard input"))
-    for prediction in predictions:
-        # Whoever feeds line after line waits for each answer; a file's reader does not.
-        print(json.dumps(answer(prediction), ensure_ascii=False), flush=not options.input)
+    with _damage_first(context.release):
+        from edgepack_runtime.predictor import Predictor
+
+        predictor = Predictor(folders[0], threads=options.threads)
+    predict_verb.answer(options, given, predictor, say)
     return ExitCode.OK
 
 
-def _predictor(model: Path, threads: int, release: Optional[Path]) -> Any:
-    """The model of `release`, loaded. When that fails and the release is damaged, that is the error to report."""
-    try:
-        from edgepack_runtime.predictor import Predictor
+def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
+    """Whether the bundle's model, or else the first of `folders`, is asked about two texts at a time."""
+    if context.bundle is not None:
+        return _manifest_of(context.bundle).task == model_config.PAIR
+    with _damage_first(context.release):
+        return model_config.load(folders[0]).takes_pairs
 
-        return Predictor(model, threads=threads)
+
+@contextlib.contextmanager
+def _damage_first(release: Optional[Path]) -> Iterator[None]:
+    """When the block fails and `release` is damaged, that is the error to report."""
+    try:
+        yield
     except Exception:
         if release is not None:
             verify.verify_folder(release)
         raise
-
-
-def _answer(prediction: Any, *, with_scores: bool) -> Dict[str, Any]:
-    found: Dict[str, Any] = {"label": prediction.label, "score": round(float(prediction.score), 6)}
-    if with_scores:
-        found["scores"] = {label: round(float(score), 6) for label, score in prediction.scores.items()}
-    return found
-
-
-def _in_batches(predict: Callable[[Sequence[str]], Sequence[Any]], given: Sequence[str]) -> Iterator[Any]:
-    """Predictions for `given` in order, with a line on a terminal that tells how far it is."""
-    shown = sys.stderr.isatty()
-    for start in range(0, len(given), _BATCH):
-        yield from predict(given[start : start + _BATCH])
-        if shown:
-            print(f"\r{min(start + _BATCH, len(given))} of {len(given)}", end="", file=sys.stderr, flush=True)
-    if shown:
-        print(file=sys.stderr)
 
 
 def _elsewhere(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -306,9 +287,9 @@ def _own_prefix(context: Context) -> Optional[Prefix]:
     return prefix if prefix.state_file.exists() else None
 
 
-def _name_of(bundle: Path) -> str:
+def _manifest_of(bundle: Path) -> contract.Manifest:
     with Archive(bundle) as archive:
-        return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)).name
+        return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
 
 
 def _model_folder(path: Path) -> Path:
@@ -322,7 +303,7 @@ def _model_folder(path: Path) -> Path:
     return folder
 
 
-def _evenly(given: Sequence[str], most: int) -> List[str]:
+def _evenly(given: Sequence[Item], most: int) -> List[Item]:
     """At most `most` of `given`, evenly spread over it."""
     step = max(1.0, len(given) / most)
     return [given[int(index * step)] for index in range(min(most, len(given)))]

@@ -45,17 +45,19 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     if found != manifest:
         raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=limits.threads)
-    rows = golden.read_rows(release, predictor.labels)
+    gate_accuracy.require_fit(limits.metric, predictor.config)
+    rows = golden.read_rows(release, predictor.config)
     where = conditions.collect(threads=limits.threads, providers=predictor.providers)
-    counts = gate_accuracy.count(predictor, rows, progress)
+    answers = gate_accuracy.answer(predictor, rows, progress)
+    measured = gate_accuracy.measure(rows, answers, limits.metric, limits.confidence, predictor.labels)
     timing = gate_latency.settle(
-        gate_latency.measure(predictor, [row.text for row in rows], progress),
+        gate_latency.measure(predictor, [row.item for row in rows], progress),
         lambda: gate_process.latency_windows(release, limits.threads),
         progress,
     )
     where["after"] = conditions.moving()  # before other processes load the machine
     checks = [
-        *gate_accuracy.checks(counts, limits),
+        *gate_accuracy.checks(measured, limits),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
         *_process_checks(release, limits, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
@@ -66,7 +68,8 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
         "bundle": _identity(manifest, raw),
         "verdict": stats.overall([check.verdict for check in checks]),
         "checks": [check.as_json() for check in checks],
-        "accuracy": gate_accuracy.summary(counts, limits.confidence),
+        "accuracy": gate_accuracy.summary(measured, limits.confidence),
+        "classes": gate_accuracy.classes(measured, predictor.config),
         "latency": gate_latency.summary(timing, limits.threads),
         "conditions": where,
     }
@@ -88,7 +91,8 @@ def render(receipt: Mapping[str, Any]) -> str:
     lines = [bench.table(rows)]
     lines += ["{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != stats.PASS]
     accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
-    lines.append("accuracy {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy))
+    lines.append("{metric} {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy))
+    lines.append(gate_accuracy.worst_line(receipt["classes"]))
     lines.append(
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
         "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
@@ -112,7 +116,7 @@ def _process_checks(
     release: Path, limits: Limits, predictor: Predictor, emulated_why: Optional[str], progress: Say
 ) -> List[Check]:
     checks = []
-    texts = [item.text for item in golden.read_golden(release, len(predictor.labels))]
+    texts = [item.item for item in golden.read_golden(release, predictor.config)]
     if limits.peak_rss_mib is not None:
         mib = gate_process.peak_rss_mib(release, limits.threads)
         progress(f"memory: {mib:.1f} MiB at most")

@@ -2,65 +2,151 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from edgepack_runtime import stats
+from edgepack_runtime import metrics, scoring, stats
+from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate_limits import Check, Limits, sampled
 from edgepack_runtime.golden import GoldenRow
+from edgepack_runtime.metrics import Answer
+from edgepack_runtime.model_config import TOKENS, ModelConfig
 from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.scoring import Counts
 
+MOST_CLASSES = 50  # in a receipt: the worst ones; with more classes, the confusion matrix is left out
+_SHOWN_CLASSES = 3
 _ROWS_BETWEEN_LINES = 500
 
 
-class Counts(NamedTuple):
-    """What came out on `n` rows. `lost`: only the float model is right; `won`: only the shipped file is."""
+class Measured(NamedTuple):
+    """What came out on the golden rows. `answers` are those of the shipped file, `counts` are whole answers.
 
-    n: int
-    right: int
-    lost: int
-    won: int
+    `interval` is of `metric`, from 0 to 1; `positive` is the label that the metric `f1` is about.
+    """
+
+    rows: Sequence[GoldenRow]
+    answers: Sequence[Answer]
+    metric: str
+    positive: Optional[str]
+    interval: stats.Interval
+    counts: Counts
 
 
-def count(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[str], None]) -> Counts:
-    """Predict every row by itself, as an application would, and compare."""
-    right = lost = won = 0
+def require_fit(metric: str, config: ModelConfig) -> None:
+    """See that `metric` has a meaning for the model.
+
+    Raises:
+        BundleInvalidError: it has none.
+    """
+    why = metrics.unfit(metric, len(config.labels), multi_label=config.multi_label, tokens=config.task == TOKENS)
+    if why is not None:
+        raise BundleInvalidError(
+            f"the gate's accuracy.metric is {metric}, which this model cannot be measured by",
+            why=why,
+            fix="set gates.accuracy.metric in the recipe and build the bundle again",
+        )
+
+
+def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[str], None]) -> List[Answer]:
+    """Predict every row by itself, as an application would."""
+    answers: List[Answer] = []
+    right = 0
     for number, row in enumerate(rows, start=1):
-        ours = predictor.predict(row.text).label == row.label
-        theirs = row.float_label == row.label
-        right += ours
-        lost += theirs and not ours
-        won += ours and not theirs
+        answers.append(predictor.predict(row.item).answer)
+        right += metrics.same(row.answer, answers[-1])
         if number % _ROWS_BETWEEN_LINES == 0 or number == len(rows):
             progress(f"accuracy: {number} of {len(rows)} rows, {right} right")
-    return Counts(len(rows), right, lost, won)
+    return answers
 
 
-def summary(counts: Counts, confidence: float) -> Dict[str, Any]:
-    """The receipt's `accuracy`: a fraction with its Wilson interval."""
-    interval = stats.wilson(counts.right, counts.n, confidence)
+def measure(
+    rows: Sequence[GoldenRow], answers: Sequence[Answer], metric: str, confidence: float, labels: Sequence[str]
+) -> Measured:
+    """Compare `answers` with what `rows` say; `labels` are those of the model."""
+    truths = [row.answer for row in rows]
+    positive = metrics.positive_label(labels, truths) if metric == metrics.F1 else None
+    return Measured(
+        rows=rows,
+        answers=answers,
+        metric=metric,
+        positive=positive,
+        interval=scoring.interval(metric, truths, answers, confidence, positive),
+        counts=scoring.count(truths, [row.float_answer for row in rows], answers),
+    )
+
+
+def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
+    """The receipt's `accuracy`: which metric, and its value as a fraction with its interval."""
     return {
-        **{name: round(value, 6) for name, value in interval._asdict().items()},
-        "n": counts.n,
+        "metric": measured.metric,
+        **{name: round(value, 6) for name, value in measured.interval._asdict().items()},
+        "n": measured.counts.n,
         "confidence": confidence,
+        **({} if measured.positive is None else {"positive": measured.positive}),
     }
 
 
-def checks(counts: Counts, limits: Limits) -> List[Check]:
+def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
+    """The receipt's `classes`: how each class fares, so that a mean hides none.
+
+    Returns:
+        `metrics`: every metric that has a meaning for the model; `classes`: how many classes occur; `scores`: for
+        each, the worst first and at most 50, its `precision`, `recall`, `f1` (0 to 1) and `support` (rows or spans);
+        `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels a row.
+    """
+    pairs = [(row.answer, found) for row, found in zip(measured.rows, measured.answers)]
+    tokens = config.task == TOKENS
+    plain = not tokens and not config.multi_label
+    positive = measured.positive
+    if positive is None and plain and len(config.labels) == 2:
+        positive = metrics.positive_label(config.labels, [truth for truth, _ in pairs])
+    tallies = metrics.class_tallies(pairs)
+    few = len(tallies) <= MOST_CLASSES
+    values = metrics.values(pairs, tokens=tokens, positive=positive)
+    return {
+        "metrics": {name: round(value, 6) for name, value in values.items()},
+        "classes": len(tallies),
+        "scores": [_class_score(name, tallies[name]) for name in metrics.worst(tallies, MOST_CLASSES)],
+        "confusion": metrics.confusion(pairs) if few and not config.multi_label else None,
+    }
+
+
+def worst_line(told: Mapping[str, Any]) -> str:
+    """The receipt's `classes` in a line: those that fare worst."""
+    shown = ["{label} {f1:.4f} (n = {support})".format(**row) for row in told["scores"][:_SHOWN_CLASSES]]
+    return "lowest F1 of {} classes: {}".format(told["classes"], ", ".join(shown) or "-")
+
+
+def _class_score(name: str, tally: metrics.Tally) -> Dict[str, Any]:
+    return {
+        "label": name,
+        "precision": round(tally.precision, 6),
+        "recall": round(tally.recall, 6),
+        "f1": round(tally.f1, 6),
+        "support": tally.support,
+    }
+
+
+def checks(measured: Measured, limits: Limits) -> List[Check]:
     """The rows of the receipt that `limits` asks for."""
     found = []
     if limits.accuracy_min is not None:
-        found.append(_minimum(counts, limits.accuracy_min, limits.confidence))
+        found.append(_minimum(measured, limits.accuracy_min, limits.confidence))
     if limits.max_drop_points is not None:
-        found.append(_drop(counts, limits.max_drop_points, limits.confidence))
+        found.append(_drop(measured, limits.max_drop_points, limits.confidence))
     return found
 
 
-def _minimum(counts: Counts, limit: float, confidence: float) -> Check:
-    interval = stats.wilson(counts.right, counts.n, confidence)
+def _minimum(measured: Measured, limit: float, confidence: float) -> Check:
+    interval, counts = measured.interval, measured.counts
     verdict = stats.verdict_at_least(interval, limit)
-    detail = f"{counts.right} of {counts.n} rows right"
+    detail = f"{_of_what(measured)}{counts.right} of {counts.n} rows right"
     if verdict == stats.INCONCLUSIVE:
-        detail += "; " + would_decide(stats.n_for_proportion(interval.value, limit, confidence), "rows")
+        detail += "; " + (
+            would_decide(stats.n_for_proportion(interval.value, limit, confidence), "rows")
+            if measured.metric == metrics.ACCURACY
+            else _more_rows(measured.metric)
+        )
     return sampled(
         "accuracy.min",
         verdict,
@@ -73,14 +159,25 @@ def _minimum(counts: Counts, limit: float, confidence: float) -> Check:
     )
 
 
-def _drop(counts: Counts, limit_points: float, confidence: float) -> Check:
-    """Paired: both models saw the same rows, so only those count on which one of them alone is right."""
-    interval = stats.paired_drop(counts.lost, counts.won, counts.n, confidence)
+def _drop(measured: Measured, limit_points: float, confidence: float) -> Check:
+    """Paired: both models saw the same rows, so only those count on which they differ."""
+    counts, rows = measured.counts, measured.rows
+    interval = scoring.drop(
+        measured.metric,
+        [row.answer for row in rows],
+        [row.float_answer for row in rows],
+        measured.answers,
+        confidence,
+        measured.positive,
+    )
     verdict = stats.verdict_at_most(interval, limit_points / 100)
-    detail = f"{counts.lost} rows lost against the float model, {counts.won} won"
+    detail = f"{_of_what(measured)}{counts.lost} rows lost against the float model, {counts.won} won"
     if verdict == stats.INCONCLUSIVE:
-        n = stats.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence)
-        detail += "; " + would_decide(n, "rows")
+        detail += "; " + (
+            would_decide(stats.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence), "rows")
+            if measured.metric == metrics.ACCURACY
+            else _more_rows(measured.metric)
+        )
     points = stats.Interval(*(100 * number for number in interval))
     return sampled(
         "accuracy.max_drop_points",
@@ -92,6 +189,18 @@ def _drop(counts: Counts, limit_points: float, confidence: float) -> Check:
         confidence=confidence,
         detail=detail,
     )
+
+
+def _of_what(measured: Measured) -> str:
+    """Which metric the figure is, where it is not what everybody expects."""
+    if measured.metric == metrics.ACCURACY:
+        return ""
+    of_label = "" if measured.positive is None else f" of {measured.positive!r}"
+    return f"{measured.metric}{of_label}; "
+
+
+def _more_rows(metric: str) -> str:
+    return f"more rows would tell; how many is not known for {metric}"
 
 
 def would_decide(n: Optional[int], of_what: str) -> str:

@@ -18,6 +18,7 @@ from edgepack_runtime import bench, stats
 from edgepack_runtime.gate_accuracy import would_decide
 from edgepack_runtime.gate_limits import Check, Limits, sampled
 from edgepack_runtime.predictor import Predictor, Split
+from edgepack_runtime.texts import Item
 
 P50, P95 = 0.5, 0.95
 MAX_DRIFT = 0.10
@@ -55,7 +56,7 @@ def totals_ms(samples: Sequence[Split]) -> List[float]:
     return [sample.total_ms for sample in samples]
 
 
-def measure(predictor: Predictor, texts: Sequence[str], progress: Say) -> Timing:
+def measure(predictor: Predictor, texts: Sequence[Item], progress: Say) -> Timing:
     """Time `predictor` in two windows over the same up to 500 of `texts`, in a seeded order.
 
     There are as many as fit into the time budget, at least the 65 that p95 needs in each window; where `texts` are

@@ -10,6 +10,7 @@ import math
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.metrics import ACCURACY, METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
@@ -24,7 +25,10 @@ _KNOWN: Mapping[str, Tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The manifest's gates; None where nothing is asked for. `confidence` and `threads` hold for what is measured."""
+    """The manifest's gates; None where nothing is asked for. `confidence` and `threads` hold for what is measured.
+
+    `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`.
+    """
 
     accuracy_min: Optional[float] = None
     max_drop_points: Optional[float] = None
@@ -36,6 +40,7 @@ class Limits:
     model_mib: Optional[float] = None
     bundle_mib: Optional[float] = None
     cold_start_ms: Optional[float] = None
+    metric: str = ACCURACY
 
 
 class Check(NamedTuple):
@@ -95,8 +100,9 @@ def parse(gates: Mapping[str, Any]) -> Limits:
             if key not in _KNOWN[name]:
                 raise _invalid(f"{name} has a limit named {key!r}")
     accuracy, latency = sections.get("accuracy", {}), sections.get("latency", {})
-    if accuracy.get("metric", "accuracy") != "accuracy":
-        raise _invalid("accuracy.metric is {!r}".format(accuracy["metric"]))
+    metric = accuracy.get("metric", Limits.metric)
+    if metric not in METRICS:
+        raise _invalid(f"accuracy.metric is {metric!r}")
     threads = latency.get("threads", 1)
     if type(threads) is not int or not 1 <= threads <= 256:
         raise _invalid(f"latency.threads is {threads!r}")
@@ -112,6 +118,7 @@ def parse(gates: Mapping[str, Any]) -> Limits:
         model_mib=_number(sections.get("size", {}), "size", "model_mib"),
         bundle_mib=_number(sections.get("size", {}), "size", "bundle_mib"),
         cold_start_ms=_number(sections.get("cold_start", {}), "cold_start", "ms"),
+        metric=metric,
     )
 
 

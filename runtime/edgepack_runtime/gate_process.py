@@ -11,12 +11,13 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime import bench, gate_latency, golden, isolated, stats
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_limits import Check, counted, sampled
 from edgepack_runtime.predictor import Predictor, Split
+from edgepack_runtime.texts import Item
 
 # Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
 COLD_START_RUNS = 7
@@ -51,15 +52,16 @@ def latency_windows(release: Path, threads: int) -> List[List[Split]]:
     return [[Split(*sample) for sample in window] for window in windows]
 
 
-def cold_starts_ms(release: Path, texts: Sequence[str], progress: Say) -> List[float]:
+def cold_starts_ms(release: Path, texts: Sequence[Item], progress: Say) -> List[float]:
     """Milliseconds from the start of `python -I -S RELEASE/__main__.py predict TEXT` to its end, seven times.
 
-    One more run goes before and is not counted: it leaves the files in the page cache and the bytecode on the disk,
-    as they are whenever the application starts for the second time. Raises as `peak_rss_mib`.
+    A model of pairs is given both texts. One more run goes before and is not counted: it leaves the files in the page
+    cache and the bytecode on the disk, as they are whenever the application starts for the second time. Raises as
+    `peak_rss_mib`.
     """
     # The bytes on the command line are UTF-8 whatever the locale of this process is.
-    text = os.fsdecode(_presentable(texts).encode("utf-8"))
-    command = isolated.command(release, ["predict", text])
+    words = [os.fsdecode(word.encode("utf-8")) for word in _presentable(texts)]
+    command = isolated.command(release, ["predict", *words])
     times = []
     for _ in range(1 + COLD_START_RUNS):
         begin = time.perf_counter()
@@ -103,12 +105,10 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
     release = Path(job["release"])
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=job["threads"])
     if job["kind"] == "memory":
-        predictor.predict_batch(
-            [item.text for item in golden.read_golden(release, len(predictor.labels))], batch_size=1
-        )
+        predictor.predict_batch([item.item for item in golden.read_golden(release, predictor.config)], batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
-    rows = golden.read_rows(release, predictor.labels)
-    return {"windows": gate_latency.measure(predictor, [row.text for row in rows], _to_stderr).windows}
+    rows = golden.read_rows(release, predictor.config)
+    return {"windows": gate_latency.measure(predictor, [row.item for row in rows], _to_stderr).windows}
 
 
 def _ask(job: Dict[str, Any]) -> Dict[str, Any]:
@@ -135,10 +135,15 @@ def _own_peak_rss_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _presentable(texts: Sequence[str]) -> str:
-    """The middle one by length of the texts that can stand on a command line and are no option."""
-    fit = sorted((text for text in texts if text.strip() and text.isprintable() and text[0] != "-"), key=len)
-    return fit[len(fit) // 2] if fit else "好"
+def _presentable(texts: Sequence[Item]) -> Tuple[str, ...]:
+    """The middle one by length of the texts, or pairs, that can stand on a command line and are no option."""
+    words = [(item,) if isinstance(item, str) else item for item in texts]
+    fit = sorted((item for item in words if all(map(_is_plain, item))), key=lambda item: sum(map(len, item)))
+    return fit[len(fit) // 2] if fit else ("好",) * len(words[0])
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text.strip()) and text.isprintable() and text[0] != "-"
 
 
 def _to_stderr(line: str) -> None:

@@ -1,5 +1,15 @@
 """What a release brings along to prove itself: texts with expected logits, and labelled rows.
 
+Both files hold one JSON object a line. A golden text is `text`, for pairs `text_pair`, and `logits`: a list of one
+number for each label, or where tokens are classified a list of such lists, one for each token. A labelled row is
+`text`, for pairs `text_pair`, and its answer, next to what the float model says:
+
+| answers | keys | value |
+|---|---|---|
+| one label | `label`, `float_label` | a label |
+| several labels | `labels`, `float_labels` | a list of labels, perhaps empty |
+| spans | `spans`, `float_spans` | a list of [start, end, label], perhaps empty; offsets are indices of a Python str |
+
 Standard library only.
 """
 
@@ -8,9 +18,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.metrics import Answer
+from edgepack_runtime.model_config import TOKENS, ModelConfig
+from edgepack_runtime.spans import Span, types_of
+from edgepack_runtime.texts import Item
 
 MODEL_FOLDER = "model"
 GOLDEN_FILE = "golden/golden.jsonl"
@@ -18,52 +32,133 @@ ROWS_FILE = "golden/rows.jsonl"
 
 
 class GoldenText(NamedTuple):
-    """A text and the logits, one for each label, that the shipped model gave for it where it was built."""
+    """A text, or pair of texts, and the logits that the shipped model gave for it where it was built.
+
+    `logits` has a row of one number for each label: one row for the text, or one for each of its tokens, [CLS] and
+    [SEP] among them.
+    """
 
     text: str
-    logits: Tuple[float, ...]
+    logits: Tuple[Tuple[float, ...], ...]
+    text_pair: Optional[str] = None
+
+    @property
+    def item(self) -> Item:
+        """What the predictor is asked."""
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
 
 
 class GoldenRow(NamedTuple):
-    """A row of the test split; `float_label` is what the float model of the same student says."""
+    """A row of the test split; `float_answer` is what the float model of the same student says."""
 
     text: str
-    label: str
-    float_label: str
+    answer: Answer
+    float_answer: Answer
+    text_pair: Optional[str] = None
+
+    @property
+    def item(self) -> Item:
+        """What the predictor is asked."""
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
 
 
-def read_golden(release: Path, n_labels: int) -> List[GoldenText]:
+def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
     """The texts of `golden/golden.jsonl`, at least one.
 
     Raises:
-        BundleInvalidError: naming file and line, when it is missing, empty or of another form.
+        BundleInvalidError: naming file and line, when it is missing, empty or of another form than a model of
+            `config` has.
     """
+    keys, n_labels = _text_keys(config), len(config.labels)
+    per = " for each token" if config.task == TOKENS else ""
     golden = []
-    for where, row in _lines(release, GOLDEN_FILE, {"text", "logits"}):
-        logits = row["logits"]
-        numbers = isinstance(logits, list) and all(type(v) in (int, float) and math.isfinite(v) for v in logits)
-        if not isinstance(row["text"], str) or not numbers or len(logits) != n_labels:
-            raise _invalid(where, f"it should hold a text and {n_labels} logits")
-        golden.append(GoldenText(row["text"], tuple(float(value) for value in logits)))
+    for where, row in _lines(release, GOLDEN_FILE, {*keys, "logits"}):
+        logits = row.pop("logits")
+        table = logits if config.task == TOKENS else [logits]
+        if not _are_texts(row.values()) or not isinstance(table, list) or not table:
+            raise _invalid(where, f"it should hold {_and(keys)} and logits")
+        if not all(_are_numbers(numbers) and len(numbers) == n_labels for numbers in table):
+            raise _invalid(where, f"it should hold {_and(keys)} and {n_labels} logits{per}")
+        golden.append(GoldenText(logits=tuple(tuple(map(float, numbers)) for numbers in table), **row))
     return golden
 
 
-def read_rows(release: Path, labels: Tuple[str, ...]) -> List[GoldenRow]:
+def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
     """The labelled rows of `golden/rows.jsonl`, at least one.
 
     Raises:
-        BundleInvalidError: naming file and line, when it is missing, empty or of another form, or when a label is
-            none of `labels`.
+        BundleInvalidError: naming file and line, when it is missing, empty or of another form than a model of
+            `config` has, or when a label is none that the model knows.
     """
+    keys, key = _text_keys(config), answer_key(config)
+    known = frozenset(types_of(config.labels) if config.task == TOKENS else config.labels)
     rows = []
-    for where, row in _lines(release, ROWS_FILE, {"text", "label", "float_label"}):
-        if not isinstance(row["text"], str) or row["label"] not in labels or row["float_label"] not in labels:
-            raise _invalid(where, "it should hold a text and two labels out of {}".format(", ".join(labels)))
-        rows.append(GoldenRow(**row))
+    for where, row in _lines(release, ROWS_FILE, {*keys, key, f"float_{key}"}):
+        given = [row.pop(name) for name in (key, f"float_{key}")]
+        if not _are_texts(row.values()):
+            raise _invalid(where, f"it should hold {_and(keys)}")
+        answer, float_answer = (_answer(value, key, known, len(row["text"])) for value in given)
+        if answer is None or float_answer is None:
+            raise _invalid(where, f"{key} and float_{key} should be {_form(key, sorted(known))}")
+        rows.append(GoldenRow(answer=answer, float_answer=float_answer, **row))
     return rows
 
 
-def _lines(release: Path, name: str, keys: set[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
+def answer_key(config: ModelConfig) -> str:
+    """What the answer of a row is called in JSON: `label`, `labels` or `spans`."""
+    if config.task == TOKENS:
+        return "spans"
+    return "labels" if config.multi_label else "label"
+
+
+def _text_keys(config: ModelConfig) -> Tuple[str, ...]:
+    return ("text", "text_pair") if config.takes_pairs else ("text",)
+
+
+def _answer(value: Any, key: str, known: FrozenSet[str], length: int) -> Optional[Answer]:
+    """`value` as an answer; None when it is none. `length` is that of the text in characters."""
+    if key == "label":
+        return value if isinstance(value, str) and value in known else None
+    if not isinstance(value, list):
+        return None
+    if key == "labels":
+        fit = all(isinstance(item, str) and item in known for item in value) and len(set(value)) == len(value)
+        return tuple(sorted(value)) if fit else None
+    spans = [_span(item, known, length) for item in value]
+    found = tuple(sorted(span for span in spans if span is not None))
+    return found if len(set(found)) == len(value) else None
+
+
+def _span(value: Any, known: FrozenSet[str], length: int) -> Optional[Span]:
+    if not isinstance(value, list) or len(value) != 3:
+        return None
+    start, end, label = value
+    numbers = type(start) is int and type(end) is int and 0 <= start < end <= length
+    return Span(start, end, label) if numbers and isinstance(label, str) and label in known else None
+
+
+def _form(key: str, known: List[str]) -> str:
+    labels = ", ".join(known)
+    if key == "label":
+        return f"one of {labels}"
+    if key == "labels":
+        return f"lists of different labels out of {labels}"
+    return f"lists of different [start, end, label] within the text, with a label out of {labels}"
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
+
+
+def _and(keys: Tuple[str, ...]) -> str:
+    return " and ".join(f"a {key}" for key in keys)
+
+
+def _lines(release: Path, name: str, keys: Set[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """Each line's place (for messages) and object, which has exactly `keys`."""
     number = 0
     try:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.spans import OUTSIDE, split_tag
 
 FORMAT = 1
 CONFIG_NAME = "model.json"
 MODEL_NAME = "model.onnx"
 VOCAB_NAME = "vocab.txt"
-TASKS = ("text-classification",)
+ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
 PRECISIONS = ("float32", "int8")
 TOKENIZERS = ("ernie-wordpiece",)
 ENGINES = ("onnxruntime",)
@@ -46,7 +47,11 @@ class EngineConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens."""
+    """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
+
+    For token classification the labels are BIO tags, `O` first. With `multi_label` a text has each of the labels or
+    not, instead of exactly one; only text classification knows that.
+    """
 
     task: str
     labels: Tuple[str, ...]
@@ -54,6 +59,12 @@ class ModelConfig:
     precision: str
     tokenizer: TokenizerConfig = TokenizerConfig()
     engine: EngineConfig = EngineConfig()
+    multi_label: bool = False
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether the model is asked about two texts at a time."""
+        return self.task == PAIR
 
 
 def dump(config: ModelConfig) -> bytes:
@@ -95,12 +106,29 @@ def parse(raw: bytes) -> ModelConfig:
     _one_of(fields["task"], TASKS, "task")
     _one_of(fields["precision"], PRECISIONS, "precision")
     fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
+    if fields["task"] == TOKENS:
+        _require_tags(fields["labels"])
+    _one_of(fields["multi_label"], (False, True), "multi_label")
+    if fields["multi_label"] and fields["task"] != ONE_TEXT:
+        raise _invalid(f"multi_label is true, and only {ONE_TEXT} knows texts of several labels")
     length = fields["max_length"]
     if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= 8192:
         raise _invalid("max_length is not a whole number from 3 to 8192")
     fields["tokenizer"] = _tokenizer(fields["tokenizer"])
     fields["engine"] = _engine(fields["engine"])
     return ModelConfig(**fields)
+
+
+def _require_tags(labels: Tuple[str, ...]) -> None:
+    if labels[0] != OUTSIDE:
+        raise _invalid(f"labels begins with {labels[0]!r}; the tags of tokens begin with {OUTSIDE!r}")
+    for label in labels[1:]:
+        try:
+            form = split_tag(label)[0]
+        except ValueError as error:
+            raise _invalid(f"labels: {error}") from error
+        if form not in ("B", "I"):
+            raise _invalid(f"labels holds {label!r}; the tags of a model are of the BIO scheme")
 
 
 def _tokenizer(value: Any) -> TokenizerConfig:

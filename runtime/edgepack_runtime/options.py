@@ -226,7 +226,8 @@ def _add_bench(verbs: _Verbs) -> None:
         "bench",
         "measure latency, text in to label out; compare several models",
         "Models are measured in turns, so that all meet the same conditions. Texts come from --texts; without it\n"
-        f"they are {BENCH_TEXTS} drawn evenly from {texts}.",
+        f"they are {BENCH_TEXTS} drawn evenly from {texts}.\n"
+        "A model of pairs needs pairs: two columns, `text` and `text_pair`, or two texts a line with a tab between.",
     )
     parser.add_argument(
         "models",
@@ -244,22 +245,29 @@ def _add_bench(verbs: _Verbs) -> None:
 def _add_predict(verbs: _Verbs) -> None:
     parser = verbs.add(
         "predict",
-        "classify texts: one JSON object a line",
-        "Texts come from the arguments, from --input, or from standard input, one a line. Each gives\n"
-        '{"label": "1", "score": 0.98}, in the same order. An empty text is an error that names its line. Put --\n'
-        "in front of a text that begins with a dash.",
+        "answer for texts: one JSON object a line",
+        "Texts come from the arguments, from --input, or from standard input, one a line. Each gives one line, in\n"
+        "the same order. An empty text is an error that names its line. Put -- in front of a text that begins with\n"
+        "a dash. The model decides what a line looks like:\n\n"
+        '  {"label": "1", "score": 0.98}                    one label\n'
+        '  {"labels": ["a", "b"], "scores": {...}}          any number of labels, with the scores of those\n'
+        '  {"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}\n\n'
+        "A model of pairs takes two arguments (TEXT TEXT_PAIR), two columns of a file, or lines with a tab between\n"
+        "the two texts. Spans count characters from 0, the end is not included; they are looked for in as much of\n"
+        "a text as the model reads, which is its `max_length` tokens.",
     )
     if verbs.named:
         parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, or its model.onnx")
     parser.add_argument(
-        "texts", nargs="*", metavar="TEXT", help="texts to classify; put -- before one that begins with -"
+        "texts", nargs="*", metavar="TEXT", help="texts to ask about; put -- before one that begins with -"
     )
     parser.add_argument(
-        "--input", type=Path, metavar="FILE", help=".txt (a text a line), .tsv or .csv with a header, .jsonl"
+        "--input", type=Path, metavar="FILE", help=".txt (a text or pair a line), .tsv or .csv with a header, .jsonl"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
-    parser.add_argument("--scores", action="store_true", help="add the scores of all labels")
+    parser.add_argument("--pair-column", metavar="NAME", help="the one of the second texts of pairs (text_pair)")
+    parser.add_argument("--scores", action="store_true", help="add the scores of all labels (spans have their own)")
     parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="threads the model may use (1)")
 
 

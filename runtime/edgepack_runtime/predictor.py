@@ -1,27 +1,24 @@
-"""Text in, label out: the one way a shipped model is run, by the application and by every measurement."""
+"""Text in, answer out: the one way a shipped model is run, by the application and by every measurement."""
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime import model_config
+from edgepack_runtime import answers, model_config
+from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.engine import open_engine
-from edgepack_runtime.errors import BundleInvalidError, StepFailedError
+from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.texts import Item
 from edgepack_runtime.tokenizer import ErnieTokenizer
 
+__all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
-class Prediction(NamedTuple):
-    """`score` is the probability (softmax, 0 to 1) of `label`; `scores` has those of all labels, in model order."""
-
-    label: str
-    score: float
-    scores: Mapping[str, float]
+_Offsets = Sequence[Sequence[Tuple[int, int]]]  # of the tokens of each text; empty where no spans are asked for
 
 
 class Split(NamedTuple):
@@ -55,17 +52,13 @@ class Predictor:
         self.config = model_config.load(model_folder)
         self._tokenizer = ErnieTokenizer(model_folder / model_config.VOCAB_NAME, self.config.tokenizer)
         self._engine = open_engine(self.config.engine, model_folder, threads)
-        shape = self.logits(["好"]).shape
-        if shape != (1, len(self.config.labels)):
-            raise BundleInvalidError(
-                f"{model_config.MODEL_NAME} and {model_config.CONFIG_NAME} do not belong together",
-                why=f"one text gives logits of shape {shape} for {len(self.config.labels)} labels",
-                fix="build the bundle again",
-            )
+        self._pairs = self.config.task == model_config.PAIR
+        self._tokens = self.config.task == model_config.TOKENS
+        self._check_shape(("好", "好") if self._pairs else "好")
 
     @property
     def labels(self) -> Tuple[str, ...]:
-        """Labels in the order of the logits."""
+        """Labels in the order of the logits; the tags of tokens for token classification."""
         return self.config.labels
 
     @property
@@ -73,46 +66,111 @@ class Predictor:
         """Execution providers that are really active."""
         return self._engine.providers
 
-    def predict(self, text: str) -> Prediction:
-        """The label of one text, of any length; it is cut to the model's `max_length` tokens.
+    def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
+        """The answer for one text, or one pair of texts, of any length; it is cut to the model's `max_length` tokens.
+
+        A pair loses tokens at the end of the longer text. Spans beyond the cut are not found.
+
+        Args:
+            text: a text; a pair may come as one tuple too.
+            text_pair: the second text, for a model of pairs.
+
+        Returns:
+            `Prediction`, `LabelsPrediction` of a multi-label model, `SpansPrediction` of a token classifier.
 
         Raises:
+            UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
             StepFailedError: the model cannot be run, or gives something that is no number.
         """
-        return self.timed_predict(text)[0]
+        return self.timed_predict(text, text_pair)[0]
 
-    def predict_batch(self, texts: Sequence[str], batch_size: int = 32) -> List[Prediction]:
-        """Labels of `texts`, in their order, `batch_size` at a time. Raises as `predict`."""
-        predictions: List[Prediction] = []
+    def predict_batch(self, texts: Sequence[Item], batch_size: int = 32) -> List[AnyPrediction]:
+        """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
+        predictions: List[AnyPrediction] = []
         for start in range(0, len(texts), batch_size):
-            predictions += [self._decide(row) for row in self.logits(texts[start : start + batch_size]).tolist()]
+            items = texts[start : start + batch_size]
+            ids, types, offsets = self._encode(items)
+            predictions += self._decide(self._engine.run(ids, types), offsets, items)
         return predictions
 
-    def logits(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Logits of `texts` as one batch, float32 with shape (B, n_labels). Raises as `predict`."""
-        if not texts:
-            return np.zeros((0, len(self.config.labels)), dtype=np.float32)
-        input_ids, token_type_ids = self._tokenizer.encode_batch(texts, self.config.max_length)  # (B, T)
-        return self._engine.run(input_ids, token_type_ids)
+    def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
+        """Logits of `texts` as one batch, float32. Raises as `predict`.
 
-    def timed_predict(self, text: str) -> Tuple[Prediction, Split]:
+        Returns:
+            Shape (B, n_labels); for token classification (B, T, n_labels), T tokens of which the first is [CLS] and
+            the last of each text, before the padding to the longest, [SEP].
+        """
+        if not texts:
+            shape = (0, 0) if self._tokens else (0,)
+            return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
+        ids, types, _ = self._encode(texts)
+        return self._engine.run(ids, types)
+
+    def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
         """`predict`, with the time that each part took. Raises as `predict`."""
         begin = time.perf_counter()
-        input_ids, token_type_ids = self._tokenizer.encode_batch([text], self.config.max_length)  # (1, T)
+        items = (text,) if text_pair is None else (_pair(text, text_pair),)
+        ids, types, offsets = self._encode(items)
         tokenized = time.perf_counter()
-        logits = self._engine.run(input_ids, token_type_ids)  # (1, n_labels)
+        logits = self._engine.run(ids, types)
         ran = time.perf_counter()
-        prediction = self._decide(logits[0].tolist())
+        prediction = self._decide(logits, offsets, items)[0]
         done = time.perf_counter()
         return prediction, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
 
-    def _decide(self, logits: Sequence[float]) -> Prediction:
-        # Plain Python: for the few labels of a classifier, NumPy's calls cost more than the arithmetic.
-        highest = max(logits)
-        weights = [math.exp(value - highest) for value in logits]
-        total = sum(weights)
-        if not math.isfinite(total):
-            raise StepFailedError("the model gave something that is no number", why=f"its logits are {logits}")
-        scores: Dict[str, float] = {label: weight / total for label, weight in zip(self.config.labels, weights)}
-        label = self.config.labels[weights.index(max(weights))]
-        return Prediction(label, scores[label], scores)
+    def _encode(self, items: Sequence[Item]) -> Tuple[NDArray[np.int64], NDArray[np.int64], _Offsets]:
+        """input_ids and token_type_ids, both (B, T), and the offsets of the tokens."""
+        length = self.config.max_length
+        if self._pairs:
+            firsts, seconds = _halves(items)
+            ids, types = self._tokenizer.encode_batch(firsts, length, seconds)
+            return ids, types, ()
+        texts = _singles(items)
+        if self._tokens:
+            return self._tokenizer.encode_with_offsets(texts, length)
+        ids, types = self._tokenizer.encode_batch(texts, length)
+        return ids, types, ()
+
+    def _decide(self, logits: NDArray[np.float32], offsets: _Offsets, items: Sequence[Item]) -> List[AnyPrediction]:
+        labels = self.config.labels
+        if self._tokens:
+            return [answers.spans(labels, *row) for row in zip(logits, offsets, _singles(items))]
+        if self.config.multi_label:
+            return [answers.several_labels(labels, row) for row in logits.tolist()]
+        return [answers.one_label(labels, row) for row in logits.tolist()]
+
+    def _check_shape(self, item: Item) -> None:
+        """Run the model once, so that nothing is left to load, on an item of at least one token."""
+        ids, types, _ = self._encode([item])
+        found, n_labels = self._engine.run(ids, types).shape, len(self.config.labels)
+        wanted = (*ids.shape, n_labels) if self._tokens else (1, n_labels)
+        if found != wanted:
+            raise BundleInvalidError(
+                f"{model_config.MODEL_NAME} and {model_config.CONFIG_NAME} do not belong together",
+                why=f"one text gives logits of shape {found}; {self.config.task} with {n_labels} labels has {wanted}",
+                fix="build the bundle again",
+            )
+
+
+def _pair(text: Item, text_pair: str) -> Item:
+    if isinstance(text, tuple):
+        raise UsageError("a pair is two texts", why="it was given three", fix="give it two texts")
+    return text, text_pair
+
+
+def _singles(items: Sequence[Item]) -> Sequence[str]:
+    """`items`, none of which is a pair."""
+    for item in items:
+        if isinstance(item, tuple):
+            raise UsageError("this model takes one text at a time", why="it was given a pair", fix="give it one text")
+    return cast(Sequence[str], items)
+
+
+def _halves(items: Sequence[Item]) -> Tuple[List[str], List[str]]:
+    firsts, seconds = [], []
+    for item in items:
+        if not isinstance(item, tuple) or len(item) != 2:
+            raise UsageError("this model takes pairs of texts", why=f"it was given {item!r:.60}", fix="give two texts")
+        firsts.append(item[0])
+        seconds.append(item[1])
+    return firsts, seconds

@@ -13,8 +13,10 @@ with: the same text gives the same ids on every device.
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tokenizers
@@ -43,6 +45,7 @@ _CJK = (  # PaddleNLP's list; the library's BERT normaliser misses 2B820-2B91F
 _ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
 _PADDLENLP_SYMBOLS = "B2 B5 BA D8 14B 1B1 3007"  # no symbols to Unicode, but listed in PaddleNLP's `_is_symbol`
 _MARKS_SINCE_RECLASSIFIED = "1171E"  # Mn in Unicode 14.0, Mc later
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _ranges(codes: str) -> str:
@@ -81,31 +84,119 @@ class ErnieTokenizer:
         self._pad_id = ids[config.pad_token]
         self._pipeline = _pipeline(ids, config)
 
-    def encode_batch(self, texts: Sequence[str], max_length: int) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def encode_batch(
+        self, texts: Sequence[str], max_length: int, pairs: Optional[Sequence[str]] = None
+    ) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Ids of `texts`, each `[CLS] ... [SEP]` and at most `max_length` long, padded to the longest.
 
         Lone surrogates are dropped, as PaddleNLP drops them.
 
-        Returns:
-            input_ids and token_type_ids (all 0), both int64 with shape (B, T), T <= max_length.
-        """
-        rows = self._ids(texts, max_length)
-        width = max((len(row) for row in rows), default=0)
-        input_ids = np.full((len(rows), width), self._pad_id, dtype=np.int64)  # (B, T)
-        for i, row in enumerate(rows):
-            input_ids[i, : len(row)] = row
-        return input_ids, np.zeros_like(input_ids)
+        Args:
+            texts: B texts.
+            max_length: tokens, at least the two or three special ones.
+            pairs: B second texts; text i and pair i make one row `[CLS] text [SEP] pair [SEP]`.
 
-    def _ids(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
+        Returns:
+            input_ids and token_type_ids (1 for the tokens of a second text and the [SEP] behind them, else 0), both
+            int64 with shape (B, T), T <= max_length.
+        """
+        if pairs is None:
+            input_ids = self._padded(self.encode(texts, max_length))
+            return input_ids, np.zeros(input_ids.shape, dtype=np.int64)
+        rows, n_first = self.encode_pairs(texts, pairs, max_length)
+        input_ids = self._padded(rows)
+        token_type_ids = np.zeros(input_ids.shape, dtype=np.int64)
+        for i, row in enumerate(rows):
+            token_type_ids[i, n_first[i] : len(row)] = 1
+        return input_ids, token_type_ids
+
+    def encode_with_offsets(
+        self, texts: Sequence[str], max_length: int
+    ) -> Tuple[NDArray[np.int64], NDArray[np.int64], List[List[Tuple[int, int]]]]:
+        """`encode_batch` of `texts`, and where each token stands.
+
+        Returns:
+            input_ids and token_type_ids, int64 with shape (B, T), and for each text one (start, end) for each of its
+            tokens: indices of the Python str, end exclusive, (0, 0) for [CLS] and [SEP], nothing for padding.
+            A combining mark belongs to the character that it stands on, whether the model sees it or not; other
+            characters that the model does not see belong to a token only where they stand inside it.
+        """
+        encodings = self._encodings(self._pipeline.encode_batch, texts)
+        room = max_length - 2
+        rows = [[self._cls_id, *encoding.ids[:room], self._sep_id] for encoding in encodings]
+        input_ids = self._padded(rows)
+        offsets = [
+            [(0, 0), *_in_text(text, encoding.offsets)[:room], (0, 0)] for text, encoding in zip(texts, encodings)
+        ]
+        return input_ids, np.zeros(input_ids.shape, dtype=np.int64), offsets
+
+    def encode(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
+        """Ids of each text, `[CLS] ... [SEP]`, at most `max_length`, not padded."""
+        room = max_length - 2
+        encodings = self._encodings(self._pipeline.encode_batch_fast, texts)
+        return [[self._cls_id, *encoding.ids[:room], self._sep_id] for encoding in encodings]
+
+    def encode_pairs(
+        self, texts: Sequence[str], pairs: Sequence[str], max_length: int
+    ) -> Tuple[List[List[int]], List[int]]:
+        """Ids of each pair, `[CLS] text [SEP] pair [SEP]`, not padded, and how many of them are of type 0.
+
+        Raises:
+            ValueError: there are more of the one than of the other.
+        """
+        if len(texts) != len(pairs):
+            raise ValueError(f"{len(texts)} texts and {len(pairs)} second texts make no pairs")
+        encodings = self._encodings(self._pipeline.encode_batch_fast, [*texts, *pairs])
+        rows, n_first = [], []
+        for first, second in zip(encodings[: len(texts)], encodings[len(texts) :]):
+            ids, other_ids = first.ids, second.ids
+            left, other_left = _cut(len(ids), len(other_ids), max_length - 3)
+            rows.append([self._cls_id, *ids[:left], self._sep_id, *other_ids[:other_left], self._sep_id])
+            n_first.append(left + 2)
+        return rows, n_first
+
+    def _encodings(self, encode: Callable[..., List[Any]], texts: Sequence[str]) -> List[Any]:
         try:
-            encodings = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+            return encode(list(texts), add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
             # Half a surrogate pair cannot cross into the library. This happens next to never, so it costs nothing
             # before it does. Anything but a text fails again here, with Python's own message.
             clean = [text.encode("utf-8", "ignore").decode("utf-8") for text in texts]
-            encodings = self._pipeline.encode_batch_fast(clean, add_special_tokens=False)
-        room = max_length - 2
-        return [[self._cls_id, *encoding.ids[:room], self._sep_id] for encoding in encodings]
+            return encode(clean, add_special_tokens=False)
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        width = max(map(len, rows), default=0)
+        padded = np.full((len(rows), width), self._pad_id, dtype=np.int64)  # (B, T)
+        for i, row in enumerate(rows):
+            padded[i, : len(row)] = row
+        return padded
+
+
+def _cut(n_first: int, n_second: int, room: int) -> Tuple[int, int]:
+    """How many tokens are left of each text of a pair.
+
+    PaddleNLP's "longest first" (`PretrainedTokenizerBase.truncate_sequences`): as long as there are more than `room`,
+    the longer text loses its last token, and the second where they are of one length.
+    """
+    if n_first + n_second <= room:
+        return n_first, n_second
+    second_left = min(n_second, max(room - n_first, room // 2))
+    return room - second_left, second_left
+
+
+def _in_text(text: str, offsets: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """`offsets` as the library tells them -> offsets in `text`, combining marks included."""
+    if _LONE_SURROGATE.search(text):  # the library got the text without them
+        places = [i for i, character in enumerate(text) if not _LONE_SURROGATE.match(character)]
+        offsets = [(places[start], places[end - 1] + 1) for start, end in offsets]
+    found = []
+    next_starts = [start for start, _ in offsets[1:]] + [len(text)]
+    for (start, end), limit in zip(offsets, next_starts):
+        # Between two tokens are blanks, characters that are dropped, and marks on what stands before them.
+        while end < limit and unicodedata.category(text[end]) == "Mn":
+            end += 1
+        found.append((start, end))
+    return found
 
 
 def _read_vocab(path: Path) -> Dict[str, int]:

@@ -11,18 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration import courses
 from tests.integration.conftest import RECIPE, Project, write_rows
+from tests.integration.courses import ONE, Heard, classifier_of
 
-from edgepack.paddle_ml import environment
 from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
-from edgepack.progress import SILENT
-from edgepack.recipe.model import Distill, FromScratch, Training
+from edgepack.recipe.model import Distill
 
 pytestmark = pytest.mark.integration
-
-SETTINGS = Training(epochs=2.5, batch_size=8, learning_rate=1e-3, max_length=16, seed=3)
-SHAPE = FromScratch.model_validate({"scratch": {"layers": 1, "hidden": 16, "heads": 2, "dropout": 0.2}})
-TEXTS = [f"第{number}间房{'很干净' if number % 2 else '不干净'}" for number in range(52)]  # 7 steps an epoch
 
 
 class Killed(Exception):
@@ -46,29 +42,11 @@ class Killing(Checkpoint):
             raise Killed
 
 
-class Heard:
-    """A progress that keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.line = self.lines.append
-        self.task = SILENT.task
-
-
 def learn(folder: Path, checkpoint: Checkpoint, said: Heard | None = None) -> Arrays:
-    """The weights that a training ends with."""
-    environment.start()
-    from edgepack.paddle_ml import models
-    from edgepack.paddle_ml.train import Examples, train
-
-    folder.mkdir(exist_ok=True)
-    classifier = models.create(SHAPE, ("a", "b"), 16, TEXTS, SETTINGS.seed, folder)
-    labels = np.arange(len(TEXTS), dtype=np.int64) % 2
-    soft = np.stack([labels - 0.5, 0.5 - labels], axis=1).astype(np.float32)  # (N, C)
-    data = Examples(classifier.encode(TEXTS), labels, soft)
-    dev = Examples(data.ids[:9], labels[:9])
-    train(classifier, data, dev, SETTINGS, Distill(), said or Heard(), "train", checkpoint)
-    return {name: value.numpy() for name, value in classifier.network.state_dict().items()}
+    """The weights that a distillation ends with, through a projection that is kept in its checkpoints too."""
+    teacher = classifier_of(ONE, folder / "teacher")
+    distill = Distill(hidden=True)
+    return courses.learn(ONE, folder, checkpoint=checkpoint, distill=distill, teacher=teacher, said=said).weights
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,21 @@ class Both:
             self.reference: Any = Reference.from_pretrained(str(vocab.parent))
         self.device = ErnieTokenizer(vocab, TokenizerConfig())
 
+    def pair_differences(self, pairs: list[tuple[str, str]], max_length: int = MAX_LENGTH) -> list[tuple[str, str]]:
+        """The pairs whose ids or types differ when they are cut to `max_length`."""
+        ids, types = self.device.encode_batch(
+            [first for first, _ in pairs], max_length, [second for _, second in pairs]
+        )
+        found = []
+        for pair, row, kinds in zip(pairs, ids.tolist(), types.tolist(), strict=True):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that it does not return what it cut off
+                wanted = self.reference(*pair, max_length=max_length, truncation=True)
+            n = len(wanted["input_ids"])
+            if (row[:n], kinds[:n]) != (wanted["input_ids"], wanted["token_type_ids"]) or any(row[n:] + kinds[n:]):
+                found.append(pair)
+        return found
+
     def differences(self, texts: list[str]) -> list[tuple[str, list[int], list[int]]]:
         """The texts whose ids differ, with PaddleNLP's ids and ours."""
         found = []
@@ -101,6 +116,30 @@ def test_hard_cases(both: Both) -> None:
 def test_hard_cases_next_to_each_other(both: Both) -> None:
     pairs = [first[:30] + glue + second[:30] for first in HARD for second in HARD for glue in ("", "a")]
     assert both.differences(pairs) == []
+
+
+def test_hard_pairs(both: Both) -> None:
+    for distance in (0, 1, 7, 40):
+        pairs = list(zip(HARD, HARD[distance:] + HARD[:distance], strict=True))
+        for max_length in (3, 4, 5, 16, 17, MAX_LENGTH):
+            assert both.pair_differences(pairs, max_length) == [], (distance, max_length)
+
+
+def test_pairs_of_all_lengths(both: Both) -> None:
+    """Which of the two loses how many tokens depends on both lengths and on the room."""
+    pairs = [("中" * first, "文" * second) for first in range(12) for second in range(12)]
+    for max_length in range(3, 24):
+        assert both.pair_differences(pairs, max_length) == [], max_length
+
+
+def test_real_pairs(both: Both) -> None:
+    file = SHARED / "data" / "question-pairs" / "train.tsv"
+    if not file.is_file():
+        pytest.skip(f"no {file}")
+    lines = file.read_text(encoding="utf-8").splitlines()[1:]
+    pairs = [(fields[0], fields[1]) for fields in (line.split("\t") for line in lines[:: max(len(lines) // 2000, 1)])]
+    for max_length in (24, 64):
+        assert both.pair_differences(pairs, max_length) == []
 
 
 @pytest.mark.skipif(not SAME_TABLES, reason="PaddleNLP sees another Unicode version on this Python")
@@ -137,3 +176,23 @@ def test_real_texts(both: Both) -> None:
 @settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_texts(both: Both, text: str) -> None:
     assert both.differences([text]) == []
+
+
+@given(pair=st.tuples(mixed, mixed), max_length=st.integers(3, 48))
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_generated_pairs(both: Both, pair: tuple[str, str], max_length: int) -> None:
+    assert both.pair_differences([pair], max_length) == []
+
+
+@given(text=mixed)
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_tokens_stand_where_their_offsets_say(both: Both, text: str) -> None:
+    """A text that ends where a word ends gives the tokens up to there: nothing more is in front of it, nothing less."""
+    ids, _, [offsets] = both.device.encode_with_offsets([text], MAX_LENGTH)
+    assert len(offsets) == ids.shape[1]
+    tokens = [both.reference.convert_ids_to_tokens(number) for number in ids[0].tolist()]
+    for place, (start, end) in enumerate(offsets[1:-1], start=1):
+        assert start < end
+        if not tokens[place + 1].startswith("##"):
+            upto = both.device.encode_batch([text[:end]], MAX_LENGTH)[0][0].tolist()
+            assert upto[:-1] == ids[0, : place + 1].tolist(), (text, end)

@@ -13,12 +13,13 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     GateArtifact,
-    Interval,
     LedgerRow,
     ModelArtifact,
     ModelFile,
     ScalesArtifact,
+    Score,
     Split,
+    Usage,
 )
 from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe
@@ -26,15 +27,15 @@ from edgepack.recipe.model import Recipe
 TARGET = "linux-x86_64-cpu"
 
 
-def interval(value: float) -> Interval:
-    return Interval(value, round(value - 0.022, 4), round(value + 0.019, 4), 794, 0.95)
+def interval(value: float) -> Score:
+    return Score(value, round(value - 0.022, 4), round(value + 0.019, 4), 794, 0.95)
 
 
 @pytest.fixture
 def ledger() -> tuple[LedgerRow, ...]:
     """As of a build with a teacher and an INT8 student."""
-    onnx: Any = {"accuracy": interval(0.897), "model_mib": 40.812, "p50_ms": 3.812, "p95_ms": 5.223}
-    int8: Any = {"accuracy": interval(0.8955), "model_mib": 10.9, "p50_ms": 1.214, "p95_ms": 1.931}
+    onnx: Any = {"score": interval(0.897), "model_mib": 40.812, "p50_ms": 3.812, "p95_ms": 5.223}
+    int8: Any = {"score": interval(0.8955), "model_mib": 10.9, "p50_ms": 1.214, "p95_ms": 1.931}
     static = "the student's weights, not measured again"
     return (
         LedgerRow("teacher", interval(0.912), 110.435, note="28.9 M weights, 1161 steps", seconds=350.4),
@@ -81,7 +82,9 @@ def receipt() -> dict[str, Any]:
             check("cold_start.ms", "pass", (812.34, None, None, 1500.0, 3), "ms"),
             check("latency.p99_ms", "inconclusive", (None, None, None, 9.0, None), "ms", "too few rows <b>"),
         ],
-        "accuracy": {"value": 0.8955, "low": 0.8722, "high": 0.9149, "n": 794, "confidence": 0.95},
+        "accuracy": {
+            "metric": "accuracy", "value": 0.8955, "low": 0.8722, "high": 0.9149, "n": 794, "confidence": 0.95,
+        },
         "latency": {
             "n": 662, "p50_ms": 1.248, "p95_ms": 2.02, "tokenize_p50_ms": 0.121, "run_p50_ms": 1.089,
             "post_p50_ms": 0.021, "threads": 1,
@@ -98,6 +101,8 @@ def receipt() -> dict[str, Any]:
 def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]) -> Build:
     """A build whose data lie in `tmp_path`; its recipe names files by absolute paths, as a resolved one does."""
     model: Any = {"labels": ("负面", "正面"), "max_length": 64, "steps": 1161}
+    usage = Usage("cpu", "fp32", 10_512.4, 0.0213, 2048.5, 1)
+    trained: Any = {"test_metrics": {"accuracy": 0.9, "macro_f1": 0.88}, "epochs": 3, "best_epoch": 2, "usage": usage}
     int8 = ModelFile("onnx-int8", "int8", 11_429_478, ledger[4])
     export = ExportArtifact(
         tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3]), int8, "int8",
@@ -110,9 +115,9 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
         recipe(tmp_path),
         data(tmp_path),
         ModelArtifact(tmp_path, **model, parameters=28_948_048, weight_bytes=115_800_000, train_seconds=350.4,
-                      dev_accuracy=interval(0.915), test_accuracy=interval(0.912)),
+                      dev_score=interval(0.915), test_score=interval(0.912), **trained),
         ModelArtifact(tmp_path, **model, parameters=10_569_000, weight_bytes=42_280_000, train_seconds=35.2,
-                      dev_accuracy=interval(0.9), test_accuracy=interval(0.897)),
+                      dev_score=interval(0.9), test_score=interval(0.897), **trained),
         ScalesArtifact(tmp_path, "hist", 256, ()),
         export,
         (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
@@ -134,12 +139,10 @@ def data(folder: Path) -> DataArtifact:
         "train": [("很好", "正面"), ("太吵了", "负面"), ("早餐不错，下次还来", "正面")],
         "dev": [("还行", "正面"), ("不好", "负面")],
         "test": [("房间很大", "正面"), ("太差", "负面")],
-        "calibration": [("很好", "正面")],
     }
     for split, members in rows.items():
         lines = [json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in members]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     counts = {split: len(members) for split, members in rows.items()}
-    train = folder / "train.tsv"
-    warning = f"{train}:7: warning: this row stands on line 3 already\n    fix: remove one of the two"
-    return DataArtifact(folder, ("负面", "正面"), counts, str(train), (warning,))
+    warning = "train.tsv:7: warning: this row stands on line 3 already\n    fix: remove one of the two"
+    return DataArtifact(folder, ("负面", "正面"), counts, (warning,))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.artifacts import DataArtifact, mebibytes
+from edgepack.artifacts import DataArtifact, Row, mebibytes
+from edgepack.recipe.model import AnswerKey, TaskName
+from edgepack_runtime.spans import Span
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,49 @@ def test_an_example_can_be_typed_between_double_quotes(tmp_path: Path, texts: li
 
 def test_mebibytes() -> None:
     assert mebibytes(5 * 2**20 + 2**19) == 5.5
+
+
+ROWS: list[tuple[Row, AnswerKey | None, str]] = [
+    (Row("好", "1"), "label", '{"text": "好", "label": "1"}'),
+    (Row("好", "1", "不错"), "label", '{"text": "好", "text_pair": "不错", "label": "1"}'),
+    (Row("好", ("a", "b")), "labels", '{"text": "好", "labels": ["a", "b"]}'),
+    (Row("好", ()), "labels", '{"text": "好", "labels": []}'),
+    (Row("北京", (Span(0, 2, "x"),)), "spans", '{"text": "北京", "spans": [[0, 2, "x"]]}'),
+    (Row("北京", ()), "spans", '{"text": "北京", "spans": []}'),
+    (Row("好", ()), None, '{"text": "好"}'),
+    (Row("好", (), "不错"), None, '{"text": "好", "text_pair": "不错"}'),
+]
+
+
+@pytest.mark.parametrize(("row", "key", "written"), ROWS)
+def test_rows_come_back_from_json(row: Row, key: AnswerKey | None, written: str) -> None:
+    assert json.dumps(row.document(key), ensure_ascii=False) == written
+    assert Row.of(json.loads(written)) == row
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("1", ("1",)),
+        (("a", "b"), ("a", "b")),
+        ((), ()),
+        ((Span(0, 1, "y"), Span(1, 2, "x"), Span(2, 3, "y")), ("x", "y")),
+    ],
+)
+def test_a_row_tells_the_names_in_it(label: str | tuple[str, ...], names: tuple[str, ...]) -> None:
+    assert Row("文本", label).names == names
+
+
+@pytest.mark.parametrize(
+    ("task", "multi_label", "answer", "labels"),
+    [
+        ("text-classification", False, "label", ("x", "y")),
+        ("text-pair-classification", True, "labels", ("x", "y")),
+        ("token-classification", False, "spans", ("O", "B-x", "I-x", "B-y", "I-y")),
+    ],
+)
+def test_what_a_model_answers_with(
+    tmp_path: Path, task: TaskName, multi_label: bool, answer: AnswerKey, labels: tuple[str, ...]
+) -> None:
+    data = DataArtifact(tmp_path, ("x", "y"), {}, "x", (), task=task, multi_label=multi_label)
+    assert (data.answer, data.model_labels) == (answer, labels)

@@ -163,6 +163,15 @@ def test_a_plan_tells_what_would_run(folder: Path) -> None:
     assert "[1/6] data\n" in run("build", "r.yaml", "--until", "data", "--from", "data").stderr
 
 
+def test_a_damaged_result_is_made_anew_and_said(folder: Path) -> None:
+    run("build", "r.yaml", "--until", "data")
+    (rows,) = (folder / ".edgepack" / "data").glob("*/train.jsonl")
+    rows.write_bytes(rows.read_bytes()[:-2])
+    told = "the stored result does not match its seal any more: it is made anew"
+    assert told in run("build", "r.yaml", "--until", "data").stderr
+    assert told not in run("build", "r.yaml", "--until", "data").stderr
+
+
 def test_a_plan_shows_every_value_and_where_it_comes_from(folder: Path) -> None:
     (folder / "r.yaml").write_text(RECIPE + "  epochs: 2\n", encoding="utf-8")
     plan = json.loads(run("plan", "r.yaml", "--json").stdout)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.artifacts import Interval, LedgerRow
+from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
 from edgepack.recipe.findings import Finding
@@ -133,6 +133,18 @@ def test_lines_of_a_task_are_few() -> None:
     assert lines(screen.err)[0] == "      train: 10000/100000 (10%), 1000.0/s, 1 min 30 s left"
 
 
+def test_what_was_done_before_is_no_speed_of_today() -> None:
+    screen = Screen()
+    with screen.console.task("train", 100, 60) as task:
+        for _ in range(40):
+            screen.clock.now += 0.5
+            task.advance()
+    assert lines(screen.err)[:2] == [
+        "      train: 80/100 (80%), 2.0/s, 10.0 s left",
+        "      train: 100/100 in 20.0 s (2.0/s)",
+    ]
+
+
 def test_a_task_that_failed_is_not_called_done() -> None:
     screen = Screen()
     with pytest.raises(RuntimeError), screen.console.task("train", 3) as task:
@@ -192,7 +204,7 @@ def test_text_is_never_markup_and_never_controls_the_terminal(monkeypatch: pytes
     screen = Screen(terminal=True)
     screen.console.line("[bold]a[/bold] \x1b]0;title\x07 \u202eabc :smile:")
     assert "[bold]a[/bold] \\u001b]0;title\\u0007 \\u202eabc :smile:" in screen.err.getvalue()
-    row = LedgerRow("[red]a[/red]", Interval(0.9, 0.8, 0.95, 100, 0.95), note="[b]n[/b]\x1b[2J")
+    row = LedgerRow("[red]a[/red]", Score(0.9, 0.8, 0.95, 100, 0.95), note="[b]n[/b]\x1b[2J")
     screen.console.ledger([row])
     assert "[red]a[/red]" in screen.out.getvalue()
     assert "[b]n[/b]\\u001b[2J" in screen.out.getvalue()
@@ -226,7 +238,7 @@ def test_verbose_adds_the_traceback_of_the_cause() -> None:
 
 def test_rows_measured_on_other_rows_say_so() -> None:
     screen = Screen()
-    rows = [LedgerRow("a", Interval(0.9, 0.8, 0.95, 100, 0.95)), LedgerRow("b", Interval(0.9, 0.8, 0.95, 50, 0.95))]
+    rows = [LedgerRow("a", Score(0.9, 0.8, 0.95, 100, 0.95)), LedgerRow("b", Score(0.9, 0.8, 0.95, 50, 0.95))]
     screen.console.ledger(rows)
     assert "90.0 % [80.0, 95.0] 95 %, n=50" in screen.out.getvalue()
 
@@ -234,7 +246,7 @@ def test_rows_measured_on_other_rows_say_so() -> None:
 def test_parity_to_another_row_than_the_one_before_names_it(ledger: Ledger) -> None:
     screen = Screen()
     first, *_, last = ledger
-    moved = LedgerRow("c", last.accuracy, parity=0.5, parity_with="teacher")
+    moved = LedgerRow("c", last.score, parity=0.5, parity_with="teacher")
     screen.console.ledger([first, last, moved])
     assert "5.0e-01 (to teacher)" in screen.out.getvalue()
 

@@ -17,22 +17,23 @@ DEVICE = ROOT / "runtime" / "edgepack_runtime"
 LAYERS: list[set[str]] = [
     {"cli"},
     {"commands"},
-    {"delivery", "inspection"},
+    {"delivery", "inspection", "examination"},
     {"plan"},
     {"pipeline"},
     {"steps"},
     {"stages", "workspace", "console"},
     {"tables"},
     {"paddle_ml", "graph", "targets", "report"},
-    {"datasets", "outcome"},
+    {"datasets", "outcome", "scores"},
     {"artifacts"},
     {"recipe"},
-    {"errors", "progress", "digest", "versions", "order", "wording"},
+    {"errors", "progress", "digest", "versions", "order", "wording", "machine", "nvidia"},
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {
     "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
-    "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats",
+    "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
+    "spans", "metrics", "scoring", "golden", "gate_limits",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
 DEVICE_PACKAGES = {"numpy", "onnxruntime", "tokenizers"}

@@ -25,7 +25,7 @@ def key(section: object = "s", inputs: tuple[str, ...] = (), version: int = 1) -
 def writer(text: str = "row\n") -> Callable[[Path], DataArtifact]:
     def write(out: Path) -> DataArtifact:
         (out / "train.jsonl").write_text(text, encoding="utf-8")
-        return DataArtifact(out, labels=("a", "b"), rows={"train": 1}, source="here", warnings=())
+        return DataArtifact(out, labels=("a", "b"), rows={"train": 1}, warnings=())
 
     return write
 
@@ -90,6 +90,34 @@ def test_a_full_disk_is_a_failed_stage_with_its_reason(tmp_path: Path) -> None:
         Workspace(tmp_path).build(key(), full)
     assert "No space left on device" in caught.value.why
     assert not list((tmp_path / "data").iterdir())
+
+
+def test_a_place_that_may_not_be_written_is_no_fit_environment(tmp_path: Path) -> None:
+    def refused(out: Path) -> DataArtifact:
+        raise PermissionError(errno.EACCES, "Permission denied", str(out / "rows"))
+
+    with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
+        Workspace(tmp_path).build(key(), refused)
+    assert "permissions" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("damage", "damaged"),
+    [
+        (lambda folder: (folder / "rows").write_text("other", encoding="utf-8"), True),
+        (lambda folder: (folder / SEAL_FILE).write_text("", encoding="utf-8"), True),
+        (lambda folder: (folder / SEAL_FILE).unlink(), False),  # as a failed gate leaves it
+        (shutil.rmtree, False),
+    ],
+)
+def test_damage_is_told_from_what_was_never_made(
+    tmp_path: Path, damage: Callable[[Path], object], damaged: bool
+) -> None:
+    workspace = Workspace(tmp_path)
+    folder = workspace.build(key(), writer()).artifact.folder
+    damage(folder)
+    assert workspace.load(DataArtifact, key()) is None
+    assert workspace.is_damaged(key()) is damaged
 
 
 def test_a_forgotten_result_keeps_its_files(tmp_path: Path) -> None:

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Overwrite what is there, but never DATA.")
 @click.pass_context
 def command(context: click.Context, data: Path, dev: Path | None, test: Path | None, output: Path, force: bool) -> None:
-    """Draft a commented recipe from DATA, a table of texts and labels (.tsv .csv .jsonl, or alike).
+    """Draft a commented recipe from DATA: texts with labels, pairs of texts, or texts with spans or tags.
 
-    Finds the separator, the encoding, the columns and the labels by itself. Where there is no --dev or --test, or
-    a file that a recipe cannot read as it is, writes train.tsv, dev.tsv and test.tsv beside the recipe: a tenth of each
-    label for dev and test each, no text nor nearly the same text on two sides.
+    DATA is a table (.tsv .csv .jsonl, or alike), or has a token and its tag on each line. Finds the separator, the
+    encoding, the task, the columns and the labels by itself. Where there is no --dev or --test, or a file that a recipe
+    cannot read as it is, writes train.tsv, dev.tsv and test.tsv (.jsonl for several labels, spans) beside the recipe:
+    a tenth of each label for dev and test each, no text nor nearly the same text on two sides.
     """
     from edgepack.datasets.draft import draft
 

@@ -32,7 +32,8 @@ def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[F
     Errors: fewer than two rows in a split; one label only in train or test; a label that train does not have;
     more than MAX_LEAKED_SHARE of the test rows in train or dev. Warnings: fewer leaks than that, leaks of train
     into dev (they mislead selection, not the gates), rows that differ from one of another split in nothing that
-    `texts.normalise` keeps, repeated rows, two labels of a text, labels test lacks, labels with too few rows.
+    `texts.normalise` keeps, repeated rows, two labels of a text, labels test lacks, labels with too few rows. A pair
+    of texts is compared as a whole.
     """
     splits = (train, dev, test)
     complete = {split.name: split.complete for split in splits}  # before findings about the splits are added
@@ -41,6 +42,7 @@ def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[F
             _check_size(split)
         if split is train and complete["train"]:
             _check_balance(train)
+            _check_separated(train)
         elif complete[split.name] and complete["train"]:
             _check_labels(split, train)
         _check_repeats(split)
@@ -54,15 +56,31 @@ def _check_size(split: SplitFacts) -> None:
     if len(split) < MIN_ROWS:
         reason = f"the {split.name} split has {counted(len(split), 'row')}; it takes {MIN_ROWS} at least"
         split.log.add("size", "error", None, reason, "add rows")
-    elif len(split.labels) == 1:
-        reason = f"every row of the {split.name} split has the label `{shortened(split.labels[0])}`"
+    elif (same := uniform(split, f" of the {split.name} split")) is not None:
         effect = {
             "train": "there is nothing to learn",
             "dev": "selection among models rests on one label",
             "test": "a model that always says so would pass the gate",
         }[split.name]
         severity: Severity = "warning" if split.name == "dev" else "error"
-        split.log.add("one label", severity, None, f"{reason}: {effect}", "shuffle the rows before splitting them")
+        split.log.add("one label", severity, None, f"{same}: {effect}", "shuffle the rows before splitting them")
+
+
+def uniform(split: SplitFacts, where: str = "") -> str | None:
+    """What is the same in every row (of what, `where` says) and leaves nothing to learn; None where they differ."""
+    if not split.labels:
+        return f"no row{where} has a {'span' if split.columns.answer == 'spans' else 'label'}"
+    only = split.labels[0]
+    if len(split.labels) > 1 or split.columns.answer == "spans" or split.label_rows[only] < len(split):
+        return None
+    return f"every row{where} has the label `{shortened(only)}`"
+
+
+def _check_separated(train: SplitFacts) -> None:
+    if train.columns.answer == "labels" and train.most_labels == 1:
+        reason = "no row of train has more than one label, and `data.columns.labels` is for any number of them"
+        fix = "set `data.label_separator` to what stands between two labels; if each text has one, name it `label`"
+        train.log.add("one label a row", "warning", None, reason, fix)
 
 
 def _check_balance(train: SplitFacts) -> None:
@@ -86,15 +104,13 @@ def _check_balance(train: SplitFacts) -> None:
 
 
 def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
-    first_rows = np.unique(split.label_ids, return_index=True)[1]
-    for label, first in zip(split.labels, first_rows, strict=True):
+    for label, rows in split.label_rows.items():
         if label in train.label_rows:
             continue
-        rows = split.label_rows[label]
         times = "1 row" if rows == 1 else f"{rows} rows, the first here"
         reason = f"the label `{shortened(label)}` ({times}) is not in the train split, so no model can give it"
         fix = "correct the label, or add rows to train"
-        split.log.add("labels that train lacks", "error", int(split.lines[first]), reason, fix)
+        split.log.add("labels that train lacks", "error", split.label_lines[label], reason, fix)
     lacking = sorted(set(train.labels) - set(split.labels))
     if lacking and split.labels and split.name == "test":
         shown = ", ".join(f"`{shortened(label)}`" for label in lacking[:_SHOWN_LABELS])
@@ -109,15 +125,18 @@ def _check_repeats(split: SplitFacts) -> None:
     after_first = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
     again: _Indices = np.sort(order[after_first])  # rows whose text stands before them already, in file order
     first = order[np.searchsorted(ranked, split.exact[again])]  # where it stands for the first time
-    same = split.label_ids[again] == split.label_ids[first]
+    same = split.answers[again] == split.answers[first]
     for kind, chosen in (("repeated rows", same), ("texts with two labels", ~same)):
         for row, first_row in zip(again[chosen][: MAX_LISTED["warning"]], first[chosen], strict=False):
             line, before = int(split.lines[row]), int(split.lines[first_row])
             if kind == "repeated rows":
                 reason, fix = f"this row stands on line {before} already", "remove one of the two"
-            else:
-                label = shortened(split.labels[split.label_ids[first_row]])
+            elif split.columns.answer == "label":
+                label = shortened(split.label_of(first_row))
                 reason, fix = f"the same text has the label `{label}` on line {before}", "decide on one label"
+            else:
+                reason = f"the same text has other {split.columns.answer} on line {before}"
+                fix = f"decide on the {split.columns.answer} of this text"
             split.log.add(kind, "warning", line, reason, fix)
         split.log.count_more(kind, int(np.count_nonzero(chosen)) - MAX_LISTED["warning"])
 

@@ -9,17 +9,15 @@ from typing import Final
 
 import numpy as np
 
-from edgepack.datasets.check import check_splits
+from edgepack.datasets.check import check_splits, uniform
 from edgepack.datasets.facts import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
 from edgepack.datasets.recipe_text import Draft, describe, recipe_text
 from edgepack.datasets.source import Source, look_at
 from edgepack.datasets.split import DEV, HELD_OUT_SHARE, LEFT_OUT, TEST, TRAIN, assign
-from edgepack.datasets.texts import shortened
-from edgepack.datasets.write import writing
+from edgepack.datasets.write import writing, written_columns, written_suffix
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding, errors
-from edgepack.recipe.model import Columns
 
 _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}
 
@@ -37,7 +35,8 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     """Write a recipe for `given`: a file to train on, and if they exist those to select and to gate with.
 
     The files are named as they are if there are three that a recipe can read; otherwise train.tsv, dev.tsv and
-    test.tsv are written beside the recipe, with the rows that are missing split off the training file.
+    test.tsv are written beside the recipe, with the rows that are missing split off the training file. Rows of several
+    labels or of spans are written as .jsonl.
 
     Raises:
         UsageError: when something would be overwritten and `force` is not set, or one of `given` would be.
@@ -47,6 +46,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     _refuse_overwriting([recipe], given, force)
     sources = {name: look_at(name, given[name], progress) for name in SPLIT_NAMES if name in given}
     _refuse_one_label(sources["train"].facts)
+    _refuse_other_tasks(sources)
     lines = [source.describe() for source in sources.values()]
     try:
         recipe.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +54,12 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
             facts = {name: source.facts for name, source in sources.items()}
             findings = _checked(facts, given["train"])
             files = {name: source.file for name, source in sources.items()}
-            _write(recipe, recipe_text(Draft(given["train"], recipe, files, sources["train"].columns, facts, ())))
+            train = sources["train"]
+            made = Draft(given["train"], recipe, files, train.columns, facts, (), train.label_separator)
+            _write(recipe, recipe_text(made))
             return Drafted((recipe,), tuple(findings), (*lines, *describe(facts)))
-        files = {name: recipe.parent / f"{name}.tsv" for name in SPLIT_NAMES}
+        suffix = written_suffix(sources["train"].columns)
+        files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
         _refuse_overwriting(files.values(), given, force)
         findings, said = _convert(sources, files, recipe, progress)
     except OSError as error:
@@ -68,14 +71,23 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
 
 def _usable_as_they_are(sources: Mapping[SplitName, Source]) -> bool:
     plain = all(source.plain for source in sources.values())
-    return plain and len(sources) == len(SPLIT_NAMES) and len({source.columns for source in sources.values()}) == 1
+    ways = {(source.columns, source.label_separator) for source in sources.values()}
+    return plain and len(sources) == len(SPLIT_NAMES) and len(ways) == 1
 
 
 def _refuse_one_label(facts: SplitFacts) -> None:
-    if len(facts.labels) == 1:
-        reason = f"every row has the label `{shortened(facts.labels[0])}`: there is nothing to learn"
-        findings = [Finding("error", facts.file, None, reason, "give rows of two labels at least")]
+    if (same := uniform(facts)) is not None:
+        findings = [Finding("error", facts.file, None, f"{same}: there is nothing to learn", "give rows that differ")]
         raise RecipeInvalidError(f"no recipe was drafted for {facts.file}", findings=findings)
+
+
+def _refuse_other_tasks(sources: Mapping[SplitName, Source]) -> None:
+    kinds = {name: f"{source.columns.task} by `{source.columns.answer}`" for name, source in sources.items()}
+    for name, kind in kinds.items():
+        if kind != kinds["train"]:
+            reason = f"it seems to be for {kind}, and {sources['train'].file.name} for {kinds['train']}"
+            findings = [Finding("error", sources[name].file, None, reason, "give files of the same kind")]
+            raise RecipeInvalidError(f"no recipe was drafted for {sources[name].file}", findings=findings)
 
 
 def _convert(
@@ -84,7 +96,9 @@ def _convert(
     """Write `files` and `recipe`; what was found and what was done."""
     held = [name for name in HELD_OUT if name not in sources]
     codes = assign(sources["train"].facts, held, [sources[name].facts for name in HELD_OUT if name in sources])
-    with writing(files, {name: sources.get(name, sources["train"]).file for name in SPLIT_NAMES}) as written:
+    columns = written_columns(sources["train"].columns)
+    origins = {name: sources.get(name, sources["train"]).file for name in SPLIT_NAMES}
+    with writing(files, origins, columns) as written:
         for (line, row), code in zip(sources["train"].rows(progress), codes, strict=True):
             if code != LEFT_OUT:
                 written.add(_SPLIT_OF[int(code)], line, row)
@@ -94,7 +108,6 @@ def _convert(
         notes = _notes(held, int(np.count_nonzero(codes == LEFT_OUT)), written.respaced)
         findings = [_left_out(finding) for source in sources.values() for finding in source.facts.log.findings()]
         findings += _checked(written.facts, sources["train"].file)
-        columns = Columns(text="text", label="label")
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
     _write(recipe, text)
     return findings, [*describe(written.facts), *notes]

@@ -1,7 +1,11 @@
-"""What one pass over a split keeps: 26 bytes a row to compare the rows by, counts of labels and lengths, findings."""
+"""What one pass over a split keeps: 26 bytes a row to compare the rows by, counts of labels and lengths, findings.
+
+Where a row may have any number of labels or spans, 34 bytes: a digest of them is kept too.
+"""
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,11 +21,11 @@ from edgepack.datasets.lengths import Lengths
 from edgepack.datasets.lines import no_progress
 from edgepack.datasets.log import FindingLog
 from edgepack.datasets.tables import read_rows
-from edgepack.datasets.texts import MIN_NORMALISED, NO_DIGEST, digest, normalise
+from edgepack.datasets.texts import digest, digests
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
 
-MAX_LABELS: Final = 10_000  # what has more different values is another column; fits the 16 bits of `_label_ids`
+MAX_LABELS: Final = 10_000  # what has more different values is another column; fits the 16 bits of `label_ids`
 
 SplitName = Literal["train", "dev", "test"]
 HeldOut = Literal["dev", "test"]
@@ -33,34 +37,47 @@ SPLIT_NAMES: Final[tuple[SplitName, ...]] = ("train", *HELD_OUT)
 class SplitFacts:
     """One split as `check_splits` compares it. No text is kept, only digests of 8 bytes (`datasets.texts`).
 
-    `label_rows` has the number of rows of each label, in the order in which the labels came up.
+    `label_rows` has the number of rows that hold each name of a label, in the order in which the names came up, and
+    `label_lines` the line on which each did. `most_labels` is how many one row holds at most.
     """
 
     name: SplitName
     file: Path
     log: FindingLog
+    columns: Columns = field(default_factory=Columns)
     lengths: Lengths = field(default_factory=Lengths)
     label_rows: dict[str, int] = field(default_factory=dict)
+    label_lines: dict[str, int] = field(default_factory=dict)
+    most_labels: int = 0
     _exact: bytearray = field(default_factory=bytearray)
     _normalised: bytearray = field(default_factory=bytearray)
+    _answers: bytearray = field(default_factory=bytearray)
     _lines: array[int] = field(default_factory=lambda: array("Q"))
     _label_ids: array[int] = field(default_factory=lambda: array("H"))
     _ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, line: int, row: Row) -> bool:
-        """Take one row in; false when the label is one too many, and nothing more can be taken."""
-        label_id = self._ids.setdefault(row.label, len(self._ids))
-        if label_id >= MAX_LABELS:
-            reason = f"this is the {MAX_LABELS + 1:,}th different label, and {MAX_LABELS:,} at most make sense"
-            self.log.end("labels", line, reason, "set `data.columns.label` to the column of the labels")
-            return False
-        self.label_rows[row.label] = self.label_rows.get(row.label, 0) + 1
-        self.lengths.add(row.text)
-        normalised = normalise(row.text)
-        self._exact += digest(row.text.strip())
-        self._normalised += digest(normalised) if len(normalised) >= MIN_NORMALISED else NO_DIGEST
+        """Take one row in; false when there is one label too many, and nothing more can be taken."""
+        names = row.names
+        for name in names:
+            if name in self.label_rows:
+                self.label_rows[name] += 1
+                continue
+            if len(self.label_rows) == MAX_LABELS:
+                reason = f"this is the {MAX_LABELS + 1:,}th different label, and {MAX_LABELS:,} at most make sense"
+                self.log.end("labels", line, reason, "set `data.columns.label` to the column of the labels")
+                return False
+            self.label_rows[name] = 1
+            self.label_lines[name] = line
+        self.lengths.add(row.text, row.text_pair)
+        exact, normalised = digests(row.text, row.text_pair)
+        self._exact += exact
+        self._normalised += normalised
         self._lines.append(line)
-        self._label_ids.append(label_id)
+        self._label_ids.append(self._ids.setdefault(names[0] if names else "", len(self._ids)))
+        if not isinstance(row.label, str):
+            self.most_labels = max(self.most_labels, len(row.label))
+            self._answers += digest(json.dumps(row.label))
         return True
 
     def __len__(self) -> int:
@@ -73,8 +90,8 @@ class SplitFacts:
 
     @property
     def labels(self) -> list[str]:
-        """Labels by id."""
-        return list(self._ids)
+        """The names of labels that its rows hold, in the order in which they came up."""
+        return list(self.label_rows)
 
     @property
     def exact(self) -> NDArray[np.uint64]:
@@ -93,8 +110,17 @@ class SplitFacts:
 
     @property
     def label_ids(self) -> NDArray[np.uint16]:
-        """Position in `labels` of each row's label, shape (rows,)."""
+        """What rows of the same label share, shape (rows,): of several labels the first by name counts, if any."""
         return np.frombuffer(self._label_ids, np.uint16)
+
+    @property
+    def answers(self) -> NDArray[np.uint64] | NDArray[np.uint16]:
+        """What rows share that say the same of their texts, with all their labels or spans, shape (rows,)."""
+        return np.frombuffer(self._answers, "<u8") if self._answers else self.label_ids
+
+    def label_of(self, row: int) -> str:
+        """The label of a row, where each has one; else the first of them by name."""
+        return list(self._ids)[self._label_ids[row]]
 
 
 def read_facts(
@@ -103,10 +129,12 @@ def read_facts(
     columns: Columns,
     advance: Callable[[int], None] = no_progress,
     form: Form | None = None,
+    label_separator: str = "|",
 ) -> SplitFacts:
     """One pass over a split's file; whatever is wrong with it is in the `log` of the result."""
     log = FindingLog(file)
-    return gather_facts(SplitFacts(name, file, log), read_rows(file, columns, log, advance, form))
+    rows = read_rows(file, columns, log, advance, form, label_separator)
+    return gather_facts(SplitFacts(name, file, log, columns), rows)
 
 
 def gather_facts(facts: SplitFacts, rows: Iterable[tuple[int, Row]]) -> SplitFacts:

@@ -1,8 +1,8 @@
-"""Where text and label stand in a table with columns; when they cannot be found, what the file looks like instead."""
+"""Where the columns asked for stand in a table; when they cannot be found, what the file looks like instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from edgepack.datasets.form import form_by_suffix
 from edgepack.datasets.log import FindingLog
 from edgepack.datasets.sniff import (
     LABEL_NAMES,
+    PAIR_NAMES,
     SAMPLE_ROWS,
     SEPARATORS,
     TEXT_NAMES,
@@ -19,24 +20,25 @@ from edgepack.datasets.sniff import (
     likely_separator,
     looks_like_a_row,
 )
+from edgepack.recipe.columns import is_number
 from edgepack.recipe.explain import did_you_mean, listed
-from edgepack.recipe.model import Columns
 
 Cells = tuple[int, list[str]]  # the line from 1 on which the row starts, and its fields
-Positions = tuple[int, int]  # of text and label in a row, from 0
+Wanted = Mapping[str, str]  # key of `data.columns` -> name of the column, texts first
+Positions = tuple[int, ...]  # of the wanted columns in a row, from 0
 
 _SUFFIX_OF: Final = {",": ".csv", "\t": ".tsv"}
+_USUAL_NAMES: Final = {"text": TEXT_NAMES, "text_pair": PAIR_NAMES, "label": LABEL_NAMES, "labels": LABEL_NAMES}
 
 
-def positions_by_number(columns: Columns) -> Positions | None:
+def positions_by_number(wanted: Wanted) -> Positions | None:
     """Where `data.columns` gives numbers, counted from 1, the file has no header; None where it gives names."""
-    text, label = str(columns.text), str(columns.label)
-    if all(name.isascii() and name.isdecimal() and len(name) < 6 for name in (text, label)):
-        return int(text) - 1, int(label) - 1
+    if all(is_number(name) for name in wanted.values()):
+        return tuple(int(name) - 1 for name in wanted.values())
     return None
 
 
-def check_numbers(first: Cells, positions: Positions, log: FindingLog) -> bool:
+def check_numbers(first: Cells, wanted: Wanted, positions: Positions, log: FindingLog) -> bool:
     """Whether the first row has the columns that are asked for by number, and is not a header after all."""
     line, fields = first
     outside = [position + 1 for position in positions if not 0 <= position < len(fields)]
@@ -44,30 +46,31 @@ def check_numbers(first: Cells, positions: Positions, log: FindingLog) -> bool:
         reason = f"there is no column {outside[0]}: the first row has {len(fields)}"
         log.end("column", line, reason, "set `data.columns` to numbers of columns, counted from 1")
         return False
-    text, label = (fields[position].strip().lower() for position in positions)
-    if text in TEXT_NAMES and label in LABEL_NAMES:
-        reason = f"the first line seems to be a header ({listed([text, label])}), and `data.columns` gives numbers"
-        log.end("column", line, reason, f"set `data.columns` to {{text: {text}, label: {label}}}")
+    names = {key: fields[position].strip() for key, position in zip(wanted, positions, strict=True)}
+    if all(name.lower() in _USUAL_NAMES.get(key, ()) for key, name in names.items()):
+        shown = listed(name.lower() for name in names.values())
+        reason = f"the first line seems to be a header ({shown}), and `data.columns` gives numbers"
+        log.end("column", line, reason, f"set `data.columns` to {_written(names)}")
         return False
     return True
 
 
-def find_columns(header: Cells, below: Iterator[Cells], columns: Columns, log: FindingLog) -> Positions | None:
+def find_columns(header: Cells, below: Iterator[Cells], wanted: Wanted, log: FindingLog) -> Positions | None:
     """Where the named columns stand; None when they do not, with a finding that says what the file seems to be.
 
     `below` are the rows after the header; some are read when a column is missing, none otherwise.
     """
     line, fields = header
     names = [name.strip() for name in fields]
-    if names.count(columns.text) == 1 and names.count(columns.label) == 1:
-        return names.index(columns.text), names.index(columns.label)
+    if all(names.count(name) == 1 for name in wanted.values()):
+        return tuple(names.index(name) for name in wanted.values())
     sample = [row for _, row in islice(below, SAMPLE_ROWS)]
-    for reason, fix in _instead(fields, sample, log.file) or _missing(names, columns):
+    for reason, fix in _instead(fields, sample, wanted, log.file) or _missing(names, wanted):
         log.end("column", line, reason, fix)
     return None
 
 
-def _instead(first: list[str], sample: Sequence[list[str]], file: Path) -> list[tuple[str, str]]:
+def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, file: Path) -> list[tuple[str, str]]:
     suffix = file.suffix.lower()
     own = form_by_suffix(file).separator or "\t"
     # Cut at the wrong separator, a line is not lost: joined again it is as it was, but for quotes.
@@ -79,15 +82,17 @@ def _instead(first: list[str], sample: Sequence[list[str]], file: Path) -> list[
     if found is not None and found != own:
         reason = f"this {suffix} file is separated by {SEPARATORS[found]}, and not by {SEPARATORS[own]}"
         return [(reason, _with_separator(file, found))]
-    if all(len(fields) == 1 for fields in (first, *sample)):
+    if len(wanted) > 1 and all(len(fields) == 1 for fields in (first, *sample)):
         reason = f"every row has one field: nothing is separated by {SEPARATORS[own]}"
-        return [(reason, "give each row a text and a label, and the file a first line that names the columns")]
+        what = " and ".join(f"a {key}" for key in wanted) if len(wanted) < 3 else "its texts and a label"
+        return [(reason, f"give each row {what}, and the file a first line that names the columns")]
     if not looks_like_a_row(first, sample):
         return []
     reason = f"the file seems to have no header: its first line is {_shown(first)}"
-    guess = likely_columns([first, *sample])
-    numbers = f'{{text: "{guess[0] + 1}", label: "{guess[1] + 1}"}}'
-    return [(reason, f"name the columns in a first line, or count them in the recipe, as in `columns: {numbers}`")]
+    guess = likely_columns([first, *sample], len(wanted) - 1) if len(first) > 1 else ()
+    numbers = {key: f'"{position + 1}"' for key, position in zip(wanted, guess, strict=False)}
+    counted = f", or count them in the recipe, as in `columns: {_written(numbers)}`" if numbers else ""
+    return [(reason, f"name the columns in a first line{counted}")]
 
 
 def not_json_lines(first: str, file: Path) -> tuple[str, str] | None:
@@ -112,9 +117,9 @@ def _rename(file: Path, suffix: str) -> str:
     return f"name it by what it is, here and in the recipe: mv {file.name} {file.with_suffix(suffix).name}"
 
 
-def _missing(names: list[str], columns: Columns) -> Iterator[tuple[str, str]]:
+def _missing(names: list[str], columns: Wanted) -> Iterator[tuple[str, str]]:
     shown = _shown(names)
-    for key, wanted in (("text", columns.text), ("label", columns.label)):
+    for key, wanted in columns.items():
         if names.count(wanted) == 1:
             continue
         if wanted in names:
@@ -127,3 +132,7 @@ def _missing(names: list[str], columns: Columns) -> Iterator[tuple[str, str]]:
 
 def _shown(names: Sequence[str]) -> str:
     return listed(name.strip()[:40] for name in names[:20])
+
+
+def _written(columns: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{key}: {name}" for key, name in columns.items()) + "}"

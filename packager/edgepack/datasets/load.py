@@ -1,30 +1,34 @@
-"""All three splits of a recipe's data, from files or from a built-in generator, with everything found wrong."""
+"""All that a recipe's data hold, from files or from a built-in generator, with everything found wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from edgepack.artifacts import Row
 from edgepack.datasets import reviews_zh
 from edgepack.datasets.check import check_splits
-from edgepack.datasets.facts import SPLIT_NAMES, SplitFacts, SplitName, read_facts
+from edgepack.datasets.facts import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
 from edgepack.datasets.lengths import Lengths
 from edgepack.datasets.lines import no_progress
 from edgepack.datasets.log import FindingLog
 from edgepack.datasets.tables import read_rows
+from edgepack.datasets.unlabelled import HeldTexts, count, free_texts
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.findings import Finding, errors
-from edgepack.recipe.model import BUILTIN_PREFIX, Columns, Data, is_builtin
+from edgepack.recipe.model import BUILTIN_PREFIX, Data, is_builtin
 from edgepack.wording import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
 _GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
 _MIB: Final = 2**20
+
+State = tuple[int, int]  # of a file: its size in bytes, and when it was changed
 
 
 class Rows(Protocol):
@@ -38,19 +42,25 @@ class Rows(Protocol):
 class FileRows:
     """Rows of a file that was found in order before. Nothing of them is held.
 
+    Args:
+        file: where they are.
+        rows: how many there were.
+        state: size and time of the file then.
+        read: reads them from the beginning.
+
     Raises:
         StageFailedError: while iterating, when the file is no longer what it was.
     """
 
-    def __init__(self, facts: SplitFacts, columns: Columns, state: tuple[int, int] | None) -> None:
-        self._file, self._rows, self._columns, self._state = facts.file, len(facts), columns, state
+    def __init__(self, file: Path, rows: int, state: State | None, read: Callable[[], Iterator[Row]]) -> None:
+        self._file, self._rows, self._state, self._read = file, rows, state, read
 
     def __len__(self) -> int:
         return self._rows
 
     def __iter__(self) -> Iterator[Row]:
         count = 0
-        for _, row in read_rows(self._file, self._columns, FindingLog(self._file)):
+        for row in self._read():
             yield row
             count += 1
         if count != self._rows or _state(self._file) != self._state:
@@ -65,40 +75,65 @@ class FileRows:
 class Splits:
     """What a recipe's data hold, without the texts themselves, and the warnings about them.
 
-    `rows` are in file order. `labels` has the number of rows of each label, `lengths` the estimated tokens.
+    `rows` are in file order. `labels` has the number of rows that hold each label, `lengths` the estimated tokens.
+    `unlabelled` has the texts of `data.unlabelled` that neither dev nor test holds; null where the recipe names none.
     """
 
     rows: dict[SplitName, Rows]
     warnings: tuple[Finding, ...]
     labels: dict[SplitName, dict[str, int]]
     lengths: dict[SplitName, Lengths]
+    unlabelled: Rows | None = None
 
 
 def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
-    """Check train, dev and test in one pass over their files, or generate them.
+    """Check train, dev, test and the unlabelled texts in one pass over each file, or generate the splits.
 
     Raises:
         RecipeInvalidError: with every finding, when one of them stops a build.
     """
-    if is_builtin(section.train):
-        return _generate(section)
-    files: dict[SplitName, Path] = {}
-    for name in SPLIT_NAMES:
-        file = getattr(section, name)
-        assert file is not None, "load_recipe requires all three"
-        files[name] = Path(file)
-    states = {name: _state(file) for name, file in files.items()}
-    with counted_bytes("reading", list(files.values()), progress) as advance:
-        facts = {name: read_facts(name, file, section.columns, advance) for name, file in files.items()}
-    findings = check_splits(facts["train"], facts["dev"], facts["test"])
+    made = _generate(section) if is_builtin(section.train) else {}
+    files = {} if made else {name: Path(str(getattr(section, name))) for name in SPLIT_NAMES}
+    texts = [Path(section.unlabelled)] if section.unlabelled is not None else []
+    states = {file: _state(file) for file in (*files.values(), *texts)}
+    with counted_bytes("reading", list(states), progress) as advance:
+        facts = {name: _facts(name, section, file, advance) for name, file in files.items()}
+        facts = facts or {name: _facts_of(name, rows) for name, rows in made.items()}
+        findings = [] if made else check_splits(facts["train"], facts["dev"], facts["test"])
+        unlabelled = None
+        for file in texts:
+            held = HeldTexts.of_splits([facts[name] for name in HELD_OUT])
+            log = FindingLog(file)
+            rows = count(file, section.columns, held, log, advance)
+            findings += log.findings()
+            unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held))
     if stopping := errors(findings):
         raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
     return Splits(
-        {name: FileRows(split, section.columns, states[name]) for name, split in facts.items()},
+        {name: made.get(name) or _file_rows(split, section, states[split.file]) for name, split in facts.items()},
         tuple(findings),
         {name: split.label_rows for name, split in facts.items()},
         {name: split.lengths for name, split in facts.items()},
+        unlabelled,
     )
+
+
+def _facts(name: SplitName, section: Data, file: Path, advance: Callable[[int], None]) -> SplitFacts:
+    return read_facts(name, file, section.columns, advance, label_separator=section.label_separator)
+
+
+def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
+    """Of rows that stand in no file."""
+    return gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), enumerate(rows, start=1))
+
+
+def _file_rows(facts: SplitFacts, section: Data, state: State | None) -> FileRows:
+    def read() -> Iterator[Row]:
+        log = FindingLog(facts.file)
+        for _, row in read_rows(facts.file, section.columns, log, label_separator=section.label_separator):
+            yield row
+
+    return FileRows(facts.file, len(facts), state, read)
 
 
 @contextmanager
@@ -119,18 +154,12 @@ def counted_bytes(label: str, files: list[Path], progress: Progress) -> Iterator
         yield advance
 
 
-def _generate(section: Data) -> Splits:
+def _generate(section: Data) -> dict[SplitName, list[Row]]:
     made = _GENERATORS[section.train.removeprefix(BUILTIN_PREFIX)](section.seed)
-    rows: dict[SplitName, Rows] = {name: made[name] for name in SPLIT_NAMES}
-    labels: dict[SplitName, dict[str, int]] = {name: {} for name in SPLIT_NAMES}
-    for name, counts in labels.items():
-        for row in made[name]:
-            counts[row.label] = counts.get(row.label, 0) + 1
-    lengths = {name: Lengths.of(row.text for row in made[name]) for name in SPLIT_NAMES}
-    return Splits(rows, (), labels, lengths)
+    return {name: made[name] for name in SPLIT_NAMES}
 
 
-def _state(file: Path) -> tuple[int, int] | None:
+def _state(file: Path) -> State | None:
     """Size in bytes and time of the last change; null for a file that is not there, which the reader will say."""
     try:
         found = file.stat()

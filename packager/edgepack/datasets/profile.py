@@ -1,4 +1,4 @@
-"""A data file of unknown making -> how it is written, what its columns hold, and which of them are text and label."""
+"""A data file of unknown making -> how it is written, and what its columns hold."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from edgepack.datasets.form import Form
 from edgepack.datasets.header import not_json_lines
 from edgepack.datasets.lines import UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.datasets.log import FindingLog
+from edgepack.datasets.rows import json_list
 from edgepack.datasets.sniff import (
     SAMPLE_ROWS,
     is_json_object,
@@ -23,6 +24,7 @@ from edgepack.datasets.sniff import (
     looks_tagged,
 )
 from edgepack.datasets.tables import cells
+from edgepack.datasets.tokens import tag_problem
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 
@@ -42,12 +44,17 @@ class Column:
     characters: int = 0
     prose: int = 0  # cells that hold natural language
     lists: int = 0  # cells that are lists or objects, as JSON has them
-    values: set[str] = field(default_factory=set)  # different ones, MAX_VALUES and one at most
+    of_words: int = 0  # those of the lists that hold strings
+    of_tags: int = 0  # those that hold tags of BIO or BIOES
+    of_spans: int = 0  # those that hold objects with a start and an end
+    values: set[str] = field(default_factory=set)  # different ones, also of lists, MAX_VALUES and one at most
 
     def add(self, value: Any) -> None:
         """Take one cell in."""
+        value = found if (found := json_list(value)) is not None else value
         if isinstance(value, (list, dict)):
             self.lists += 1
+            self._add_items(value if isinstance(value, list) else [])
             return
         text = "" if value is None else str(value).strip()
         if not text:
@@ -57,6 +64,15 @@ class Column:
         self.prose += _PROSE.search(text) is not None
         if len(self.values) <= MAX_VALUES:
             self.values.add(text[:_LONGEST_VALUE])
+
+    def _add_items(self, items: list[Any]) -> None:
+        if items and all(isinstance(item, str) for item in items):
+            self.of_words += 1
+            self.of_tags += all(tag_problem(item) is None for item in items)
+            if len(self.values) <= MAX_VALUES:
+                self.values.update(item[:_LONGEST_VALUE] for item in items)
+        elif items and all(isinstance(item, dict) for item in items):
+            self.of_spans += all({"start", "end"} <= item.keys() for item in items)
 
     @property
     def mean_length(self) -> float:
@@ -90,8 +106,10 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile
     try:
         encoding = likely_encoding(file)
         sample = tuple(islice(text_lines(file, encoding=encoding), SAMPLE_ROWS))
-        form = Form(_separator(file, sample), encoding)
+        form = _form(file, sample, encoding)
         lines = text_lines(file, advance, encoding)
+        if form.tagged:
+            return Profile(file, form, False, sum(1 for line in lines if not line.strip()), (), sample)
         if form.separator is None:
             return _of_records(file, form, (json_object(line) or {} for line in lines), sample)
         return _of_cells(file, form, lines, sample)
@@ -118,24 +136,22 @@ def likely_encoding(file: Path) -> str:
     return "utf-8"
 
 
-def _separator(file: Path, sample: tuple[str, ...]) -> str | None:
+def _form(file: Path, sample: tuple[str, ...], encoding: str) -> Form:
     first = next((line for line in sample if line.strip()), "")
     if first.startswith("[") and (instead := not_json_lines(first, file)) is not None:
         raise UnreadableError(Finding("error", file, 1, *instead))
     if is_json_object(first):
-        return None
+        return Form(None, encoding)
     if first.startswith("{") and (instead := old_line_ends(first)) is not None:
         raise UnreadableError(Finding("error", file, None, *instead))
     if looks_tagged(sample):
-        reason = "this looks like data for token classification (a token with its tag on each line)"
-        fix = "give texts with one label each"
-        raise UnreadableError(Finding("error", file, 1, f"{reason}, which this version cannot train", fix))
+        return Form(None, encoding, tagged=True)
     found = likely_separator(sample)
     if found is None:
         reason = "this is no table: its lines do not have equally many fields, however they are cut"
         fix = "separate text and label by a tab, with one row a line and a first line `text<TAB>label`"
         raise UnreadableError(Finding("error", file, 1, reason, fix))
-    return found
+    return Form(found, encoding)
 
 
 def _of_records(file: Path, form: Form, records: Iterator[dict[str, Any]], sample: tuple[str, ...]) -> Profile:

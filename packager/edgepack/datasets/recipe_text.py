@@ -15,6 +15,7 @@ from typing import Final
 
 from edgepack.artifacts import proportion
 from edgepack.datasets.facts import SplitFacts, SplitName
+from edgepack.datasets.form import form_by_suffix
 from edgepack.datasets.lengths import describe_lengths, suggest_max_length
 from edgepack.datasets.texts import shortened
 from edgepack.recipe.model import Columns
@@ -40,6 +41,7 @@ class Draft:
         files: those that the recipe names.
         facts: of their rows.
         notes: what else is worth knowing about them, a comment each.
+        label_separator: between the labels of a cell, where a row may have several.
     """
 
     source: Path
@@ -48,34 +50,54 @@ class Draft:
     columns: Columns
     facts: Mapping[SplitName, SplitFacts]
     notes: Sequence[str]
+    label_separator: str = "|"
 
 
 def recipe_text(draft: Draft) -> str:
     """The recipe as YAML, one that `edgepack check` passes."""
-    train, test = draft.facts["train"], draft.facts["test"]
-    max_length = suggest_max_length(train.lengths)
-    majority, rows = max(test.label_rows.items(), key=lambda item: item[1])
-    known = proportion(round(_TRIED_ACCURACY * len(test)), len(test))
+    max_length = suggest_max_length(draft.facts["train"].lengths)
     fields = {
         "source": _printable(draft.source.name),
         "recipe": _printable(draft.recipe.name),
         "name": _name(draft.source),
         "about": _comment((*describe(draft.facts), *draft.notes)),
-        "text": _scalar(draft.columns.text),
-        "label": _scalar(draft.columns.label),
+        "task": draft.columns.task,
+        "columns": _columns(draft),
         "max_length": max_length,
         "lengths": _comment([_lengths(draft.facts)]),
-        "majority": _printable(f"`{shortened(majority)}`"),
-        "majority_share": f"{rows / len(test):.1%}",
-        "test_rows": len(test),
-        "accuracy": f"{known.value:.3f}",
-        "low": f"{known.low:.3f}",
-        "high": f"{known.high:.3f}",
+        "accuracy": "\n".join(f"    {line}" for line in _accuracy(draft.facts["test"])),
         **_latency(max_length),
     }
     fields |= {name: _scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
     template = Template((Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8"))
     return template.substitute(fields)
+
+
+def _columns(draft: Draft) -> str:
+    """Where the texts and labels stand, as lines of the section `data`."""
+    if all(form_by_suffix(file).tagged for file in draft.files.values()):
+        return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
+    named = ", ".join(f"{key}: {_scalar(name)}" for key, name in draft.columns.wanted.items())
+    lines = [f"  columns: {{{named}}}"]
+    if draft.columns.answer == "labels" and draft.label_separator != "|":
+        lines.append(f"  label_separator: {_scalar(draft.label_separator)}")
+    return "\n".join(lines)
+
+
+def _accuracy(test: SplitFacts) -> list[str]:
+    """What to know before a limit is set, as lines of the section `accuracy`."""
+    if test.columns.answer != "label":
+        of = {"spans": "entity_f1 # F1 of exact spans, with their labels", "labels": "micro_f1 # F1 over all labels"}
+        return [f"metric: {of[test.columns.answer]}, in the {len(test)} test rows"]
+    majority, rows = max(test.label_rows.items(), key=lambda item: item[1])
+    known = proportion(round(_TRIED_ACCURACY * len(test)), len(test))
+    said = _printable(f"`{shortened(majority)}`")
+    return [
+        f"# A model that always says {said} has {rows / len(test):.1%} of the {len(test)} test rows right: "
+        "`min` must be well above.",
+        f"# An accuracy of {known.value:.3f} on them is known to lie between {known.low:.3f} and {known.high:.3f}, and "
+        f"passes a `min` below {known.low:.3f}.",
+    ]
 
 
 def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:

@@ -15,10 +15,14 @@ TEXT_NAMES: Final = (
     *("text", "sentence", "review", "content", "comment", "title", "query", "question", "body", "message"),
     *("文本", "内容", "评论", "句子", "标题", "正文", "问题", "text_a", "sentence1", "query1", "question1"),
 )
+PAIR_NAMES: Final = ("text_pair", "text_b", "textb", "sentence2", "query2", "question2", "text2")
 LABEL_NAMES: Final = (
     *("label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "polarity", "score"),
     *("stars", "star", "rating", "y", "标签", "类别", "分类", "情感", "评分", "意图", "主题"),
 )
+TOKEN_NAMES: Final = ("tokens", "words", "chars", "text")
+TAG_NAMES: Final = ("tags", "ner_tags", "bio", "labels", "label")
+SPAN_NAMES: Final = ("spans", "entities", "ner", "tags", "label")
 _AGREEMENT: Final = 0.9  # of the sampled lines have as many fields as the first, or it is not the separator
 _ONE_MAY_DIFFER: Final = 4  # lines from which on one broken line is no argument
 _LONGEST_NAME: Final = 40  # characters of a column's name; what is longer is a text
@@ -86,15 +90,18 @@ def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bo
     return any(_recurs(cell, values) for cell, values in columns)
 
 
-def likely_columns(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """Positions of text and label, from 0: the longest column, and the one of the others with the fewest values.
+def likely_columns(rows: Sequence[Sequence[str]], texts: int = 1) -> tuple[int, ...]:
+    """Positions, from 0, of as many longest columns as there are `texts`, in their order, and of the labels.
 
-    `rows` hold one at least with two cells or more.
+    Labels are in that of the others which has the fewest values. Empty when there are fewer columns than wanted.
     """
     width = Counter(len(row) for row in rows if len(row) > 1).most_common(1)[0][0]
     columns = list(zip(*(row for row in rows if len(row) == width), strict=True))
-    text = max(range(width), key=lambda index: sum(map(len, columns[index])))
-    return text, min((i for i in range(width) if i != text), key=lambda index: len(set(columns[index])))
+    longest = sorted(range(width), key=lambda index: -sum(map(len, columns[index])))
+    others = longest[texts:]
+    if not others:
+        return ()
+    return (*sorted(longest[:texts]), min(sorted(others), key=lambda index: len(set(columns[index]))))
 
 
 def _is_content(cell: str) -> bool:

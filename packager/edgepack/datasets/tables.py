@@ -1,9 +1,9 @@
-"""One split file (.tsv, .csv, .jsonl) -> its rows one after the other, and everything that is wrong with them.
+"""One data file -> its records and rows one after the other, and everything that is wrong with them.
 
 TSV is split on tabs and nothing else: quotes are characters like others, as in the files that Chinese corpora
 come in. CSV is what the csv module reads. JSONL is one object a line. All are UTF-8, with or without a byte
-order mark; TSV and CSV start with a header, unless `data.columns` counts the columns. Blank lines are skipped.
-Labels lose the white space around them, texts do not.
+order mark; TSV and CSV start with a header, unless `data.columns` counts the columns. Blank lines are skipped. CoNLL
+has a token and its tag on each line, and blank lines between sentences.
 """
 
 from __future__ import annotations
@@ -11,25 +11,32 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from typing import Final
 
 from edgepack.artifacts import Row
 from edgepack.datasets.form import Form, form_by_suffix
-from edgepack.datasets.header import Cells, check_numbers, find_columns, not_json_lines, positions_by_number
+from edgepack.datasets.header import Cells, Wanted, check_numbers, find_columns, not_json_lines, positions_by_number
 from edgepack.datasets.lines import MAX_LINE_BYTES, UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.datasets.log import FindingLog
+from edgepack.datasets.rows import Values, has_half, row_maker, tagged_row
+from edgepack.datasets.tokens import sentences
 from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Columns
-from edgepack.recipe.parse import has_surrogate
 from edgepack.wording import counted
 
-MAX_LABEL_CHARACTERS: Final = 200  # what is longer is a text in the wrong column
+Record = tuple[int, Values]  # line from 1, the values of the wanted columns
 
-_Record = tuple[int, object, object]  # line from 1, text, label
+_EXAMPLES = {
+    "labels": '["...", "..."]',
+    "spans": '[{"start": 0, "end": 2, "label": "..."}]',
+    "tokens": '["...", "..."]',
+    "tags": '["B-...", "I-..."]',
+}
+_TEXT = '"..."'
 
 
 def read_rows(
@@ -38,26 +45,43 @@ def read_rows(
     log: FindingLog,
     advance: Callable[[int], None] = no_progress,
     form: Form | None = None,
+    label_separator: str = "|",
 ) -> Iterator[tuple[int, Row]]:
     """Rows of one split with the line (from 1) on which each starts; one row is held at a time.
 
     Never raises for what a file holds: whatever is wrong is noted in `log`. Rows that have an error are left out, so
     that what came is complete only when no finding is an error. `advance` is told of bytes read, as in `text_lines`.
-    `form` is that of the file's suffix unless another is given.
+    `form` is that of the file's suffix unless another is given; `label_separator` is `data.label_separator`.
     """
     form = form or form_by_suffix(file)
     try:
-        lines = text_lines(file, advance, form.encoding)
-        if form.separator is None:
-            records = _json_records(lines, columns, log)
-        else:
-            records = _table_records(cells(lines, form.separator, log), columns, log)
-        for line, text, label in records:
-            row = _row(line, text, label, log)
+        if form.tagged:
+            for line, tokens, tags in sentences(text_lines(file, advance, form.encoding), log):
+                row = tagged_row(line, tokens, tags, log)
+                if row is not None:
+                    yield line, row
+            return
+        make = row_maker(columns, label_separator)
+        for line, values in read_records(file, columns.wanted, log, advance, form):
+            row = make(line, values, log)
             if row is not None:
                 yield line, row
     except UnreadableError as error:
         log.end("unreadable", error.finding.line, error.finding.reason, error.finding.fix)
+
+
+def read_records(
+    file: Path, wanted: Wanted, log: FindingLog, advance: Callable[[int], None], form: Form
+) -> Iterator[Record]:
+    """The values of the `wanted` columns of each row of a table or of JSON lines; arguments as in `read_rows`.
+
+    Raises:
+        UnreadableError: where the rest of the file cannot be read.
+    """
+    lines = text_lines(file, advance, form.encoding)
+    if form.separator is None:
+        return _json_records(lines, wanted, log)
+    return _table_records(cells(lines, form.separator, log), wanted, log)
 
 
 def cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
@@ -108,33 +132,36 @@ def _is_filled(line: int, fields: list[str], log: FindingLog) -> bool:
     return False
 
 
-def _table_records(table: Iterator[Cells], columns: Columns, log: FindingLog) -> Iterator[_Record]:
-    """Text and label of each row, once it is known where they stand."""
+def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> Iterator[Record]:
+    """The wanted values of each row, once it is known where they stand."""
     first = next(table, None)
     if first is None:
         log.end("empty", None, "the file holds no row", "give a file with rows")
         return
-    positions = positions_by_number(columns)
+    positions = positions_by_number(wanted)
     if positions is not None:
-        if not check_numbers(first, positions, log):
+        if not check_numbers(first, wanted, positions, log):
             return
         head, table = "the first row", chain([first], table)
     else:
-        positions, head = find_columns(first, table, columns, log), "the header"
+        positions, head = find_columns(first, table, wanted, log), "the header"
         if positions is None:
             return
-    (text, label), width = positions, len(first[1])
+    # Of one position alone `itemgetter` makes no tuple.
+    values = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(positions[0], positions[0] + 1))
+    width = len(first[1])
     for number, fields in table:
         if len(fields) == width:
-            yield number, fields[text], fields[label]
+            yield number, values(fields)
             continue
         reason = f"this row has {counted(len(fields), 'field')}, and {head} has {width}"
         fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
         log.add("rows with a wrong number of fields", "error", number, reason, fix)
 
 
-def _json_records(lines: Iterator[str], columns: Columns, log: FindingLog) -> Iterator[_Record]:
-    fix = f'write one object a line: {{"{columns.text}": "...", "{columns.label}": "..."}}'
+def _json_records(lines: Iterator[str], wanted: Wanted, log: FindingLog) -> Iterator[Record]:
+    shown = ", ".join(f'"{name}": {_EXAMPLES.get(key, _TEXT)}' for key, name in wanted.items())
+    fix = f"write one object a line: {{{shown}}}"
     first = True
     for number, line in enumerate(lines, start=1):
         content = line.strip()
@@ -155,17 +182,27 @@ def _json_records(lines: Iterator[str], columns: Columns, log: FindingLog) -> It
             continue
         if not isinstance(record, dict):
             log.add("lines that are no JSON object", "error", number, "this line is no JSON object", fix)
-        elif missing := [key for key in (columns.text, columns.label) if key not in record]:
-            shown = listed(name[:40] for name in list(record)[:20]) or "nothing"
-            reason = f"this line lacks {listed(missing)}; it has {shown}"
-            near = did_you_mean(missing[0], set(record), "set `data.columns` to the keys that hold text and label")
-            log.add("lines that lack a key", "error", number, reason, near)
+            continue
+        values = _values(number, record, wanted, log)
         # Only an escape makes half a character; to look for it in every text would take longer than to read it.
-        elif "\\u" in content and _has_half(record[columns.text], record[columns.label]):
+        if values and "\\u" in content and has_half(*values):
             reason = "an escape such as \\ud83d stands alone: half a character"
             log.add("half characters", "error", number, reason, "write the character itself, or remove the row")
-        else:
-            yield number, record[columns.text], record[columns.label]
+        elif values:
+            yield number, values
+
+
+def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: FindingLog) -> Values | None:
+    """The wanted values of one JSON object, of which there is one at least."""
+    try:
+        return [record[key] for key in wanted.values()]
+    except KeyError:
+        missing = [key for key in wanted.values() if key not in record]
+    shown = listed(name[:40] for name in list(record)[:20]) or "nothing"
+    reason = f"this line lacks {listed(missing)}; it has {shown}"
+    otherwise = f"set `data.columns` to the keys that hold {' and '.join(wanted)}"
+    log.add("lines that lack a key", "error", number, reason, did_you_mean(missing[0], set(record), otherwise))
+    return None
 
 
 class _RepeatedKeyError(ValueError):
@@ -179,44 +216,3 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise _RepeatedKeyError(f"the key `{twice[:40]}` stands twice")
     return made
-
-
-def _has_half(*values: object) -> bool:
-    return any(isinstance(value, str) and has_surrogate(value) for value in values)
-
-
-def _row(line: int, text: object, label_value: object, log: FindingLog) -> Row | None:
-    label = _label(label_value)
-    if not isinstance(text, str):
-        log.add("texts that are no strings", "error", line, "the text is no JSON string", "write the text in quotes")
-        return None
-    if label is None:
-        reason, fix = "the label is neither a string nor a whole number", 'write it as a string: "positive"'
-        log.add("labels of another kind", "error", line, reason, fix)
-        return None
-    if not label or not text.strip():
-        what = "text" if label else "label"
-        fix = f"give it a {what}, or remove the row"
-        log.add(f"rows without a {what}", "error", line, f"the {what} is empty", fix)
-        return None
-    if len(label) > MAX_LABEL_CHARACTERS:
-        reason = f"the label has {len(label)} characters, and {MAX_LABEL_CHARACTERS} at most make sense"
-        log.add("long labels", "error", line, reason, "set `data.columns.label` to the column of the labels")
-        return None
-    if "\ufffd" in text or "\ufffd" in label:
-        what = "text" if "\ufffd" in text else "label"
-        reason = f"the {what} holds U+FFFD: characters were lost when it was decoded once before"
-        fix = "take the row from its source again, or remove it"
-        log.add("texts with U+FFFD", "warning", line, reason, fix)
-    if "\x00" in text:
-        reason = "the text holds NUL characters, which the tokenizer drops"
-        log.add("texts with NUL", "warning", line, reason, "take the row from its source again, or remove it")
-    return Row(text, label)
-
-
-def _label(value: object) -> str | None:
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return "" if value is None else None

@@ -11,6 +11,7 @@ from typing import Final
 MIN_NORMALISED: Final = 6
 DIGEST_BYTES: Final = 8  # among 3 million rows the chance that any two texts share a digest by accident is 2.5e-7
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
+_BETWEEN: Final = "\x1f"  # the two texts of a pair
 _NO_WORD: Final = re.compile(r"[\W_]+")
 
 
@@ -25,6 +26,21 @@ def normalise(text: str) -> str:
 def digest(text: str) -> bytes:
     """DIGEST_BYTES of BLAKE2b: the same on every machine, and never those of `hash`, which differ in each process."""
     return hashlib.blake2b(text.encode("utf-8"), digest_size=DIGEST_BYTES).digest()
+
+
+def digests(text: str, text_pair: str | None = None) -> tuple[bytes, bytes]:
+    """What a text, or a pair in its order, is compared by: as it is but for white space around it, and normalised.
+
+    The second is NO_DIGEST where less than MIN_NORMALISED characters are left.
+    """
+    normalised = normalise(text)
+    if text_pair is None:
+        return digest(text.strip()), digest(normalised) if len(normalised) >= MIN_NORMALISED else NO_DIGEST
+    second = normalise(text_pair)
+    exact = digest(f"{text.strip()}{_BETWEEN}{text_pair.strip()}")
+    if len(normalised) + len(second) < MIN_NORMALISED:
+        return exact, NO_DIGEST
+    return exact, digest(f"{normalised}{_BETWEEN}{second}")
 
 
 def shortened(label: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,32 +15,36 @@ Float = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Parity:
-    """Largest absolute difference of a logit, and rows whose label differs, over `n` texts."""
+    """Largest absolute difference of a logit, and rows whose labels differ, over `n` rows."""
 
     max_abs: float
     flips: int
     n: int
 
 
-def compare(before: Float, after: Float) -> Parity:
-    """Parity of two (N, C) arrays of logits for the same texts."""
+def compare(before: Sequence[Float], after: Sequence[Float]) -> Parity:
+    """Parity of two sets of logits for the same rows, each (1, C), or (1, T, C) where tokens are classified."""
+    pairs = list(zip(before, after, strict=True))
     return Parity(
-        max_abs=float(np.abs(before - after).max()),
-        flips=int((before.argmax(axis=1) != after.argmax(axis=1)).sum()),
-        n=len(before),
+        max_abs=max(float(np.abs(one - other).max()) for one, other in pairs),
+        flips=sum(bool((one.argmax(axis=-1) != other.argmax(axis=-1)).any()) for one, other in pairs),
+        n=len(pairs),
     )
 
 
-def require(before: Float, after: Float, tolerance: float, names: str) -> Parity:
-    """Parity of two arrays that must agree to `tolerance` (absolute, in logits).
+def require(before: Sequence[Float], after: Sequence[Float], tolerance: float, names: str) -> Parity:
+    """Parity of two sets of logits that must agree to `tolerance` (absolute, in logits).
 
     Raises:
         StageFailedError: when they do not; `names` says which hand-over failed.
     """
-    if before.shape != after.shape or not np.isfinite(after).all():
-        raise StageFailedError(
-            f"export: {names}: logits of shape {after.shape} where {before.shape} finite ones were due"
-        )
+    if len(before) != len(after):
+        raise StageFailedError(f"export: {names}: logits of {len(after)} rows where those of {len(before)} were due")
+    for one, other in zip(before, after, strict=True):
+        if one.shape != other.shape or not np.isfinite(other).all():
+            raise StageFailedError(
+                f"export: {names}: logits of shape {other.shape} where {one.shape} finite ones were due"
+            )
     parity = compare(before, after)
     if parity.max_abs > tolerance:
         raise StageFailedError(

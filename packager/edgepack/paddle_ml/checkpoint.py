@@ -37,7 +37,8 @@ class Position:
     """Where a training stands, between two steps.
 
     `random` is the state of the batch sampler when the epoch began, as NumPy's bit generator gives it; the
-    batches of the epoch follow from it, and the first `done` of them are behind.
+    batches of the epoch follow from it, and the first `done` of them are behind. `parts` are those of a step, and
+    `scale` is what mixed precision keeps of the scale of its loss.
     """
 
     step: int
@@ -47,6 +48,8 @@ class Position:
     best_score: float
     best_epoch: int
     seconds: float
+    parts: int
+    scale: dict[str, float]
 
 
 @dataclass(frozen=True)

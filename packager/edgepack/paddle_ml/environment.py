@@ -8,12 +8,49 @@ import io
 import os
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from edgepack import machine
 from edgepack.errors import EnvironmentUnfitError
 
 PACKAGES = ("paddlepaddle", "paddlenlp", "paddleslim", "paddle2onnx")
-_FIX = "run `make install`, or pip install -r requirements/build.txt, in Python 3.10-3.12"
+GPU_BUILD: Final = "paddlepaddle-gpu"  # the distribution with CUDA; its files are those of `paddlepaddle`
+FIX: Final = "run `make install`, or pip install -r requirements/build.txt, in Python 3.10-3.12"
+THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
+AMD_VARIABLE: Final = "MKL_DEBUG_CPU_TYPE"
+# What an import raises when versions do not fit each other, or a library of the system is missing.
+_BROKEN: Final = (ImportError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A variable that Paddle reads when it is imported: its value, and why it is that. `given`: the user set it."""
+
+    name: str
+    value: str
+    why: str
+    given: bool
+
+
+def installed() -> dict[str, str | None]:
+    """Versions of the Paddle stack, None for what is missing; the GPU build of Paddle counts as `paddlepaddle`."""
+    found = {package: _version(package) for package in PACKAGES}
+    if found["paddlepaddle"] is None:
+        found["paddlepaddle"] = _version(GPU_BUILD)
+    return found
+
+
+def has_gpu_build() -> bool:
+    """Whether Paddle's build with CUDA is installed, told without importing it."""
+    return _version(GPU_BUILD) is not None
+
+
+def has_both_builds() -> bool:
+    """Whether Paddle is installed twice, the one over the other."""
+    return has_gpu_build() and _version("paddlepaddle") is not None
 
 
 def versions() -> dict[str, str]:
@@ -23,18 +60,47 @@ def versions() -> dict[str, str]:
         EnvironmentUnfitError: when a package is missing.
     """
     found: dict[str, str] = {}
-    for package in PACKAGES:
-        names = (package, f"{package}-gpu") if package == "paddlepaddle" else (package,)
-        for name in names:
-            try:
-                found[package] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        if package not in found:
+    for package, version in installed().items():
+        if version is None:
             raise EnvironmentUnfitError(
-                f"{package} is not installed", why="training, quantization and export need it", fix=_FIX
+                f"{package} is not installed", why="training, quantization and export need it", fix=FIX
             )
+        found[package] = version
     return found
+
+
+def settings(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> tuple[Setting, ...]:
+    """The variables that `start` sets, each with its reason. What the user set is kept.
+
+    Args:
+        environment: variables of this process unless given.
+        root: where /proc and /sys lie.
+    """
+    environment = os.environ if environment is None else environment
+    return tuple(
+        Setting(name, environment.get(name, value), why, name in environment) for name, value, why in _wanted(root)
+    )
+
+
+def _wanted(root: Path) -> Iterator[tuple[str, str, str]]:
+    cores = machine.cores(root)
+    yield (
+        THREADS_VARIABLE,
+        str(cores.threads),
+        f"Paddle uses one thread unless it is told; this process may use {cores}",
+    )
+    if machine.is_amd(root):
+        yield AMD_VARIABLE, "5", "on AMD, Paddle's MKL takes a path half as fast unless it is told"
+    yield "GLOG_minloglevel", "2", "keeps what Paddle says when it starts off the screen"
+
+
+def threads(set_to: tuple[Setting, ...]) -> int:
+    """CPU threads that Paddle uses with these settings. A text that is no number means one to it."""
+    value = next(setting.value for setting in set_to if setting.name == THREADS_VARIABLE)
+    try:
+        return max(1, int(value))
+    except ValueError:
+        return 1
 
 
 def start() -> None:
@@ -43,26 +109,36 @@ def start() -> None:
     Paddle uses one CPU thread unless OMP_NUM_THREADS says otherwise, and its MKL takes a slow path on AMD unless
     MKL_DEBUG_CPU_TYPE=5: both are read when Paddle is imported, never later. What the user set is kept.
 
+    Afterwards Paddle is set to the CPU: only a training chooses another device (`device.choose`). A Paddle with CUDA
+    would take a GPU of its own accord, and a build that goes on after an interruption another one than before.
+
     Raises:
         EnvironmentUnfitError: when a package is missing or cannot be imported.
     """
     versions()
     if "paddle" not in sys.modules:
         _require_home()
-        os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
-        if _is_amd():
-            os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")
-        os.environ.setdefault("GLOG_minloglevel", "2")
+        for setting in settings():
+            os.environ[setting.name] = setting.value
     said = io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stderr(said):
         warnings.simplefilter("ignore")
         try:
-            import paddle  # noqa: F401
+            import paddle
             from paddlenlp.utils.log import logger
-        except ImportError as error:
-            raise EnvironmentUnfitError("the Paddle stack cannot be imported", why=str(error), fix=_FIX) from error
+        except _BROKEN as error:
+            why = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+            raise EnvironmentUnfitError("the Paddle stack cannot be imported", why=why, fix=FIX) from error
+    paddle.set_device("cpu")
     logger.set_level("ERROR")
     warnings.filterwarnings("ignore", module=r"(paddle|paddlenlp|paddleslim|paddle2onnx)\b.*")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _require_home() -> None:
@@ -79,8 +155,3 @@ def _require_home() -> None:
             why="that folder cannot be written",
             fix="set PPNLP_HOME to a folder that can be",
         )
-
-
-def _is_amd() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text(encoding="utf-8", errors="replace")

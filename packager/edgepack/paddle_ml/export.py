@@ -7,15 +7,17 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 import paddle
 
 from edgepack.errors import StageFailedError
+from edgepack.paddle_ml import lane
+from edgepack.paddle_ml.batches import Encoded
 from edgepack.paddle_ml.models import Classifier
 
 Float = npt.NDArray[np.float32]
@@ -33,11 +35,9 @@ def static_graph(classifier: Classifier, folder: Path) -> None:
         paddle.jit.save(traced, str(folder / "model"))
 
 
-def run_dygraph(classifier: Classifier, ids: Sequence[int]) -> Float:
-    """Logits (1, C) of the trained model for the ids of one text."""
-    tokens = paddle.to_tensor([list(ids)])  # (1, T)
-    with paddle.no_grad():
-        return np.asarray(classifier.network(tokens, paddle.zeros_like(tokens)).numpy(), dtype=np.float32)
+def run_dygraph(classifier: Classifier, row: Encoded) -> Float:
+    """Logits (1, C) of the trained model for one row; (1, T, C) where tokens are classified."""
+    return _run(classifier.network, row)
 
 
 class StaticGraph:
@@ -47,37 +47,28 @@ class StaticGraph:
         self._layer = paddle.jit.load(str(folder / "model"))
         self._layer.eval()
 
-    def run(self, ids: Sequence[int]) -> Float:
-        """Logits (1, C) for the ids of one text."""
-        tokens = paddle.to_tensor([list(ids)])  # (1, T)
-        with paddle.no_grad():
-            return np.asarray(self._layer(tokens, paddle.zeros_like(tokens)).numpy(), dtype=np.float32)
+    def run(self, row: Encoded) -> Float:
+        """What `run_dygraph` gives."""
+        return _run(self._layer, row)
 
 
-def graph_file(folder: Path) -> Path:
-    """The graph that `static_graph` wrote: Paddle 3 writes `model.json`, Paddle 2.6 `model.pdmodel`.
-
-    Raises:
-        StageFailedError: when there is neither.
-    """
-    for name in ("model.json", "model.pdmodel"):
-        if (file := folder / name).is_file():
-            return file
-    raise StageFailedError("export: paddle.jit.save wrote no graph", why=f"no model.json or model.pdmodel in {folder}")
+def _run(network: Any, row: Encoded) -> Float:
+    ids, types = paddle.to_tensor([list(row.ids)]), paddle.to_tensor([list(row.types)])  # (1, T)
+    with paddle.no_grad():
+        return np.asarray(network(ids, types).numpy(), dtype=np.float32)
 
 
 def float_onnx(folder: Path, target: Path) -> None:
     """Convert the static graph in `folder` to ONNX at `OPSET`.
 
-    paddle2onnx's own folding is switched off: it runs polygraphy, which pip-installs packages while it works.
-    It also reports success after failures: the caller must load and run what was written.
+    paddle2onnx reports success after failures: the caller must load and run what was written.
 
     Raises:
         StageFailedError: when nothing was written.
     """
     import paddle2onnx
 
-    graph = graph_file(folder)
+    graph = lane.graph_file(folder)
     with tempfile.TemporaryFile() as said:
         try:
             with _output_into(said):
@@ -87,7 +78,7 @@ def float_onnx(folder: Path, target: Path) -> None:
                     str(target),
                     opset_version=OPSET,
                     enable_onnx_checker=True,
-                    optimize_tool="none",
+                    **lane.to_onnx_options(),
                 )
         except Exception as error:
             raise StageFailedError("export: paddle2onnx failed", why=f"{error}\n{_text(said)}".strip()) from error

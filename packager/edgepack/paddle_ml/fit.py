@@ -1,4 +1,4 @@
-"""Train one classifier of a recipe, teacher or student, and write it down with its scores."""
+"""Train one model of a recipe, teacher or student, and write it down with its scores."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from edgepack.artifacts import DataArtifact, ModelArtifact, Row, proportion
+from edgepack import scores
+from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row
+from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import device, models
+from edgepack.paddle_ml.batches import Array, Encoded, Examples
 from edgepack.paddle_ml.checkpoint import Checkpoint
+from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.models import Classifier
 from edgepack.paddle_ml.predict import logits
-from edgepack.paddle_ml.train import Examples, train
-from edgepack.progress import Progress
-from edgepack.recipe.model import Distill, FromScratch, Training
+from edgepack.paddle_ml.tasks import Task, task_of
+from edgepack.paddle_ml.train import Course, train
+from edgepack.progress import SILENT, Progress
+from edgepack.recipe.model import Distill, FromScratch, FromTeacher, Training
 from edgepack.recipe.shapes import WEIGHTS_FILE
+from edgepack_runtime.model_config import VOCAB_NAME
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What to train and from whom to learn."""
+    """What to train and from whom to learn. `teacher` is there when it is distilled from or started from."""
 
     name: str  # ledger name: teacher, student
-    model: str | FromScratch
+    model: str | FromScratch | FromTeacher
     training: Training
     teacher: ModelArtifact | None = None
     distill: Distill | None = None
@@ -37,59 +40,126 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
     `checkpoint` is the folder that tells how far an interrupted training came.
     """
     progress.line(f"{lesson.name}: device {device.choose(lesson.training.device)}")
+    task, metric = task_of(data), scores.metric_of(data)
     rows, dev, test = data.read("train"), data.read("dev"), data.read("test")
-    classifier = models.create(
-        lesson.model, data.labels, lesson.training.max_length, _texts(rows), lesson.training.seed, out
-    )
+    classifier = _create(lesson, data, rows, out)
     progress.line(f"{lesson.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
-    soft = _soft_labels(lesson, rows, progress)
-    examples = Examples(classifier.encode(_texts(rows)), _label_ids(rows, data.labels), soft)
-    held_out = Examples(classifier.encode(_texts(dev)), _label_ids(dev, data.labels))
-    result = train(
-        classifier,
-        examples,
-        held_out,
-        lesson.training,
-        lesson.distill,
-        progress,
-        f"train {lesson.name}",
-        Checkpoint(checkpoint),
+    teacher = reopen(lesson.teacher, data) if lesson.teacher is not None and lesson.distill is not None else None
+    examples = _examples(task, classifier, rows, teacher, data, progress)
+    held_out = classifier.encode(dev)
+
+    def dev_score() -> float:
+        return scores.value(metric, dev, _answers(task, classifier, dev, held_out, SILENT, "dev"))
+
+    course = Course(
+        label=f"train {lesson.name}",
+        network=classifier.network,
+        objective=task.objective(examples.targets, balanced=lesson.training.class_weights == "balanced"),
+        examples=examples,
+        settings=lesson.training,
+        score=dev_score,
+        distill=lesson.distill,
+        match=_match(lesson, classifier, teacher, out),
     )
-    test_logits = logits(classifier, classifier.encode(_texts(test)), progress, "test")
+    result = train(course, progress, Checkpoint(checkpoint))
+    usage = result.usage
+    speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
+    best = f"best epoch {result.best_epoch} of {result.epochs}"
+    progress.line(f"{lesson.name}: {speed}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}")
     classifier.save(out)
-    np.save(out / "test_logits.npy", test_logits)
-    right = int((test_logits.argmax(axis=1) == _label_ids(test, data.labels)).sum())
-    dev_right = round(result.best_dev_accuracy * len(dev))
+    on_test = _answers(task, classifier, test, classifier.encode(test), progress, "test")
     return ModelArtifact(
         folder=out,
-        labels=data.labels,
+        labels=classifier.labels,
         max_length=lesson.training.max_length,
         parameters=classifier.parameters,
         weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
         steps=result.steps,
         train_seconds=round(result.seconds, 1),
-        dev_accuracy=proportion(dev_right, len(dev)),
-        test_accuracy=proportion(right, len(test)),
+        dev_score=scores.score(metric, dev, _answers(task, classifier, dev, held_out, SILENT, "dev")),
+        test_score=scores.score(metric, test, on_test),
+        test_metrics=scores.every_metric(data, test, on_test),
+        epochs=result.epochs,
+        best_epoch=result.best_epoch,
+        usage=usage,
     )
 
 
-def reopen(artifact: ModelArtifact) -> Classifier:
+def reopen(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
     """The trained classifier, in evaluation mode."""
-    return models.load(artifact.folder, artifact.labels, artifact.max_length)
+    return models.load(artifact.folder, artifact.labels, artifact.max_length, data.task)
 
 
-def _soft_labels(lesson: Lesson, rows: Sequence[Row], progress: Progress) -> npt.NDArray[np.float32] | None:
-    """The teacher's logits (N, C) on the training rows, each text in the teacher's own tokens."""
-    if lesson.teacher is None or lesson.distill is None:
+def _create(lesson: Lesson, data: DataArtifact, rows: Sequence[Row], out: Path) -> Classifier:
+    training = lesson.training
+    if isinstance(lesson.model, FromTeacher):
+        assert lesson.teacher is not None, "a recipe without a teacher is refused before"
+        return models.cut(
+            lesson.teacher.folder, lesson.model.layers, data.model_labels, training.max_length, out, data.task
+        )
+    texts = [text for row in rows for text in (row.text, row.text_pair) if text is not None]
+    return models.create(lesson.model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
+
+
+def _examples(
+    task: Task,
+    classifier: Classifier,
+    rows: Sequence[Row],
+    teacher: Classifier | None,
+    data: DataArtifact,
+    progress: Progress,
+) -> Examples:
+    """The labelled rows, and where there is a teacher to label them, those without labels behind them."""
+    encoded = classifier.encode(rows)
+    targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
+    if teacher is None:
+        return Examples(encoded, targets)
+    unlabelled = data.read("unlabelled") if "unlabelled" in data.rows else []
+    more = classifier.encode(unlabelled)
+    targets += [task.unlabelled(tokens) for tokens in more]
+    return Examples(
+        [*encoded, *more], targets, _soft_labels(teacher, [*rows, *unlabelled], [*encoded, *more], progress)
+    )
+
+
+def _soft_labels(teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encoded], progress: Progress) -> list[Array]:
+    """The teacher's logits on every row, each text in the teacher's own tokens.
+
+    Raises:
+        StageFailedError: tokens are classified, and the teacher's are not the student's.
+    """
+    theirs = teacher.encode(rows)
+    if teacher.task == "token-classification" and any(
+        one.offsets != other.offsets for one, other in zip(theirs, ours, strict=True)
+    ):
+        raise _other_tokens("to learn each token's label from its teacher")
+    return list(logits(teacher, theirs, progress, "soft labels of the teacher"))
+
+
+def _match(lesson: Lesson, classifier: Classifier, teacher: Classifier | None, out: Path) -> Match | None:
+    if lesson.distill is None or teacher is None or not (lesson.distill.hidden or lesson.distill.relations):
         return None
-    teacher = reopen(lesson.teacher)
-    return logits(teacher, teacher.encode(_texts(rows)), progress, "soft labels of the teacher")
+    assert lesson.teacher is not None
+    if (lesson.teacher.folder / VOCAB_NAME).read_bytes() != (out / VOCAB_NAME).read_bytes():
+        raise _other_tokens("to match what happens inside them")
+    return Match(classifier.network, teacher.network, lesson.distill)
 
 
-def _texts(rows: Sequence[Row]) -> list[str]:
-    return [row.text for row in rows]
+def _other_tokens(what_for: str) -> StageFailedError:
+    return StageFailedError(
+        f"student: it must cut texts into the same tokens as its teacher {what_for}",
+        why="their vocabularies, or their max_length, differ",
+        fix="use models of one family and one max_length, or distil logits alone",
+    )
 
 
-def _label_ids(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.int64]:
-    index = {label: position for position, label in enumerate(labels)}
-    return np.array([index[row.label] for row in rows], dtype=np.int64)
+def _answers(
+    task: Task,
+    classifier: Classifier,
+    rows: Sequence[Row],
+    encoded: Sequence[Encoded],
+    progress: Progress,
+    label: str,
+) -> list[Answer]:
+    found = logits(classifier, encoded, progress, label)
+    return [task.answer(row_logits, row, tokens) for row_logits, row, tokens in zip(found, rows, encoded, strict=True)]

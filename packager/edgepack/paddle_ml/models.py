@@ -1,23 +1,41 @@
-"""ERNIE classifiers and their tokenizers, from scratch, from a folder or from PaddleNLP's hub."""
+"""ERNIE classifiers: from scratch, from a folder, from PaddleNLP's hub, or cut out of a teacher.
+
+Texts become tokens by the runtime's own tokenizer, in training as on the device.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import paddle
-from paddlenlp.transformers import ErnieConfig, ErnieForSequenceClassification, ErnieTokenizer
+from paddlenlp.transformers import (
+    ErnieConfig,
+    ErnieForSequenceClassification,
+    ErnieForTokenClassification,
+    ErnieTokenizer,
+)
 
+from edgepack.artifacts import Row
 from edgepack.datasets import vocabulary
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.recipe.model import FromScratch, Scratch, is_local_folder
-from edgepack.recipe.shapes import SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES
+from edgepack.paddle_ml import huggingface, tokens
+from edgepack.paddle_ml.batches import Encoded
+from edgepack.paddle_ml.schedule import spread
+from edgepack.recipe.model import FromScratch, FromTeacher, Scratch, TaskName, is_local_folder
+from edgepack.recipe.shapes import SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights
+from edgepack_runtime.tokenizer import ErnieTokenizer as Tokenizer
 
-Int64 = npt.NDArray[np.int64]
+_NETWORKS: Final[dict[str, Any]] = {
+    "text-classification": ErnieForSequenceClassification,
+    "text-pair-classification": ErnieForSequenceClassification,
+    "token-classification": ErnieForTokenClassification,
+}
+_LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = (
     "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "
@@ -31,10 +49,11 @@ _OTHER_LABELS: Final = (
 
 @dataclass(frozen=True)
 class Classifier:
-    """A network with the tokenizer and the length it was made for."""
+    """A network with the tokenizer and the length it was made for. Logit i belongs to `labels[i]`."""
 
-    network: Any  # paddlenlp ErnieForSequenceClassification
-    tokenizer: Any  # paddlenlp ErnieTokenizer
+    network: Any  # paddlenlp ErnieForSequenceClassification or ErnieForTokenClassification
+    tokenizer: Tokenizer
+    task: TaskName
     labels: tuple[str, ...]
     max_length: int
 
@@ -43,14 +62,13 @@ class Classifier:
         """Number of weights."""
         return int(sum(int(np.prod(p.shape)) for p in self.network.parameters()))
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, [CLS] and [SEP] included, cut to `max_length`."""
-        return [self.tokenizer(text, max_length=self.max_length, truncation=True)["input_ids"] for text in texts]
+    def encode(self, rows: Sequence[Row]) -> list[Encoded]:
+        """Tokens of each row, special ones included, cut to `max_length`; with offsets where tokens are classified."""
+        return tokens.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task == "token-classification")
 
     def save(self, folder: Path) -> None:
-        """Write a PaddleNLP folder: weights, config and vocabulary."""
+        """Write weights and config to the folder that holds the vocabulary already: together, a PaddleNLP model."""
         self.network.save_pretrained(str(folder))
-        self.tokenizer.save_pretrained(str(folder))
 
 
 def create(
@@ -59,9 +77,10 @@ def create(
     max_length: int,
     texts: Sequence[str],
     seed: int,
-    scratch: Path,
+    folder: Path,
+    task: TaskName = "text-classification",
 ) -> Classifier:
-    """A classifier to train. `texts` build the vocabulary of one from scratch; `scratch` is a folder to write it to.
+    """A classifier to train. `texts` build the vocabulary of one from scratch; `folder` gets the tokenizer's files.
 
     Raises:
         EnvironmentUnfitError: when a model of the hub is not on this machine and cannot be downloaded.
@@ -69,26 +88,70 @@ def create(
     """
     paddle.seed(seed)
     if isinstance(source, FromScratch):
-        return _from_scratch(source.scratch, labels, max_length, texts, scratch)
-    tokenizer, network = _pretrained(source, len(labels))
+        network = _from_scratch(source.scratch, len(labels), max_length, texts, folder, task)
+    else:
+        tokenizer, network = _pretrained(source, len(labels), task)
+        tokenizer.save_pretrained(str(folder))
+    _check_length(network, max_length, str(source))
+    return Classifier(network, tokens.open_tokenizer(folder), task, labels, max_length)
+
+
+def cut(
+    teacher: Path, layers: int | Sequence[int], labels: tuple[str, ...], max_length: int, folder: Path, task: TaskName
+) -> Classifier:
+    """A classifier of some layers of a trained one, with its embeddings, pooler and head.
+
+    Args:
+        teacher: folder of the trained classifier.
+        layers: how many, evenly spread up to the top one, or which, from 1.
+        folder: gets the tokenizer's files.
+
+    Raises:
+        StageFailedError: when the teacher does not have these layers, or has fewer positions than `max_length`.
+    """
+    whole = _NETWORKS[task].from_pretrained(str(teacher))
+    there = int(whole.config.num_hidden_layers)
+    chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
+    if max(chosen) > there or len(chosen) > there:
+        raise StageFailedError(f"the teacher has {there} layers, and the student is to start from {layers}")
+    _check_length(whole, max_length, "the teacher")
+    config = ErnieConfig.from_dict({**whole.config.to_dict(), "num_hidden_layers": len(chosen)})
+    network = _NETWORKS[task](config)
+    weights = whole.state_dict()
+    taken = {name: weights[_name_in_teacher(name, chosen)] for name in network.state_dict()}
+    network.set_state_dict(taken)
+    huggingface.honour_epsilon(network)
+    ErnieTokenizer.from_pretrained(str(teacher)).save_pretrained(str(folder))
+    return Classifier(network, tokens.open_tokenizer(folder), task, labels, max_length)
+
+
+def _name_in_teacher(name: str, layers: Sequence[int]) -> str:
+    """Layer i (from 0) of the student is layer `layers[i]` (from 1) of its teacher."""
+    return _LAYER.sub(lambda found: f".layers.{layers[int(found[1])] - 1}.", name)
+
+
+def _check_length(network: Any, max_length: int, source: str) -> None:
     longest = int(network.config.max_position_embeddings)
     if max_length > longest:
         raise StageFailedError(f"max_length {max_length} is more than the {longest} positions of {source!r}")
-    return Classifier(network, tokenizer, labels, max_length)
 
 
-def probe(source: str | FromScratch) -> None:
+def probe(source: str | FromScratch | FromTeacher) -> None:
     """Load a model and let it go: what is missing or damaged shows now, and a download is done. Raises as `create`."""
     if isinstance(source, str):
-        _pretrained(source, n_labels=2)
+        _pretrained(source, 2, "text-classification")
 
 
-def _pretrained(source: str, n_labels: int) -> tuple[Any, Any]:
+def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
+    if is_local_folder(source) and checkpoint_weights(Path(source)) is not None:
+        return huggingface.load(Path(source), _NETWORKS[task], n_labels)
     try:
         tokenizer = ErnieTokenizer.from_pretrained(source)
-        return tokenizer, ErnieForSequenceClassification.from_pretrained(source, num_classes=n_labels)
+        network = _NETWORKS[task].from_pretrained(source, num_classes=n_labels)
     except Exception as error:
         raise _refusal(source, error) from error
+    huggingface.honour_epsilon(network)
+    return tokenizer, network
 
 
 def _refusal(source: str, error: Exception) -> EdgepackError:
@@ -116,30 +179,22 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def load(folder: Path, labels: tuple[str, ...], max_length: int) -> Classifier:
+def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName) -> Classifier:
     """A classifier that `Classifier.save` wrote, in evaluation mode."""
-    network = ErnieForSequenceClassification.from_pretrained(str(folder))
+    network = _NETWORKS[task].from_pretrained(str(folder))
+    huggingface.honour_epsilon(network)
     network.eval()
-    return Classifier(network, ErnieTokenizer.from_pretrained(str(folder)), labels, max_length)
-
-
-def pad(rows: Sequence[Sequence[int]]) -> Int64:
-    """Rows of ids -> (B, T) int64, padded with 0 ([PAD]) to the longest."""
-    width = max(len(row) for row in rows)
-    padded = np.zeros((len(rows), width), dtype=np.int64)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = row
-    return padded
+    return Classifier(network, tokens.open_tokenizer(folder), task, labels, max_length)
 
 
 def _from_scratch(
-    shape: Scratch, labels: tuple[str, ...], max_length: int, texts: Sequence[str], scratch: Path
-) -> Classifier:
-    vocabulary_file = scratch / "vocab.txt"
-    tokens = vocabulary.build(texts, shape.max_vocabulary)
-    vocabulary.write(tokens, vocabulary_file)
+    shape: Scratch, n_labels: int, max_length: int, texts: Sequence[str], folder: Path, task: TaskName
+) -> Any:
+    vocabulary_file = folder / "vocab.txt"
+    entries = vocabulary.build(texts, shape.max_vocabulary)
+    vocabulary.write(entries, vocabulary_file)
     config = ErnieConfig(
-        vocab_size=len(tokens),
+        vocab_size=len(entries),
         hidden_size=shape.hidden,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
@@ -150,12 +205,10 @@ def _from_scratch(
         task_type_vocab_size=SCRATCH_TASK_TYPES,
         hidden_dropout_prob=shape.dropout,
         attention_probs_dropout_prob=shape.dropout,
-        num_labels=len(labels),
+        num_labels=n_labels,
         pad_token_id=0,
     )
-    network = ErnieForSequenceClassification(config)
-    # Saved and loaded again: only `from_pretrained` keeps [SEP] and the like whole in a text, as the device does.
     ErnieTokenizer(vocab_file=str(vocabulary_file), do_lower_case=True, model_max_len=max_length).save_pretrained(
-        str(scratch)
+        str(folder)
     )
-    return Classifier(network, ErnieTokenizer.from_pretrained(str(scratch)), labels, max_length)
+    return _NETWORKS[task](config)

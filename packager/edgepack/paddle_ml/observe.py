@@ -12,7 +12,8 @@ from paddleslim.quant.observers import AbsMaxChannelWiseWeightObserver, AbsmaxOb
 
 from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.errors import StageFailedError
-from edgepack.paddle_ml.models import Classifier, pad
+from edgepack.paddle_ml.batches import Encoded
+from edgepack.paddle_ml.models import Classifier
 from edgepack.progress import Progress
 
 # The grid is asymmetric uint8: an observer that keeps minimum and maximum apart wastes no step on one-sided tensors.
@@ -23,7 +24,7 @@ _OBSERVERS: dict[str, Any] = {
 
 
 def observe(
-    classifier: Classifier, ids: Sequence[Sequence[int]], observer: str, progress: Progress
+    classifier: Classifier, rows: Sequence[Encoded], observer: str, progress: Progress
 ) -> tuple[LinearScales, ...]:
     """Run the calibration rows one by one (no padding is observed) and read every Linear's ranges.
 
@@ -37,10 +38,9 @@ def observe(
     classifier.network.eval()
     observed = PTQ(config).quantize(classifier.network, inplace=False)
     observed.eval()
-    with progress.task(f"calibrate ({observer})", len(ids)) as task, paddle.no_grad():
-        for row in ids:
-            tokens = paddle.to_tensor(pad([row]))  # (1, T)
-            observed(tokens, paddle.zeros_like(tokens))
+    with progress.task(f"calibrate ({observer})", len(rows)) as task, paddle.no_grad():
+        for row in rows:
+            observed(paddle.to_tensor([list(row.ids)]), paddle.to_tensor([list(row.types)]))  # (1, T) each
             task.advance()
     return tuple(
         _scales(name, layer) for name, layer in observed.named_sublayers() if type(layer).__name__ == "QuantedLinear"

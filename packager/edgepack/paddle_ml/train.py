@@ -1,136 +1,123 @@
-"""The training loop: AdamW, linear warm-up and decay, length-bucketed batches, best epoch by dev accuracy."""
+"""The training loop: epochs of steps, the best epoch by its dev score, checkpoints in between."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import paddle
-import paddle.nn.functional as F
 
+from edgepack.artifacts import Usage
 from edgepack.errors import StageFailedError
+from edgepack.paddle_ml import optimizer as optimizers
+from edgepack.paddle_ml import precision as precisions
+from edgepack.paddle_ml.batches import Examples, epoch_order, loader
 from edgepack.paddle_ml.checkpoint import Arrays, Checkpoint, Position, State, optimizer_arrays, restore_optimizer
-from edgepack.paddle_ml.models import Classifier, pad
-from edgepack.paddle_ml.predict import logits as predict_logits
+from edgepack.paddle_ml.match import Match
+from edgepack.paddle_ml.objective import Objective
+from edgepack.paddle_ml.step import Step
+from edgepack.paddle_ml.usage import Meter
 from edgepack.progress import Progress, Task
 from edgepack.recipe.model import Distill, Training
 
-Float = npt.NDArray[np.float32]
-_BUCKET_BATCHES = 16  # batches are cut from pools of this many, sorted by length: random enough, little padding
-_CLIP_NORM = 1.0
-_LOSS_EVERY = 10  # steps between reads of the loss: each read waits for the device
-_SEED_STRIDE = 1_000_003  # more than any training has steps, so that no two seeds share a step's dropout
+_LOSS_EVERY: Final = 10  # steps between reads of the loss: each read waits for the device
+_SEED_STRIDE: Final = 1_000_003  # more than any training has steps, so that no two seeds share a step's dropout
 
 
 @dataclass(frozen=True)
-class Examples:
-    """Encoded rows: token ids, label indices (N,), and the teacher's logits (N, C) when distilling."""
+class Course:
+    """What is trained, on what, and how it is judged.
 
-    ids: list[list[int]]
-    labels: npt.NDArray[np.int64]
-    soft: Float | None = None
+    `score` is the figure (higher is better) by which an epoch is chosen; it leaves the network in training mode.
+    """
+
+    label: str
+    network: Any
+    objective: Objective
+    examples: Examples
+    settings: Training
+    score: Callable[[], float]
+    distill: Distill | None = None
+    match: Match | None = None
 
 
 @dataclass(frozen=True)
 class Trained:
+    """How a training went; `best_score` is that of `best_epoch`, from 1 of the `epochs` that were begun."""
+
     steps: int
     seconds: float
-    best_dev_accuracy: float
+    best_score: float
     best_epoch: int
+    epochs: int
+    usage: Usage
 
 
-def train(
-    classifier: Classifier,
-    data: Examples,
-    dev: Examples,
-    settings: Training,
-    distill: Distill | None,
-    progress: Progress,
-    label: str,
-    checkpoint: Checkpoint,
-) -> Trained:
+def train(course: Course, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train in place; the network ends with the weights of the epoch that was best on dev.
 
     Goes on from `checkpoint` when it holds one, and then ends with the same weights as if never interrupted.
 
     Raises:
+        EnvironmentUnfitError: the device cannot do what is asked, or has too little memory for one row.
         StageFailedError: when the loss is no longer a finite number.
         OSError: when a checkpoint cannot be written.
     """
-    run = _Run(classifier, data, settings, distill, checkpoint)
+    run = _Run(course, checkpoint, progress.line)
     if run.resume():
-        progress.line(f"{label}: goes on at step {run.step} of {run.total}, where it was interrupted")
-    with progress.task(label, run.total) as task:
-        task.advance(run.step)
-        while run.step < run.total:
+        progress.line(f"{course.label}: goes on at step {run.step} of {run.total}, where it was interrupted")
+    with progress.task(course.label, run.total, run.step) as task:
+        while run.goes_on:
             run.finish_epoch(task)
-            score = dev_accuracy(classifier, dev, progress)
-            task.advance(0, f"epoch {run.epoch}: dev accuracy {score:.3f}")
+            score = course.score()
+            task.advance(0, f"epoch {run.epoch}: dev {score:.3f}")
             run.end_epoch(score)
+    if run.step < run.total:
+        progress.line(f"{course.label}: ended after {run.epoch - 1} epochs, {course.settings.patience} without a gain")
     return run.take_best()
-
-
-def dev_accuracy(classifier: Classifier, dev: Examples, progress: Progress) -> float:
-    """Fraction of dev rows whose largest logit is the label's."""
-    scores = predict_logits(classifier, dev.ids, progress, "dev")
-    return float((scores.argmax(axis=1) == dev.labels).mean())
-
-
-def batches(lengths: Sequence[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
-    """Row indices of one epoch, each row once: shuffled, bucketed by length within pools, batches shuffled again."""
-    order = random.permutation(len(lengths))
-    pool = batch_size * _BUCKET_BATCHES
-    cut: list[list[int]] = []
-    for start in range(0, len(order), pool):
-        members = sorted(order[start : start + pool].tolist(), key=lambda index: lengths[index])
-        cut += [members[at : at + batch_size] for at in range(0, len(members), batch_size)]
-    return [cut[index] for index in random.permutation(len(cut))]
-
-
-def loss_of(scores: Any, labels: Any, soft: Any | None, distill: Distill | None) -> Any:
-    """Mean loss of a batch; `scores` and `soft` are (B, C), `labels` (B,).
-
-    With soft labels: hard_weight x CE + (1 - hard_weight) x T^2 x KL(teacher_T || student_T), after Hinton, Vinyals
-    and Dean, "Distilling the Knowledge in a Neural Network" (2015); T^2 keeps the gradients' size at any T.
-    """
-    hard = F.cross_entropy(scores, labels)
-    if soft is None or distill is None:
-        return hard
-    t = distill.temperature
-    divergence = F.kl_div(F.log_softmax(scores / t, axis=-1), F.softmax(soft / t, axis=-1), reduction="batchmean")
-    return distill.hard_weight * hard + (1 - distill.hard_weight) * t * t * divergence
 
 
 class _Run:
     """One training: the network, what changes it, and where it stands."""
 
-    def __init__(
-        self,
-        classifier: Classifier,
-        data: Examples,
-        settings: Training,
-        distill: Distill | None,
-        checkpoint: Checkpoint,
-    ) -> None:
-        self._network = classifier.network
-        self._data = data
-        self._settings = settings
-        self._distill = distill
-        self._checkpoint = checkpoint
-        self._epoch_steps = math.ceil(len(data.ids) / settings.batch_size)
+    def __init__(self, course: Course, checkpoint: Checkpoint, say: Callable[[str], None]) -> None:
+        settings = course.settings
+        self._course, self._settings, self._checkpoint = course, settings, checkpoint
+        # A projection is trained along and thrown away: only the network's weights are what was asked for.
+        self._modules = [course.network, *([course.match.projection] if course.match is not None else [])]
+        self._lengths = [len(row) for row in course.examples.rows]
+        self._epoch_steps = math.ceil(len(self._lengths) / settings.batch_size)
         self.total = max(1, round(settings.epochs * self._epoch_steps))
-        self._optimizer, self._schedule = _optimizer(self._network, settings, self.total)
+        self._precision = precisions.choose(settings.precision)
+        self._optimizer, self._schedule = optimizers.make(self._modules, settings, self.total)
+        self._step = Step(
+            course.network,
+            course.objective,
+            self._optimizer,
+            self._precision,
+            course.distill,
+            course.match,
+            settings.gradient_accumulation,
+            say,
+        )
         self._random = np.random.default_rng(settings.seed)
         self._epoch_random: dict[str, Any] = dict(self._random.bit_generator.state)
         self.step, self.epoch, self._done = 0, 1, 0
         self._best_score, self._best_epoch = -1.0, 0
         self._best: Arrays = {}
+        self._meter = Meter()
         self._started = time.monotonic()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether steps are left, and the last epochs were not all in vain."""
+        patience = self._settings.patience
+        stuck = patience is not None and self.epoch - 1 - self._best_epoch >= patience
+        return self.step < self.total and not (stuck and self._done == 0)
 
     def resume(self) -> bool:
         """Take up the checkpoint; False when there is none."""
@@ -141,7 +128,9 @@ class _Run:
         self.step, self.epoch, self._done = position.step, position.epoch, position.done
         self._random.bit_generator.state = self._epoch_random = position.random
         self._best_score, self._best_epoch, self._best = position.best_score, position.best_epoch, state.best
-        self._network.set_state_dict(state.network)
+        self._step.parts = position.parts
+        self._precision.restore(position.scale)
+        _restore(self._modules, state.network)
         restore_optimizer(self._optimizer, state.optimizer, paddle.to_tensor)
         self._schedule.step(self.step)
         self._started -= position.seconds
@@ -149,55 +138,71 @@ class _Run:
 
     def finish_epoch(self, task: Task) -> None:
         """Take the steps that are left of this epoch, or of the whole training."""
-        self._network.train()
-        lengths = [len(row) for row in self._data.ids]
+        self._course.network.train()
         most = min(self._epoch_steps, self._done + self.total - self.step)
-        order = batches(lengths, self._settings.batch_size, self._random)
-        for rows in order[self._done : most]:
-            loss = self._take_step(rows)
+        order = epoch_order(self._lengths, self._settings.batch_size, self._random)[self._done : most]
+        self._meter.start()
+        for rows, batch in zip(
+            order, loader(self._course.examples, order, self._course.objective.collate), strict=True
+        ):
+            loss = self._step.take(batch, self._settings.seed * _SEED_STRIDE + self.step)
+            self._schedule.step()
+            self._meter.count([self._lengths[row] for row in rows])
             self._done += 1
             self.step += 1
             task.advance(1, _note(loss) if self.step % _LOSS_EVERY == 0 else "")
             if self._checkpoint.is_due():
                 self._checkpoint.write(self._state())
-
-    def _take_step(self, rows: list[int]) -> Any:
-        # Dropout follows from the step alone, so that it is the same whatever came before in this process.
-        paddle.seed(self._settings.seed * _SEED_STRIDE + self.step)
-        tokens = paddle.to_tensor(pad([self._data.ids[row] for row in rows]))  # (B, T)
-        soft = None if self._data.soft is None else paddle.to_tensor(self._data.soft[rows])  # (B, C)
-        scores = self._network(tokens, paddle.zeros_like(tokens))  # (B, C)
-        loss = loss_of(scores, paddle.to_tensor(self._data.labels[rows]), soft, self._distill)
-        loss.backward()
-        self._optimizer.step()
-        self._schedule.step()
-        self._optimizer.clear_grad()
-        return loss
+        self._meter.stop()
 
     def end_epoch(self, score: float) -> None:
         """Keep the weights if `score` is the best so far, and begin the next epoch."""
         if score > self._best_score:
-            self._best_score, self._best_epoch, self._best = score, self.epoch, _weights(self._network)
+            self._best_score, self._best_epoch, self._best = score, self.epoch, _weights([self._course.network])
         self.epoch += 1
         self._done = 0
         self._epoch_random = dict(self._random.bit_generator.state)
 
     def take_best(self) -> Trained:
         """Leave the network with the best weights, ready to predict."""
-        self._network.set_state_dict(self._best)
-        self._network.eval()
-        return Trained(self.total, time.monotonic() - self._started, self._best_score, self._best_epoch)
+        _restore([self._course.network], self._best)
+        self._course.network.eval()
+        return Trained(
+            self.step,
+            time.monotonic() - self._started,
+            self._best_score,
+            self._best_epoch,
+            self.epoch - 1,
+            self._meter.read(str(paddle.get_device()), self._precision.name, self._step.parts),
+        )
 
     def _state(self) -> State:
-        seconds = time.monotonic() - self._started
         position = Position(
-            self.step, self.epoch, self._done, self._epoch_random, self._best_score, self._best_epoch, seconds
+            step=self.step,
+            epoch=self.epoch,
+            done=self._done,
+            random=self._epoch_random,
+            best_score=self._best_score,
+            best_epoch=self._best_epoch,
+            seconds=time.monotonic() - self._started,
+            parts=self._step.parts,
+            scale=self._precision.state(),
         )
-        return State(position, _weights(self._network), optimizer_arrays(self._optimizer), self._best)
+        return State(position, _weights(self._modules), optimizer_arrays(self._optimizer), self._best)
 
 
-def _weights(network: Any) -> Arrays:
-    return {name: value.numpy().copy() for name, value in network.state_dict().items()}
+def _weights(modules: list[Any]) -> Arrays:
+    return {
+        f"{index}/{name}": value.numpy().copy()
+        for index, module in enumerate(modules)
+        for name, value in module.state_dict().items()
+    }
+
+
+def _restore(modules: list[Any], weights: Arrays) -> None:
+    for index, module in enumerate(modules):
+        prefix = f"{index}/"
+        module.set_state_dict({n.removeprefix(prefix): array for n, array in weights.items() if n.startswith(prefix)})
 
 
 def _note(loss: Any) -> str:
@@ -209,22 +214,3 @@ def _note(loss: Any) -> str:
             fix="lower learning_rate",
         )
     return f"loss {value:.3f}"
-
-
-def _optimizer(network: Any, settings: Training, total: int) -> tuple[Any, Any]:
-    """AdamW with decay on matrices only (Loshchilov and Hutter, 2019), and its linear warm-up and decay to 0."""
-    warm = max(1, round(settings.warmup * total))
-
-    def factor(step: int) -> float:
-        return (step + 1) / warm if step < warm else max(0.0, (total - step) / max(1, total - warm))
-
-    schedule = paddle.optimizer.lr.LambdaDecay(settings.learning_rate, factor)
-    decayed = {p.name for name, p in network.named_parameters() if p.ndim >= 2}
-    optimizer = paddle.optimizer.AdamW(
-        learning_rate=schedule,
-        parameters=network.parameters(),
-        weight_decay=settings.weight_decay,
-        apply_decay_param_fun=lambda name: name in decayed,
-        grad_clip=paddle.nn.ClipGradByGlobalNorm(_CLIP_NORM),
-    )
-    return optimizer, schedule

@@ -7,16 +7,19 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe import shapes
+from edgepack.recipe import huggingface, shapes
+from edgepack.recipe.columns import TAGGED_SUFFIXES, check_columns
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.explain import did_you_mean, dotted, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import BUILTIN_PREFIX, Training, is_builtin
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local, siblings
+from edgepack_runtime import metrics
 
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
 TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
+UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
 MODEL_FILES: Final = (shapes.CONFIG_FILE, shapes.WEIGHTS_FILE, "vocab.txt")
 _OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # whether the hub has it, only the hub knows
 _PATH: Final = "give a path relative to the recipe's folder, or an absolute one"
@@ -34,9 +37,11 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
     checks: tuple[Callable[[Document], Iterator[_Problem]], ...] = (
         _check_format,
         _check_data,
-        _check_columns,
+        _check_unlabelled,
+        check_columns,
         _check_models,
         _check_distillation,
+        _check_precision,
         lambda doc: _check_targets(doc, known_targets),
         _check_gates,
     )
@@ -76,18 +81,23 @@ def _check_split_file(document: Document, name: str, value: str) -> Iterator[_Pr
     if value.startswith(BUILTIN_PREFIX):
         yield where, f"`data.{name}` cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
         return
-    if Path(value).suffix.lower() not in TABLE_SUFFIXES:
-        yield (
-            where,
-            f"`data.{name}` is not a table: {value[:200]!r}",
-            f"give a file of {listed(TABLE_SUFFIXES)}",
-        )
+    tagged = TAGGED_SUFFIXES if document.get("task") == "token-classification" else ()
+    suffixes = (*TABLE_SUFFIXES, *tagged)
+    if (suffix := Path(value).suffix.lower()) not in suffixes:
+        fix = f"give a file of {listed(suffixes)}"
+        if suffix in TAGGED_SUFFIXES:
+            fix += ", or set `task: token-classification`"
+        yield where, f"`data.{name}` is not a table: {value[:200]!r}", fix
         return
+    yield from _check_there(document, where, value)
+
+
+def _check_there(document: Document, where: KeyPath, value: str) -> Iterator[_Problem]:
     file = beside(document, value)
     if not is_file(file):
         names = [other.name for other in siblings(file)]
         fix = _path_fix(value) or did_you_mean(file.name, names, _PATH)
-        yield where, f"`data.{name}`: there is no file {value[:200]!r}", fix
+        yield where, f"`{dotted(where)}`: there is no file {value[:200]!r}", fix
 
 
 def _path_fix(value: str) -> str | None:
@@ -109,11 +119,20 @@ def _check_same_file(document: Document, splits: dict[str, Any]) -> Iterator[_Pr
         seen.setdefault(file, name)
 
 
-def _check_columns(document: Document) -> Iterator[_Problem]:
-    columns = document.get("data", "columns")
-    if isinstance(columns, dict) and columns.get("text", "text") == columns.get("label", "label"):
-        reason = "`data.columns` reads text and label from the same column"
-        yield ("data", "columns"), reason, "name the column of each"
+def _check_unlabelled(document: Document) -> Iterator[_Problem]:
+    where: KeyPath = ("data", "unlabelled")
+    value = document.get(*where)
+    if not isinstance(value, str):
+        return
+    suffixes = TABLE_SUFFIXES if document.get("task") == "text-pair-classification" else UNLABELLED_SUFFIXES
+    if Path(value).suffix.lower() not in suffixes:
+        yield where, f"`data.unlabelled` is no file of texts: {value[:200]!r}", f"give a file of {listed(suffixes)}"
+        return
+    yield from _check_there(document, where, value)
+    # What a sample of the training rows leaves over may be unlabelled.
+    others = ("train", "dev", "test") if document.get("data", "train_rows") is None else ("dev", "test")
+    splits = {name: document.get("data", name) for name in (*others, "unlabelled")}
+    yield from (problem for problem in _check_same_file(document, splits) if problem[0] == where)
 
 
 def _check_models(document: Document) -> Iterator[_Problem]:
@@ -154,17 +173,23 @@ def _check_folder(document: Document, where: KeyPath, model: str) -> Iterator[_P
         reason = f"`{dotted(where)}`: there is no folder {model[:200]!r}"
         yield where, reason, _path_fix(model) or "give a folder or a PaddleNLP name"
         return
-    missing = [name for name in MODEL_FILES if not is_file(folder / name)]
+    checkpoint = shapes.checkpoint_weights(folder) is not None
+    files = [name for name in MODEL_FILES if not (checkpoint and name == shapes.WEIGHTS_FILE)]
+    missing = [name for name in files if not is_file(folder / name)]
     if missing:
         reason = f"`{dotted(where)}`: the folder {model[:200]!r} lacks {listed(missing)}"
-        yield where, reason, "give a folder as PaddleNLP's `save_pretrained` writes it"
+        fix = "give a folder as PaddleNLP's `save_pretrained` writes it"
+        yield where, reason, "docs/10-recipe.md tells what a Hugging Face checkpoint has to hold" if checkpoint else fix
         return
     fields = shapes.read_config(folder)
     if fields is None:
         reason = f"`{dotted(where)}`: {model[:200]!r} holds a config.json that is no JSON object"
         yield where, reason, "copy the folder again from where the model was saved"
         return
-    shape = shapes.of_config(fields)
+    if checkpoint:
+        for problem in [*huggingface.config_problems(fields), *huggingface.tokenizer_problems(folder)]:
+            yield where, f"`{dotted(where)}`: {model[:200]!r} cannot be converted: {problem}", huggingface.UNFIT
+    shape = shapes.of_folder(folder)
     if shape is not None:
         yield from _check_length(document, where, shape.positions)
 
@@ -179,10 +204,31 @@ def _check_length(document: Document, where: KeyPath, positions: int) -> Iterato
 
 
 def _check_distillation(document: Document) -> Iterator[_Problem]:
-    distill = document.get("student", "distill")
-    if distill is not None and document.get("teacher") is None and isinstance(document.get("student"), dict):
+    student, taught = document.get("student"), document.get("teacher") is not None
+    if not isinstance(student, dict):
+        return
+    distill, model = student.get("distill"), student.get("model")
+    if distill is not None and not taught:
         fix = "add a `teacher`, or write `distill: null` to train on the labels alone"
         yield ("student", "distill"), "`student.distill` is set, but there is no teacher", fix
+    if isinstance(model, dict) and "from" in model and not taught:
+        yield ("student", "model"), "`student.model` starts from a teacher, but there is none", "add a `teacher`"
+    alone = not taught or ("distill" in student and distill is None)
+    if alone and isinstance(document.get("data", "unlabelled"), str):
+        reason = "`data.unlabelled` is set, but without distillation nobody tells what those texts are"
+        yield ("data", "unlabelled"), reason, "add a `teacher` to distil from, or remove the key"
+    settings = distill if isinstance(distill, dict) else {}
+    if settings.get("layers") is not None and not (settings.get("hidden") or settings.get("relations")):
+        where = ("student", "distill", "layers")
+        yield where, "`student.distill.layers` maps layers that nothing matches", "set `hidden: true`, or remove it"
+
+
+def _check_precision(document: Document) -> Iterator[_Problem]:
+    for role in ("teacher", "student"):
+        precision = document.get(role, "precision")
+        if precision in ("fp16", "bf16") and document.get(role, "device") == "cpu":
+            reason = f"`{role}.precision: {precision}` needs a GPU, and `{role}.device` is cpu"
+            yield (role, "precision"), reason, "use `auto`, or another device"
 
 
 def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Problem]:
@@ -199,12 +245,25 @@ def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Prob
             yield ("targets", index), f"the target `{target}` stands twice", "remove one of the two"
 
 
+def _check_metric(document: Document) -> Iterator[_Problem]:
+    """How many labels there are, only the data tell: what needs two of them is seen when they are read."""
+    where: KeyPath = ("gates", "accuracy", "metric")
+    metric, columns = document.get(*where), document.get("data", "columns")
+    several = isinstance(columns, dict) and columns.get("labels") is not None
+    if isinstance(metric, str) and metric in metrics.METRICS:
+        tokens = document.get("task") == "token-classification"
+        why = metrics.unfit(metric, 2, multi_label=several, tokens=tokens)
+        if why is not None:
+            yield where, f"`gates.accuracy.metric` is {metric}, which these data do not have", why
+
+
 def _check_gates(document: Document) -> Iterator[_Problem]:
     for name, limits in (("accuracy", ("min", "max_drop_points")), ("size", ("model_mib", "bundle_mib"))):
         gate = document.get("gates", name)
         if isinstance(gate, dict) and all(gate.get(limit) is None for limit in limits):
             fix = f"set {' or '.join(f'`{limit}`' for limit in limits)}, or remove the gate"
             yield ("gates", name), f"`gates.{name}` sets no limit, so nothing would be gated", fix
+    yield from _check_metric(document)
     p50, p95 = (document.get("gates", "latency", key) for key in ("p50_ms", "p95_ms"))
     if type(p50) in (int, float) and type(p95) in (int, float) and p50 > p95:
         reason = f"`p50_ms` ({p50:g}) is above `p95_ms` ({p95:g}), so it limits nothing"

@@ -16,7 +16,10 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
 
 # Pydantic puts the name of a union's branch into the path of an error; each belongs to one kind of value.
-_BRANCHES: Final[Mapping[str, type]] = {"str": str, "FromScratch": dict}
+_BRANCHES: Final = ("str", "FromScratch", "FromTeacher")
+# Those of a field that is a choice, has a form, or is one or several.
+_PARTS: Final = re.compile(r"literal\[.*\]|constrained-(str|int)|tuple\[.*\]")
+_SEVERAL_GPUS: Final = "gpu:[0-9]+(,[0-9]+)+"
 _EARLIER: Final = "remove the key, or use a version of edgepack that has it"
 _KINDS: Final[Mapping[str, str]] = {
     "string_type": "text",
@@ -42,25 +45,17 @@ NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
     ("sign",): ("sign bundles", _EARLIER),
     ("search",): ("search over settings", _EARLIER),
     ("include",): ("add the Paddle graph to a bundle", _EARLIER),
-    ("data", "columns", "text_pair"): ("classify pairs of texts", _EARLIER),
-    ("data", "columns", "tokens"): ("classify tokens", _EARLIER),
-    ("data", "columns", "tags"): ("classify tokens", _EARLIER),
-    ("data", "columns", "spans"): ("classify tokens", _EARLIER),
-    ("teacher", "precision"): ("train in mixed precision", "remove the key: training runs in float32"),
-    ("student", "precision"): ("train in mixed precision", "remove the key: training runs in float32"),
     ("student", "vocabulary"): ("prune the vocabulary", "remove the key: the whole vocabulary is kept"),
-    ("student", "distill", "hidden"): ("distil hidden states", "remove the key: logits are distilled"),
     ("quantize", "max_drop_points"): (
         "return sensitive layers to float",
         "remove the key, and set `gates.accuracy.max_drop_points` to guard the drop",
     ),
 }
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
-    ("task",): ("text-pair-classification|token-classification", "do this task", "use `text-classification`"),
     ("quantize", "method"): ("qat|dynamic|auto", "quantize in this way", "use `ptq` or `none`"),
     ("quantize", "observer"): ("kl|mse|emd|avg", "have this observer", "use `hist` or `abs_max`"),
-    ("teacher", "device"): ("gpu:.*", "choose among graphics cards", "use `auto`, `gpu` or `cpu`"),
-    ("student", "device"): ("gpu:.*", "choose among graphics cards", "use `auto`, `gpu` or `cpu`"),
+    ("teacher", "device"): (_SEVERAL_GPUS, "train on several GPUs", "name one, as in `device: gpu:0`"),
+    ("student", "device"): (_SEVERAL_GPUS, "train on several GPUs", "name one, as in `device: gpu:0`"),
     ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
 }
 
@@ -80,9 +75,6 @@ def not_yet(document: Document) -> dict[KeyPath, Finding]:
         value = document.get(*path)
         if isinstance(value, str) and re.fullmatch(values, value):
             add(path, what, fix)
-    model = document.get("student", "model")
-    if isinstance(model, dict) and "from" in model:
-        add(("student", "model"), "cut a student out of its teacher", "name a model, a folder or a new shape")
     return found
 
 
@@ -120,13 +112,21 @@ def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
     """Where an error stands in the recipe; None when it is about a branch that the value does not take."""
     path: KeyPath = ()
     for key in location:
-        branch = _BRANCHES.get(str(key))
+        if _PARTS.fullmatch(str(key)) and not document.holds((*path, key)):
+            continue
         below: KeyPath = (*path, key)
-        if branch is None or document.holds(below):
+        if key not in _BRANCHES or document.holds(below):
             path = below
-        elif not isinstance(document.get(*path), branch) and isinstance(document.get(*path), (str, dict)):
+        elif not _takes(document.get(*path), str(key)):
             return None
     return path
+
+
+def _takes(value: Any, branch: str) -> bool:
+    """Whether a value is meant for a branch of a union; one that fits none is told of the first."""
+    if isinstance(value, dict):
+        return branch == ("FromTeacher" if "from" in value else "FromScratch")
+    return branch == "str"
 
 
 def _words(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
@@ -138,8 +138,8 @@ def _words(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str,
 
 
 def _unknown(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    section, key = _section(path[:-1]), str(path[-1])
-    keys = list(_fields(section)) if section is not None else []
+    key = str(path[-1])
+    keys = [name for section in _meant(document, path[:-1]) for name in _fields(section)]
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
     fix = did_you_mean(key, keys, f"remove it; {where} takes {listed(keys)}")
     if homes := [name for name in _fields(Recipe) if key in _keys_of(name)]:
@@ -215,18 +215,31 @@ _WORDS: Final[Sequence[tuple[Iterable[str], _Words]]] = (
 )
 
 
+def _sections(path: KeyPath) -> list[type[BaseModel]]:
+    """The models of the section at `path`: several where it has several forms, none where there is no section."""
+    return [kind for kind in _annotated(path) if issubclass(kind, BaseModel)] if path else [Recipe]
+
+
 def _section(path: KeyPath) -> type[BaseModel] | None:
-    """The model of the section at `path`; None where there is none."""
-    if not path:
-        return Recipe
-    models = [kind for kind in _annotated(path) if issubclass(kind, BaseModel)]
-    return models[0] if models else None
+    """The first of `_sections`."""
+    return next(iter(_sections(path)), None)
+
+
+def _meant(document: Document, path: KeyPath) -> list[type[BaseModel]]:
+    """Of the `_sections` those whose form the value at `path` takes."""
+    sections = _sections(path)
+    return [one for one in sections if len(sections) == 1 or _takes(document.get(*path), one.__name__)]
+
+
+def _field(path: KeyPath) -> FieldInfo | None:
+    """What the model says about the key at `path`; None where it knows no such key."""
+    found = (_fields(section).get(str(path[-1])) for section in _sections(path[:-1]))
+    return next((field for field in found if field is not None), None)
 
 
 def _annotated(path: KeyPath) -> list[type]:
     """The classes that the field at `path` may hold, those of a union one by one."""
-    section = _section(path[:-1])
-    field = _fields(section).get(str(path[-1])) if section is not None else None
+    field = _field(path)
     kinds = (get_args(field.annotation) or (field.annotation,)) if field is not None else ()
     return [kind for kind in kinds if isinstance(kind, type)]
 
@@ -236,8 +249,8 @@ def _nullable(path: KeyPath) -> bool:
 
 
 def _is_required(path: KeyPath) -> bool:
-    section = _section(path[:-1])
-    return section is not None and _fields(section)[str(path[-1])].is_required()
+    field = _field(path)
+    return field is not None and field.is_required()
 
 
 def _keys_of(name: str) -> list[str]:
@@ -257,8 +270,7 @@ def _required(section: type[BaseModel]) -> list[str]:
 
 def _described(path: KeyPath, fix: str) -> str:
     """`fix`, with what the model says about the field at `path` added."""
-    section = _section(path[:-1])
-    field = _fields(section).get(str(path[-1])) if section is not None and path else None
+    field = _field(path) if path else None
     return f"{fix} ({field.description.rstrip('.')})" if field is not None and field.description else fix
 
 

@@ -17,12 +17,13 @@ from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.explain import explain, not_yet
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import FromScratch, Recipe, Section, is_builtin
+from edgepack.recipe.model import Recipe, Section, is_builtin
 from edgepack.recipe.parse import parse
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
 from edgepack.wording import counted
 
 S = TypeVar("S", bound=Section)
+M = TypeVar("M", bound=str | Section)
 
 
 def load_recipe(
@@ -97,11 +98,13 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
     def absolute(value: str | None) -> str | None:
         return value if value is None or is_builtin(value) else str(beside(document, value))
 
-    def located(model: str | FromScratch) -> str | FromScratch:
+    def located(model: M) -> M | str:
         local = isinstance(model, str) and is_local(document, model)
         return str(beside(document, str(model))) if local else model
 
-    sources = {name: absolute(getattr(recipe.data, name)) for name in ("train", "dev", "test")}
+    data = recipe.data
+    sources = {name: absolute(getattr(data, name)) for name in ("train", "dev", "test", "unlabelled")}
+    columns = _changed(data.columns, **data.columns.implied(recipe.task))
     teacher, student = recipe.teacher, recipe.student
     student = _changed(student, model=located(student.model))
     if teacher is None:
@@ -109,7 +112,7 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
         student = _changed(student, distill=None)
     else:
         teacher = _changed(teacher, model=located(teacher.model))
-    return _changed(recipe, data=_changed(recipe.data, **sources), teacher=teacher, student=student)
+    return _changed(recipe, data=_changed(data, **sources, columns=columns), teacher=teacher, student=student)
 
 
 def _changed(section: S, **values: Any) -> S:

@@ -14,7 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 BUILTIN_PREFIX = "builtin:"
 MODEL = "PaddleNLP name, local folder, or `{scratch: {...}}`."
+STUDENT_MODEL = "PaddleNLP name, local folder, `{scratch: {...}}`, or `{from: teacher, layers: ...}`."
 Threads = Annotated[int, Field(ge=1, le=256)]
+Device = Literal["auto", "cpu", "gpu"] | Annotated[str, Field(pattern=r"^gpu:[0-9]{1,3}(,[0-9]{1,3})*$")]
+PositiveInt = Annotated[int, Field(ge=1)]
+TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
+AnswerKey = Literal["label", "labels", "spans"]
 
 
 class Section(BaseModel):
@@ -24,10 +29,53 @@ class Section(BaseModel):
 
 
 class Columns(Section):
-    """Names of the columns (TSV, CSV) or keys (JSONL) to read."""
+    """Names of the columns (TSV, CSV) or keys (JSONL) to read. The task decides which of them are read."""
 
-    text: str = Field("text", description="Column of the texts.")
+    text: str = Field("text", description="Column of the texts; of pairs, of the first ones.")
+    text_pair: str | None = Field(None, description="Column of the second texts; the default of pairs is `text_pair`.")
     label: str = Field("label", description="Column of the labels, which may be words or numbers.")
+    labels: str | None = Field(
+        None, description="Instead of `label`, for any number of labels: a JSON list, or text with separators."
+    )
+    spans: str | None = Field(
+        None, description="Column of lists of `{start, end, label}`; the default of token classification is `spans`."
+    )
+    tokens: str | None = Field(None, description="Instead of `text` and `spans`: column of JSON lists of tokens.")
+    tags: str | None = Field(None, description="Column of JSON lists with a BIO or BIOES tag for each token.")
+
+    @property
+    def task(self) -> TaskName:
+        """What rows of these columns are for."""
+        if self.spans is not None or self.tokens is not None:
+            return "token-classification"
+        return "text-classification" if self.text_pair is None else "text-pair-classification"
+
+    @property
+    def answer(self) -> AnswerKey:
+        """What a row of these columns says of its text."""
+        if self.task == "token-classification":
+            return "spans"
+        return "label" if self.labels is None else "labels"
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Those of the texts alone: key of this section -> name of the column."""
+        return {"text": self.text} | ({} if self.text_pair is None else {"text_pair": self.text_pair})
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """Those that a row is made of, texts first: key of this section -> name of the column."""
+        if self.tokens is not None and self.tags is not None:
+            return {"tokens": self.tokens, "tags": self.tags}
+        if self.spans is not None:
+            return {"text": self.text, "spans": self.spans}
+        return self.texts | ({"label": self.label} if self.labels is None else {"labels": self.labels})
+
+    def implied(self, task: TaskName) -> dict[str, str]:
+        """What `task` reads though the recipe does not name it."""
+        if task == "text-pair-classification" and self.text_pair is None:
+            return {"text_pair": "text_pair"}
+        return {"spans": "spans"} if task == "token-classification" and self.task != task else {}
 
 
 class Calibration(Section):
@@ -40,13 +88,19 @@ class Calibration(Section):
 class Data(Section):
     """The labelled rows: a file for each split, or one built-in generator for all three."""
 
-    train: str = Field(description="Training rows: .tsv, .csv or .jsonl, or `builtin:reviews-zh`.")
+    train: str = Field(
+        description="Training rows: .tsv, .csv or .jsonl, for tokens also .conll or .bio; or `builtin:reviews-zh`."
+    )
     dev: str | None = Field(None, description="Rows for early stopping and selection only; files need it.")
     test: str | None = Field(None, description="Rows for the gates only, which nothing else sees; files need it.")
+    unlabelled: str | None = Field(
+        None, description="Texts without labels, for distillation: .txt with one a line, or .tsv, .csv or .jsonl."
+    )
     train_rows: int | None = Field(None, ge=1, description="Train on a seeded sample of this many rows; null for all.")
     seed: int = Field(0, ge=0, description="Seed of built-in data, of the sample and of the calibration rows.")
     calibration: Calibration = Field(Calibration(), description="Rows that set the quantization ranges.")
     columns: Columns = Field(Columns(), description="Names of the columns to read.")
+    label_separator: str = Field("|", min_length=1, description="Between the labels in a cell of `columns.labels`.")
 
 
 class Scratch(Section):
@@ -66,17 +120,45 @@ class FromScratch(Section):
     scratch: Scratch = Field(description="Shape of the model.")
 
 
+class FromTeacher(Section):
+    """A student that starts as some layers of the trained teacher, with its embeddings, width and vocabulary."""
+
+    from_: Literal["teacher"] = Field(alias="from", description="Where the weights come from.")
+    layers: PositiveInt | tuple[PositiveInt, ...] = Field(
+        description="How many, evenly spread up to the top one; or which, counted from 1."
+    )
+
+
 class Training(Section):
     """How one model is trained."""
 
     epochs: float = Field(3.0, gt=0, le=1000, description="Passes over the training rows; may be a fraction.")
+    patience: int | None = Field(
+        None, ge=1, description="Epochs without a better dev score that end the training; null trains all `epochs`."
+    )
     batch_size: int = Field(32, ge=1, le=4096, description="Rows a step.")
-    learning_rate: float = Field(3e-5, gt=0, le=1.0, description="Peak of a linear warm-up and decay.")
+    gradient_accumulation: int = Field(
+        1, ge=1, le=4096, description="Parts in which the rows of a step are run, one after the other, to save memory."
+    )
+    learning_rate: float = Field(3e-5, gt=0, le=1.0, description="Peak, between warm-up and decay to 0.")
+    schedule: Literal["linear", "cosine"] = Field("linear", description="How the rate falls after its peak.")
     warmup: float = Field(0.1, ge=0, le=0.9, description="Fraction of the steps over which the rate rises linearly.")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="Rate of a layer as a part of that of the layer above it; 1 trains all alike."
+    )
     weight_decay: float = Field(0.01, ge=0, le=1, description="AdamW's, of matrices only.")
+    clip_norm: float = Field(1.0, gt=0, le=1000, description="Largest norm of all gradients of a step together.")
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="`balanced` gives rare labels the same say in the loss as frequent ones."
+    )
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = Field(
+        "auto", description="Of matrix products; `auto` is fp32 on a CPU, bf16 or fp16 on a GPU."
+    )
     max_length: int = Field(128, ge=4, le=2048, description="Tokens a text is cut to, [CLS] and [SEP] included.")
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
-    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="What trains; the choice of `auto` is printed.")
+    device: Device = Field(
+        "auto", description="What trains; `auto` says what it chose, `gpu` never falls back to a CPU."
+    )
 
 
 class Teacher(Training):
@@ -86,18 +168,27 @@ class Teacher(Training):
 
 
 class Distill(Section):
-    """Loss = hard_weight x cross-entropy + (1 - hard_weight) x T^2 x KL(teacher || student), both at temperature T."""
+    """Loss = hard_weight x cross-entropy + (1 - hard_weight) x T^2 x KL(teacher || student), both at temperature T.
+
+    With `hidden` or `relations`, match_weight x their loss is added.
+    """
 
     temperature: float = Field(2.0, ge=0.1, le=100, description="T: above 1 it shows the student the runners-up.")
     hard_weight: float = Field(
         0.3, ge=0, le=1, description="Share of the labels in the loss; the teacher has the rest."
     )
+    hidden: bool = Field(False, description="Also match the hidden states of mapped layers, through a projection.")
+    relations: bool = Field(False, description="Also match how tokens relate in the top mapped layers' attention.")
+    layers: tuple[PositiveInt, ...] | None = Field(
+        None, min_length=1, description="The teacher's layer for each of the student's, from 1; null spreads evenly."
+    )
+    match_weight: float = Field(1.0, gt=0, le=1000, description="Weight of `hidden` and `relations` in the loss.")
 
 
 class Student(Training):
     """The model that ships. `max_length` is what the device cuts texts to."""
 
-    model: str | FromScratch = Field(description=MODEL)
+    model: str | FromScratch | FromTeacher = Field(description=STUDENT_MODEL)
     distill: Distill | None = Field(Distill(), description="Loss against the teacher; null trains on the labels alone.")
 
 
@@ -110,10 +201,14 @@ class Quantize(Section):
 
 
 class AccuracyGate(Section):
-    """Accuracy on the golden rows, on the target."""
+    """How right the answers are, on the golden rows, on the target."""
 
-    metric: Literal["accuracy"] = Field("accuracy", description="Share of rows whose label is right.")
-    min: float | None = Field(None, gt=0, lt=1, description="Lowest accuracy that passes, from 0 to 1.")
+    metric: Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1"] = Field(
+        "accuracy",
+        description="Share of rows answered right as a whole; F1 over all labels or their mean; `f1` of the rarer of "
+        "two labels (of `1`, if there is one); `entity_f1` of exact spans.",
+    )
+    min: float | None = Field(None, gt=0, lt=1, description="Lowest value of the metric that passes, from 0 to 1.")
     max_drop_points: float | None = Field(
         None,
         gt=0,
@@ -170,7 +265,7 @@ class Recipe(Section):
     version: str = Field(
         pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$", description="Of the bundle, `X.Y.Z`; orders the releases on a device."
     )
-    task: Literal["text-classification"] = Field("text-classification", description="The only task so far.")
+    task: TaskName = Field("text-classification", description="What a text, a pair of texts or its tokens get.")
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
@@ -186,6 +281,6 @@ def is_builtin(source: str) -> bool:
     return source.startswith(BUILTIN_PREFIX)
 
 
-def is_local_folder(model: str | FromScratch) -> bool:
+def is_local_folder(model: str | FromScratch | FromTeacher) -> bool:
     """Whether a model source names a folder on this machine instead of a PaddleNLP hub name."""
     return isinstance(model, str) and Path(model).is_absolute()

@@ -44,6 +44,7 @@ _TYPES: Final = {
     "null": "null",
     "boolean": "true/false",
 }
+BAR: Final = r"\|"  # a bar that does not end its cell
 _FLOAT_BYTES: Final = 4
 _LABELS: Final = 2
 
@@ -75,10 +76,11 @@ def _paths(section: Mapping[str, Any], definitions: Mapping[str, Any], path: str
 
 def _section(section: Mapping[str, Any], heading: str) -> str:
     required = section.get("required", ())
-    rows = [
-        f"| `{key}` | {_type(value)} | {_default(value, key in required)} | {_range(value)} | {value['description']} |"
+    cells = (
+        (f"`{key}`", _type(value), _default(value, key in required), _range(value), value["description"])
         for key, value in section["properties"].items()
-    ]
+    )
+    rows = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in cells]
     about = " ".join(section["description"].split())
     table = "\n".join(("| key | type | default | range | what it does |", "|---|---|---|---|---|", *rows))
     return f"## {heading}\n\n{about}\n\n{table}\n\n"
@@ -94,7 +96,7 @@ def _sections_of(value: Mapping[str, Any]) -> list[str]:
 
 
 def _type(value: Mapping[str, Any]) -> str:
-    return " or ".join(_type_of(choice) for choice in _choices(value))
+    return " or ".join(dict.fromkeys(_type_of(choice) for choice in _choices(value)))
 
 
 def _type_of(choice: Mapping[str, Any]) -> str:

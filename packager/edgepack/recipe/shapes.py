@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from edgepack.recipe import huggingface
 from edgepack.recipe.model import Scratch
+from edgepack.recipe.sources import is_file
 
 CONFIG_FILE: Final = "config.json"  # as PaddleNLP's save_pretrained names what it writes
 WEIGHTS_FILE: Final = "model_state.pdparams"
@@ -71,7 +73,16 @@ def of_scratch(scratch: Scratch, max_length: int) -> Shape:
 def of_folder(folder: Path) -> Shape | None:
     """The shape of a model in a local folder; None when its config.json does not tell."""
     fields = read_config(folder)
-    return of_config(fields) if fields is not None else None
+    if fields is None:
+        return None
+    if checkpoint_weights(folder) is None:
+        return of_config(fields)
+    return of_config(huggingface.paddlenlp_config(fields)) if not huggingface.config_problems(fields) else None
+
+
+def checkpoint_weights(folder: Path) -> Path | None:
+    """The weights of a Hugging Face checkpoint; None in a folder with PaddleNLP's own, which count first."""
+    return None if is_file(folder / WEIGHTS_FILE) else huggingface.weights_of(folder)
 
 
 def of_config(fields: Mapping[str, Any]) -> Shape | None:

@@ -8,14 +8,16 @@ from typing import Any
 
 from edgepack.artifacts import LedgerRow
 from edgepack.report import limit, quantity, span
+from edgepack.wording import metric_name
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
     """One line for each check that did not pass."""
-    return [_line(check, ledger) for check in receipt["checks"] if check["verdict"] != "pass"]
+    metric = str(receipt["accuracy"]["metric"])
+    return [_line(check, ledger, metric) for check in receipt["checks"] if check["verdict"] != "pass"]
 
 
-def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
+def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
     gate, unit, value = check["gate"], check["unit"], check["value"]
     if value is None:
         return f"{gate}: {check['verdict']}: {check['detail']}"
@@ -24,13 +26,16 @@ def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
         return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
     by = abs(value - check["limit"])
     distance = quantity(100 * by, "points") if unit == "fraction" else quantity(by, unit)
-    return f"{head}: missed by {distance}; {_lost_by(check, ledger)}"
+    return f"{head}: missed by {distance}; {_lost_by(check, ledger, metric)}"
 
 
-def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
+def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
     """The ledger row at which the figure was lost."""
     gate = check["gate"]
     if gate == "accuracy.min":
+        in_it = [row for row in ledger if row.score.metric == metric]
+        if len(in_it) < len(ledger):
+            return f"the ledger is in {metric_name(ledger[0].score.metric)}, and does not tell where"
         return _lost_accuracy(float(check["limit"]), ledger)
     if gate == "accuracy.max_drop_points":
         return "lost by stage quantize: the shipped file against the float ONNX"
@@ -54,10 +59,10 @@ def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) 
 def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> str:
     """The first row below the limit; of it and the one before, what was lost in between."""
     first = ledger[0]
-    if first.accuracy.value < least:
-        return f"never reached: stage {first.stage} itself has {quantity(first.accuracy.value, 'fraction')}"
+    if first.score.value < least:
+        return f"never reached: stage {first.stage} itself has {quantity(first.score.value, 'fraction')}"
     for before, row in pairwise(ledger):
-        if row.accuracy.value < least:
-            lost = 100 * (before.accuracy.value - row.accuracy.value)
+        if row.score.value < least:
+            lost = 100 * (before.score.value - row.score.value)
             return f"lost by stage {row.stage}: {lost:.1f} points below stage {before.stage}"
     return "every stage is above the limit, but the interval on the golden rows reaches below it"

@@ -24,7 +24,7 @@ from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
 from edgepack.versions import tool_versions
 
 FORMAT: Final = 1
-SPLITS: Final[tuple[Split, ...]] = ("train", "dev", "test", "calibration")
+SPLITS: Final[tuple[Split, ...]] = ("train", "dev", "test", "unlabelled")
 
 
 def make(build: Build) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def worst(verdicts: Sequence[str]) -> str:
 def _recipe(recipe: Recipe) -> dict[str, Any]:
     """The resolved recipe, with the names of files and folders in place of their paths."""
     document = recipe.model_dump(mode="json", by_alias=True)
-    for split in ("train", "dev", "test"):
+    for split in ("train", "dev", "test", "unlabelled"):
         value = document["data"][split]
         if value is not None:
             document["data"][split] = _name(value)
@@ -87,10 +87,10 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
 
 def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
     return {
-        "source": _name(data.source),
+        "source": _name(recipe.data.train),
         "labels": list(data.labels),
         "splits": {split: _split(data, split) for split in SPLITS if split in data.rows},
-        "warnings": [_without_folders(warning, recipe) for warning in data.warnings] + _cut_texts(data, recipe),
+        "warnings": [*data.warnings, *_cut_texts(data, recipe)],
     }
 
 
@@ -100,7 +100,7 @@ def _cut_texts(data: DataArtifact, recipe: Recipe) -> list[str]:
 
 def _split(data: DataArtifact, split: Split) -> dict[str, Any]:
     rows = data.read(split)
-    counts = Counter(row.label for row in rows)
+    counts = Counter(name for row in rows for name in row.names)
     lengths = sorted(len(row.text) for row in rows)
     return {
         "rows": len(rows),
@@ -118,8 +118,12 @@ def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
         "max_length": model.max_length,
         "steps": model.steps,
         "train_seconds": model.train_seconds,
-        "dev_accuracy": asdict(model.dev_accuracy),
-        "test_accuracy": asdict(model.test_accuracy),
+        "epochs": model.epochs,
+        "best_epoch": model.best_epoch,
+        "dev_score": asdict(model.dev_score),
+        "test_score": asdict(model.test_score),
+        "test_metrics": model.test_metrics,
+        "usage": asdict(model.usage),
     }
 
 
@@ -156,13 +160,6 @@ def _target(item: Delivery) -> dict[str, Any]:
 
 def _name(source: str) -> str:
     return source if is_builtin(source) else Path(source).name
-
-
-def _without_folders(text: str, recipe: Recipe) -> str:
-    for file in (recipe.data.train, recipe.data.dev, recipe.data.test):
-        if file is not None and not is_builtin(file):
-            text = text.replace(file, Path(file).name)
-    return text
 
 
 def _percentile(ordered: Sequence[int], percent: int) -> int:

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from edgepack.report import NOTHING, limit, quantity, span
 from edgepack.report.document import dumps
+from edgepack.wording import metric_name
 
 TEMPLATE: Final = "report.html.jinja"
 _WIDTH: Final = 8.4  # inches of 72 points; the page scales it
@@ -57,7 +58,8 @@ def render(report: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(quantity=quantity, span=span, limit=limit, NOTHING=NOTHING, size=_size)
+    words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size}
+    environment.globals.update(words, NOTHING=NOTHING)
     costed = [row for row in report["ledger"] if row["model_mib"] is not None or row["p50_ms"] is not None]
     return environment.get_template(TEMPLATE).render(
         report=report,
@@ -77,18 +79,19 @@ def _accuracy(figure: Figure, report: Mapping[str, Any]) -> None:
     axes = figure.subplots()
     _rows(axes, [row["stage"] for row in rows])
     for y, row in enumerate(rows):
-        value, low, high = (100 * row["accuracy"][key] for key in ("value", "low", "high"))
+        value, low, high = (100 * row["score"][key] for key in ("value", "low", "high"))
         axes.plot([low, high], [y, y], color=_ACCENT, linewidth=2, solid_capstyle="butt")
         axes.plot([value], [y], "o", color=_ACCENT, markersize=7)
         axes.annotate(f"{value:.1f}", (value, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
     gate = report["recipe"]["gates"]["accuracy"]
-    if gate is not None and gate["min"] is not None:
+    if gate is not None and gate["min"] is not None and {gate["metric"]} == {row["score"]["metric"] for row in rows}:
         axes.axvline(100 * gate["min"], color=_LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
         axes.annotate(
             f"gate {100 * gate['min']:.1f}", (100 * gate["min"], -0.5), (4, -2), textcoords="offset points",
             color=_LIMIT, fontsize=9, va="top",
         )  # fmt: skip
-    axes.set_xlabel("test accuracy and its interval, %")
+    metrics = sorted({metric_name(row["score"]["metric"]) for row in rows})
+    axes.set_xlabel(f"{' or '.join(metrics)} on the test rows, with its interval, %")
 
 
 def _cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -146,7 +146,7 @@ def _golden(export: ExportArtifact, data: DataArtifact, progress: Progress) -> g
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
     model = export.shipped_model
     reference = export.folder / export.float_model.folder
-    return golden.make(export.folder / model.folder, reference, model.precision, rows, progress)
+    return golden.make(export.folder / model.folder, reference, model.precision, rows, data.answer, progress)
 
 
 def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.
         task=recipe.task,
         precision=shipped.precision,
         labels=data.labels,
-        accuracy=shipped.ledger.accuracy,
+        score=shipped.ledger.score,
     )
 
 

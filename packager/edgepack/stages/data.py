@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from edgepack.artifacts import DataArtifact, Row, Split
 from edgepack.datasets.draw import Draw
 from edgepack.datasets.facts import HELD_OUT
 from edgepack.datasets.load import Splits, load_splits
+from edgepack.datasets.unlabelled import HeldTexts
 from edgepack.progress import SILENT, Progress, Task
-from edgepack.recipe.model import Data
+from edgepack.recipe.model import AnswerKey, Data
 
-VERSION = 2
+VERSION = 4
 BAR_FROM_ROWS: Final = 200_000  # fewer are written within two seconds, and need no bar
+_TOLD: Final[tuple[Split, ...]] = ("train", "dev", "test", "unlabelled")
 _SAY_EACH: Final = 10_000  # rows between two moves of the bar
 
 
 def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
-    """Write `train`, `dev`, `test` and `calibration` rows; calibration rows are drawn from train, seeded.
+    """Write `train`, `dev` and `test` rows; those to train on may be a sample, seeded.
 
-    Two passes: the first checks and counts, the second writes. Of each row 26 bytes are kept in between, no text.
+    Unlabelled texts are written too where the recipe names some, without those that dev, test or the rows to train on
+    hold: what is trained on with its label has no need of a guess.
+
+    Two passes: the first checks and counts, the second writes. Of each row 26 bytes are kept in between, of one with
+    several labels or spans 34; no text.
 
     Raises:
         RecipeInvalidError: with every finding, when the data cannot be used.
@@ -31,54 +38,51 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
     """
     splits = load_splits(section, progress)
     labels = tuple(sorted(splits.labels["train"]))  # of all rows: a sample may miss a rare one
-    with _bar(sum(map(len, splits.rows.values())), progress) as task:
+    extra = splits.unlabelled
+    with _bar(sum(map(len, splits.rows.values())) + len(extra or ()), progress) as task:
         counts = _write_train(section, splits, out, task)
         for name in HELD_OUT:
-            counts[name] = _write(out / f"{name}.jsonl", _counted(splits.rows[name], task))
-    progress.line(
-        f"data: {counts['train']} train, {counts['dev']} dev, {counts['test']} test; labels {', '.join(labels)}"
-    )
+            counts[name] = _write(out / f"{name}.jsonl", _counted(splits.rows[name], task), section.columns.answer)
+        if extra is not None:
+            counts["unlabelled"] = _write(out / "unlabelled.jsonl", _counted(_untrained(extra, out), task), None)
+    told = ", ".join(f"{counts[name]} {name}" for name in _TOLD if name in counts)
+    progress.line(f"data: {told}; labels {', '.join(labels)}")
     for warning in splits.warnings:
         progress.line(str(warning))
     return DataArtifact(
         out,
         labels=labels,
         rows=counts,
-        source=section.train,
-        warnings=tuple(str(item) for item in splits.warnings),
+        # By name alone: where the files lie today is no part of what they are.
+        warnings=tuple(str(replace(item, file=Path(item.file.name))) for item in splits.warnings),
         token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
+        task=section.columns.task,
+        multi_label=section.columns.answer == "labels",
     )
 
 
 def _write_train(section: Data, splits: Splits, out: Path, task: Task) -> dict[Split, int]:
-    """The rows to train on, all or a sample, and the sample of those that calibrates; both in file order."""
+    """The rows to train on, all or a sample, in file order."""
     rows = len(splits.rows["train"])
     training = Draw(section.train_rows or rows, rows, f"train/{section.seed}")
-    calibrating = Draw(section.calibration.rows, training.size, f"calibration/{section.seed}")
-    counts: dict[Split, int] = {"train": training.size, "calibration": calibrating.size}
-    with (
-        (out / "train.jsonl").open("w", encoding="utf-8") as train,
-        (out / "calibration.jsonl").open("w", encoding="utf-8") as calibration,
-    ):
-        for row in _counted(splits.rows["train"], task):
-            if training():
-                _write_row(train, row)
-                if calibrating():
-                    _write_row(calibration, row)
-    return counts
+    drawn = (row for row in _counted(splits.rows["train"], task) if training())
+    return {"train": _write(out / "train.jsonl", drawn, section.columns.answer)}
 
 
-def _write(file: Path, rows: Iterable[Row]) -> int:
+def _untrained(extra: Iterable[Row], out: Path) -> Iterator[Row]:
+    """Those of the unlabelled texts that were not written as rows to train on."""
+    with (out / "train.jsonl").open(encoding="utf-8") as lines:
+        trained = HeldTexts.of_rows(Row.of(json.loads(line)) for line in lines)
+    yield from (row for row in extra if row not in trained)
+
+
+def _write(file: Path, rows: Iterable[Row], key: AnswerKey | None) -> int:
     count = 0
     with file.open("w", encoding="utf-8") as stream:
         for row in rows:
-            _write_row(stream, row)
+            stream.write(json.dumps(row.document(key), ensure_ascii=False) + "\n")
             count += 1
     return count
-
-
-def _write_row(stream: TextIO, row: Row) -> None:
-    stream.write(json.dumps({"text": row.text, "label": row.label}, ensure_ascii=False) + "\n")
 
 
 @contextmanager

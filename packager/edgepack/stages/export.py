@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from edgepack import scores
 from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
@@ -19,6 +20,7 @@ from edgepack.artifacts import (
     Precision,
     Row,
     ScalesArtifact,
+    Score,
     mebibytes,
 )
 from edgepack.graph import parity
@@ -33,9 +35,9 @@ from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 2
+VERSION = 3
 Float = npt.NDArray[np.float32]
-PARITY_TEXTS = 64
+PARITY_ROWS = 64
 TIMED_TEXTS = 200
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
 LEAST_GAIN = 0.10  # INT8 ships when it is at least this much smaller and faster than the float file
@@ -55,39 +57,47 @@ def run(
     progress: Progress,
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own."""
-    texts = [row.text for row in data.read("dev")][:PARITY_TEXTS]
-    static_logits, static = _static_graph(student, texts, out / STATIC_FOLDER)
+    rows = data.read("dev")[:PARITY_ROWS]
+    static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
 
     graph = _float_onnx(out)
-    _write_model(out / FLOAT_FOLDER, graph, student, "float32")
-    float_logits = Predictor(out / FLOAT_FOLDER).logits(texts)
+    _write_model(out / FLOAT_FOLDER, graph, student, data, "float32")
+    float_logits = _logits(out / FLOAT_FOLDER, rows)
     exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
     quantized: parity.Parity | None = None
     if scales.linears:
         plan = make_plan(graph, scales.linears, section.embeddings == "int8")
-        _write_model(out / INT8_FOLDER, lower(graph, plan), student, "int8")
-        quantized = parity.compare(float_logits, Predictor(out / INT8_FOLDER).logits(texts))
+        _write_model(out / INT8_FOLDER, lower(graph, plan), student, data, "int8")
+        quantized = parity.compare(float_logits, _logits(out / INT8_FOLDER, rows))
         progress.line(f"INT8 ONNX is {quantized.max_abs:.3f} from float at most; {quantized.flips} labels flipped")
-    return _measured(out, data.read("test"), student, static, exported, quantized, progress)
+    return _measured(out, data, student, static, exported, quantized, progress)
 
 
-def _static_graph(student: ModelArtifact, texts: Sequence[str], folder: Path) -> tuple[Float, parity.Parity]:
+def _logits(folder: Path, rows: Sequence[Row]) -> list[Float]:
+    """The runtime's logits of each row by itself."""
+    predictor = Predictor(folder)
+    return [predictor.logits([row.item]) for row in rows]
+
+
+def _static_graph(
+    student: ModelArtifact, data: DataArtifact, rows: Sequence[Row], folder: Path
+) -> tuple[list[Float], parity.Parity]:
     """Save the Paddle static graph and compare it with the dygraph model, text by text."""
     environment.start()
     from edgepack.paddle_ml import export
     from edgepack.paddle_ml.fit import reopen
 
-    classifier = reopen(student)
-    ids = classifier.encode(texts)
-    reference = np.concatenate([export.run_dygraph(classifier, row) for row in ids])  # (N, C)
+    classifier = reopen(student, data)
+    encoded = classifier.encode(rows)
+    reference = [export.run_dygraph(classifier, row) for row in encoded]
     folder.mkdir()
     export.static_graph(classifier, folder)
     shutil.copy(student.folder / "vocab.txt", folder)
     loaded = export.StaticGraph(folder)
-    saved = np.concatenate([loaded.run(row) for row in ids])  # (N, C)
+    saved = [loaded.run(row) for row in encoded]
     return saved, parity.require(reference, saved, FLOAT_TOLERANCE, "Paddle dygraph and static graph")
 
 
@@ -103,16 +113,23 @@ def _float_onnx(out: Path) -> onnx.ModelProto:
     return graph
 
 
-def _write_model(folder: Path, graph: onnx.ModelProto, student: ModelArtifact, precision: Precision) -> None:
+def _write_model(
+    folder: Path, graph: onnx.ModelProto, student: ModelArtifact, data: DataArtifact, precision: Precision
+) -> None:
     """A folder as the runtime loads it."""
+    environment.start()
+    from edgepack.paddle_ml.tokens import config_of
+
     folder.mkdir()
     onnx.save(graph, str(folder / "model.onnx"))
     shutil.copy(student.folder / "vocab.txt", folder)
     config = model_config.ModelConfig(
-        task="text-classification",
+        task=data.task,
         labels=student.labels,
         max_length=student.max_length,
         precision=precision,
+        multi_label=data.multi_label,
+        tokenizer=config_of(student.folder),
         engine=model_config.EngineConfig(disabled_optimizers=_SLOWER_FUSIONS),
     )
     (folder / "model.json").write_bytes(model_config.dump(config))
@@ -120,38 +137,43 @@ def _write_model(folder: Path, graph: onnx.ModelProto, student: ModelArtifact, p
 
 def _measured(
     out: Path,
-    test: list[Row],
+    data: DataArtifact,
     student: ModelArtifact,
     static: parity.Parity,
     exported: parity.Parity,
     quantized: parity.Parity | None,
     progress: Progress,
 ) -> ExportArtifact:
-    """Accuracy on test and latency side by side, by the runtime on the written files; then the choice."""
+    """Scores on test and latency side by side, by the runtime on the written files; then the choice."""
+    test, metric = data.read("test"), scores.metric_of(data)
     folders = [out / FLOAT_FOLDER] + ([out / INT8_FOLDER] if quantized else [])
     texts = out / TEXTS_FILE
-    texts.write_text("".join(" ".join(row.text.split()) + "\n" for row in test[:TIMED_TEXTS]), encoding="utf-8")
+    texts.write_text("".join(map(_line, test[:TIMED_TEXTS])), encoding="utf-8")
     latencies = measure.latency(folders, texts, progress)
     static_row = LedgerRow(
         "static graph",
-        student.test_accuracy,
+        student.test_score,
         model_mib=mebibytes(sum(path.stat().st_size for path in (out / STATIC_FOLDER).glob("model.*"))),
         parity=static.max_abs,
         parity_with="student",
         note="the student's weights, not measured again",
     )
+    measured = [measure.score(folder, test, metric, progress) for folder in folders]
     float_model = _model_file(
-        "float ONNX", FLOAT_FOLDER, "float32", out, test, latencies[0], exported, "static graph", progress
+        "float ONNX", FLOAT_FOLDER, "float32", out, measured[0], latencies[0], exported, "static graph"
     )
     if quantized is None:
         reason = "quantize.method is none"
         return ExportArtifact(out, static_row, float_model, None, "float32", reason)
-    int8_model = _model_file(
-        "INT8 ONNX", INT8_FOLDER, "int8", out, test, latencies[1], quantized, "float ONNX", progress
-    )
+    int8_model = _model_file("INT8 ONNX", INT8_FOLDER, "int8", out, measured[1], latencies[1], quantized, "float ONNX")
     shipped, reason = choose(float_model, int8_model)
     progress.line(reason)
     return ExportArtifact(out, static_row, float_model, int8_model, shipped, reason)
+
+
+def _line(row: Row) -> str:
+    """A row as the runtime reads it from a line: the texts of a pair stand on both sides of a tab."""
+    return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
 
 
 def choose(float_model: ModelFile, int8_model: ModelFile) -> tuple[Precision, str]:
@@ -170,21 +192,20 @@ def _model_file(
     folder: str,
     precision: Precision,
     out: Path,
-    test: list[Row],
+    score: Score,
     timing: measure.Latency,
     close: parity.Parity,
     before: str,
-    progress: Progress,
 ) -> ModelFile:
     size = (out / folder / "model.onnx").stat().st_size
     row = LedgerRow(
         name,
-        measure.accuracy(out / folder, test, progress),
+        score,
         model_mib=mebibytes(size),
         p50_ms=timing.p50_ms,
         p95_ms=timing.p95_ms,
         parity=close.max_abs,
         parity_with=before,
-        note=f"{close.flips} of {close.n} labels flipped" if close.flips else "",
+        note=f"{close.flips} of {close.n} answers differ" if close.flips else "",
     )
     return ModelFile(folder, precision, size, row)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from edgepack.artifacts import BundleArtifact, GateArtifact, Interval, LedgerRow
+from edgepack.artifacts import BundleArtifact, GateArtifact, LedgerRow, Score
 from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import local
@@ -30,7 +30,7 @@ def run(bundle: BundleArtifact, model_mib: float, out: Path, progress: Progress)
     accuracy, latency = receipt["accuracy"], receipt["latency"]
     row = LedgerRow(
         f"on {bundle.target}",
-        Interval(**{key: accuracy[key] for key in ("value", "low", "high", "n", "confidence")}),
+        Score(**{key: accuracy[key] for key in ("value", "low", "high", "n", "confidence", "metric")}),
         model_mib=model_mib,
         p50_ms=latency and latency["p50_ms"],
         p95_ms=latency and latency["p95_ms"],

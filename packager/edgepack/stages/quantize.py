@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, ScalesArtifact
+from edgepack.artifacts import DataArtifact, ModelArtifact, Row, ScalesArtifact
+from edgepack.datasets.draw import Draw
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
-from edgepack.recipe.model import Quantize
+from edgepack.recipe.model import Calibration, Quantize
 
-VERSION = 1
+VERSION = 2
 
 
-def run(section: Quantize, data: DataArtifact, student: ModelArtifact, out: Path, progress: Progress) -> ScalesArtifact:
+def run(
+    section: Quantize,
+    sample: Calibration,
+    seed: int,
+    data: DataArtifact,
+    student: ModelArtifact,
+    out: Path,
+    progress: Progress,
+) -> ScalesArtifact:
     """Observe the calibration rows, which are training rows; `method: none` gives no ranges."""
     if section.method == "none":
         return ScalesArtifact(out, observer="none", calibration_rows=0, linears=())
@@ -20,7 +29,13 @@ def run(section: Quantize, data: DataArtifact, student: ModelArtifact, out: Path
     from edgepack.paddle_ml.fit import reopen
     from edgepack.paddle_ml.observe import observe
 
-    classifier = reopen(student)
-    ids = classifier.encode([row.text for row in data.read("calibration")])
-    linears = observe(classifier, ids, section.observer, progress)
-    return ScalesArtifact(out, observer=section.observer, calibration_rows=len(ids), linears=linears)
+    classifier = reopen(student, data)
+    rows = classifier.encode(calibration_rows(data, sample, seed))
+    linears = observe(classifier, rows, section.observer, progress)
+    return ScalesArtifact(out, observer=section.observer, calibration_rows=len(rows), linears=linears)
+
+
+def calibration_rows(data: DataArtifact, sample: Calibration, seed: int) -> list[Row]:
+    """A seeded sample of the rows that were trained on, in their order."""
+    draw = Draw(sample.rows, data.rows["train"], f"calibration/{seed}")
+    return [row for row in data.read("train") if draw()]

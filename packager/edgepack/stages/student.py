@@ -9,7 +9,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Student
 
-VERSION = 2
+VERSION = 3
 
 
 def check(section: Student) -> None:

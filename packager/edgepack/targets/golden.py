@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgepack.artifacts import Precision, Row
+from edgepack.artifacts import Answer, Precision, Row
 from edgepack.progress import Progress
+from edgepack.recipe.model import AnswerKey
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -45,13 +46,15 @@ _DECIMALS = 6
 class Golden:
     """Contents of both files, and how far a logit may be off on a device (absolute)."""
 
-    texts: tuple[str, ...]  # of the self-test
+    texts: tuple[Row, ...]  # of the self-test
     golden_jsonl: bytes
     rows_jsonl: bytes
     tolerance: float
 
 
-def make(shipped: Path, reference: Path, precision: Precision, rows: Sequence[Row], progress: Progress) -> Golden:
+def make(
+    shipped: Path, reference: Path, precision: Precision, rows: Sequence[Row], key: AnswerKey, progress: Progress
+) -> Golden:
     """Ask both models and write down what they say.
 
     Args:
@@ -59,38 +62,38 @@ def make(shipped: Path, reference: Path, precision: Precision, rows: Sequence[Ro
         reference: model folder of the float model of the same student.
         precision: of the shipped model; it decides the tolerance.
         rows: the test split.
+        key: what the answers of rows are called in JSON.
         progress: gets one step a row.
     """
     chosen = stratified(rows, MAX_ROWS)
     texts = golden_texts(rows)
     model, float_model = Predictor(shipped, threads=1), Predictor(reference, threads=1)
     logits, float_logits = _alone(model, texts), _alone(float_model, texts)
-    labels: list[str] = []
+    answers: list[Answer] = []
     with progress.task("golden rows", len(chosen)) as task:
         for start in range(0, len(chosen), _BATCH):
-            part = [row.text for row in chosen[start : start + _BATCH]]
-            labels += [prediction.label for prediction in float_model.predict_batch(part)]
+            part = [row.item for row in chosen[start : start + _BATCH]]
+            answers += [prediction.answer for prediction in float_model.predict_batch(part)]
             task.advance(len(part))
     return Golden(
         texts=tuple(texts),
         golden_jsonl=_jsonl(
-            {"text": text, "logits": [round(float(value), _DECIMALS) for value in row]}
-            for text, row in zip(texts, logits, strict=True)
+            {**row.document(None), "logits": np.round(found.astype(np.float64), _DECIMALS).tolist()}
+            for row, found in zip(texts, logits, strict=True)
         ),
         rows_jsonl=_jsonl(
-            {"text": row.text, "label": row.label, "float_label": label}
-            for row, label in zip(chosen, labels, strict=True)
+            {**row.document(key), f"float_{key}": answer} for row, answer in zip(chosen, answers, strict=True)
         ),
-        tolerance=tolerance(precision, logits, float_logits),
+        tolerance=tolerance(precision, _units(logits), _units(float_logits)),
     )
 
 
 def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float:
-    """How far a golden logit, shape (N, C), may be off on another CPU before the self-test calls it broken.
+    """How far a golden logit, shape (U, C), may be off on another CPU before the self-test calls it broken.
 
-    It is relative to the spread of the logits over the texts: a model that answers nearly the same everywhere is
-    not excused by that. Measured on a 4 x 312 model with a spread of 0.57, against CPUs without AVX-512 and VNNI
-    (emulated Haswell and Nehalem): float logits moved by 4e-7, INT8 ones by 0.012 where the quantization error
+    It is relative to the spread of the logits over texts, or their tokens: a model that answers nearly the same
+    everywhere is not excused by that. Measured on a 4 x 312 model with a spread of 0.57, against CPUs without AVX-512
+    and VNNI (emulated Haswell and Nehalem): float logits moved by 4e-7, INT8 ones by 0.012 where the quantization error
     was 0.031. INT8 kernels differ by where an activation falls between two steps, and by saturation: both are of
     the size of that error, so twice the largest one on these texts is allowed. Whether accuracy survives it is
     for the gate to say.
@@ -102,19 +105,27 @@ def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float
     return round(max(allowed, LEAST_TOLERANCE), _DECIMALS)
 
 
-def golden_texts(rows: Sequence[Row]) -> list[str]:
-    """Texts of the self-test: a sample that covers the lengths in `rows`, then `PROBES`; no text twice."""
-    by_length = sorted({row.text for row in rows}, key=lambda text: (len(text), text))
-    return list(dict.fromkeys([*_evenly(by_length, SAMPLED_TEXTS), *PROBES]))
+def golden_texts(rows: Sequence[Row]) -> list[Row]:
+    """Texts of the self-test: a sample that covers the lengths in `rows`, then `PROBES`; no text twice.
+
+    Of pairs, every probe is the first text of one and the second of another.
+    """
+    plain = {Row(row.text, (), row.text_pair) for row in rows}
+    by_length = sorted(plain, key=lambda row: (len(row.text) + len(row.text_pair or ""), row.text, row.text_pair or ""))
+    pairs = any(row.text_pair is not None for row in rows)
+    probes = [
+        Row(text, (), other if pairs else None) for text, other in zip(PROBES, (*PROBES[1:], PROBES[0]), strict=True)
+    ]
+    return list(dict.fromkeys([*_evenly(by_length, SAMPLED_TEXTS), *probes]))
 
 
 def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
     """At most `limit` rows in their order, each label with its share (largest remainders), evenly spread."""
     if len(rows) <= limit:
         return list(rows)
-    places: dict[str, list[int]] = defaultdict(list)
+    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        places[row.label].append(index)
+        places[row.names].append(index)
     shares = {label: len(found) * limit / len(rows) for label, found in places.items()}
     counts = {label: int(share) for label, share in shares.items()}
     left = limit - sum(counts.values())
@@ -133,9 +144,14 @@ def _evenly(items: Sequence[Any], count: int) -> list[Any]:
     return [items[position * (len(items) - 1) // (count - 1)] for position in range(count)]
 
 
-def _alone(model: Predictor, texts: Sequence[str]) -> Float:
-    """Logits of each text in a batch of its own, as the self-test computes them: shape (N, C)."""
-    return np.concatenate([model.logits([text]) for text in texts])
+def _alone(model: Predictor, texts: Sequence[Row]) -> list[Float]:
+    """Logits of each text in a batch of its own, as the self-test computes them: (C,), or of tokens (T, C)."""
+    return [model.logits([row.item])[0] for row in texts]
+
+
+def _units(logits: Sequence[Float]) -> Float:
+    """Shape (U, C): a row for each text, or for each token where tokens are classified."""
+    return np.concatenate([np.atleast_2d(found) for found in logits])
 
 
 def _jsonl(lines: Iterable[dict[str, Any]]) -> bytes:

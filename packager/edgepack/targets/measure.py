@@ -1,4 +1,4 @@
-"""Accuracy and latency of model folders on this machine, by the runtime package on the files that ship."""
+"""Scores and latency of model folders on this machine, by the runtime package on the files that ship."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.artifacts import Interval, Row, proportion
+from edgepack import scores
+from edgepack.artifacts import Answer, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack_runtime.predictor import Predictor
@@ -26,17 +27,16 @@ class Latency:
     p95_ms: float
 
 
-def accuracy(folder: Path, rows: Sequence[Row], progress: Progress) -> Interval:
-    """Fraction of `rows` that the model folder labels right, text in, label out."""
+def score(folder: Path, rows: Sequence[Row], metric: str, progress: Progress) -> Score:
+    """`metric` of the model folder on `rows`, text in, answer out."""
     predictor = Predictor(folder)
-    right = 0
-    with progress.task(f"accuracy of {folder.name}", len(rows)) as task:
+    answers: list[Answer] = []
+    with progress.task(f"{metric} of {folder.name}", len(rows)) as task:
         for start in range(0, len(rows), _BATCH):
-            part = rows[start : start + _BATCH]
-            found = predictor.predict_batch([row.text for row in part])
-            right += sum(prediction.label == row.label for prediction, row in zip(found, part, strict=True))
+            part = [row.item for row in rows[start : start + _BATCH]]
+            answers += [prediction.answer for prediction in predictor.predict_batch(part)]
             task.advance(len(part))
-    return proportion(right, len(rows))
+    return scores.score(metric, rows, answers)
 
 
 def latency(folders: Sequence[Path], texts: Path, progress: Progress) -> list[Latency]:

@@ -23,7 +23,7 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from edgepack import __version__
-from edgepack.artifacts import Interval
+from edgepack.artifacts import Score
 from edgepack.targets.site import Package
 
 SBOM_NAME = "sbom.cdx.json"
@@ -41,7 +41,7 @@ class Model:
     task: str
     precision: str
     labels: tuple[str, ...]
-    accuracy: Interval
+    score: Score
 
 
 def bill_of_materials(model: Model, packages: Sequence[Package], target: str) -> bytes:
@@ -106,13 +106,13 @@ def _settled(document: dict[str, Any], model: Model) -> bytes:
 
 def _model_card(model: Model) -> dict[str, Any]:
     """CycloneDX modelCard; the standard writes figures as texts."""
-    accuracy = model.accuracy
+    score = model.score
     metrics: list[dict[str, Any]] = [
         {
-            "type": "accuracy",
-            "value": f"{accuracy.value:.6f}",
-            "slice": f"test split, {accuracy.n} rows, {accuracy.confidence:g} confidence",
-            "confidenceInterval": {"lowerBound": f"{accuracy.low:.6f}", "upperBound": f"{accuracy.high:.6f}"},
+            "type": score.metric,
+            "value": f"{score.value:.6f}",
+            "slice": f"test split, {score.n} rows, {score.confidence:g} confidence",
+            "confidenceInterval": {"lowerBound": f"{score.low:.6f}", "upperBound": f"{score.high:.6f}"},
         }
     ]
     return {

@@ -20,7 +20,7 @@ class Engine(Protocol):
         """Execution providers that are really active, first choice first."""
 
     def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits with shape (B, n_labels) for ids with shape (B, T)."""
+        """Logits for ids with shape (B, T): shape (B, n_labels), or (B, T, n_labels) where tokens are classified."""
 
 
 def open_engine(config: EngineConfig, folder: Path, threads: int) -> Engine:

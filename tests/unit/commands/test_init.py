@@ -43,17 +43,34 @@ def test_a_second_draft_needs_force(folder: Path) -> None:
     assert run("init", "reviews.tsv", "--force").exit_code == 0
 
 
+PAIRS = [f"怎么还第{n}期的款\t第{n}期如何{'还款' if n % 3 else '延期'}\t{int(n % 3 > 0)}" for n in range(60)]
+TAGGED = "\n".join(
+    f"{'北' if n % 2 else '南'} B-city\n京 I-city\n" + "\n".join(f"{c} O" for c in f"有{n}家") + "\n" for n in range(60)
+)
+SEVERAL = [f"{'房间很大' if n % 2 else '太吵了'}，第{n}次\t{';'.join(('房间', '噪声')[: n % 3])}" for n in range(60)]
+
+
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "task", "columns", "written"),
     [
-        ("text\ttext_pair\tlabel\n" + "如何还款\t怎么还款\t1\n怎么开通\t如何关闭\t0\n" * 9, "pairs of texts"),
-        ("北 B-city\n京 I-city\n大 O\n" * 9, "token classification"),
+        (
+            "\n".join(["one\tother\tsame", *PAIRS]),
+            "text-pair-classification",
+            "{text: text, text_pair: text_pair, label: label}",
+            "train.tsv",
+        ),
+        (TAGGED, "token-classification", "{text: text, spans: spans}", "train.jsonl"),
+        ("\n".join(["text\ttopics", *SEVERAL]), "text-classification", "{text: text, labels: labels}", "train.jsonl"),
     ],
 )
-def test_other_tasks_exit_3(folder: Path, content: str, what: str) -> None:
-    (folder / "other.tsv").write_text(content, encoding="utf-8")
-    result = run("init", "other.tsv")
-    assert result.exit_code == ExitCode.RECIPE_INVALID
-    assert what in result.output
-    assert "which this version cannot train" in result.output
-    assert not (folder / "recipe.yaml").exists()
+def test_every_task_is_drafted(folder: Path, content: str, task: str, columns: str, written: str) -> None:
+    (folder / "other.txt").write_text(content, encoding="utf-8")
+    result = run("init", "other.txt")
+    assert result.exit_code == 0, result.output
+    assert f"wrote {written}" in result.output
+    drafted = (folder / "recipe.yaml").read_text(encoding="utf-8")
+    assert f"task: {task}\n" in drafted
+    assert f"  columns: {columns}\n" in drafted
+    checked = run("check", "recipe.yaml")
+    assert checked.exit_code == 0, checked.output
+    assert "valid (48 train, 6 dev, 6 test rows)" in checked.output

@@ -14,6 +14,7 @@ from edgepack.datasets.facts import MAX_LABELS, SplitFacts, SplitName, gather_fa
 from edgepack.datasets.log import FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Columns
+from edgepack_runtime.spans import Span
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "splits"
 CASES = sorted(folder.name for folder in GOLDEN.iterdir())
@@ -146,3 +147,88 @@ def test_a_column_of_texts_is_no_column_of_labels() -> None:
     train = facts("train", *(f"{i} text {i}" for i in range(MAX_LABELS + 5)))
     assert len(train) == MAX_LABELS
     assert said(check(train=train)) == [f"train.tsv:{MAX_LABELS + 2}: error"]
+
+
+PAIRS, MANY, SPANS = Columns(text_pair="text_pair"), Columns(labels="labels"), Columns(spans="spans")
+
+
+def of(name: SplitName, columns: Columns, *rows: Row) -> SplitFacts:
+    file = Path(f"{name}.tsv")
+    return gather_facts(SplitFacts(name, file, FindingLog(file), columns), enumerate(rows, start=2))
+
+
+def pairs(name: SplitName, count: int) -> SplitFacts:
+    return of(name, PAIRS, *(Row(f"{name} 第 {n} 问", str(n % 2), f"{name} 第 {n} 答") for n in range(count)))
+
+
+def test_a_pair_leaks_as_a_whole() -> None:
+    train = pairs("train", 40)
+    seen = of("test", PAIRS, Row("train 第 1 问", "1", "另外一个"), Row("train 第 2 问", "0", " train 第 2 答 "))
+    found = check(train=train, dev=pairs("dev", 4), test=seen)
+    assert said(found) == ["test.tsv:3: error"]
+    near = of("test", PAIRS, Row("train 第 1 答", "1", "train 第 1 问"), Row("Train 第 2 问？", "0", "train，第2答"))
+    found = check(train=train, dev=pairs("dev", 4), test=near)
+    assert said(found) == ["test.tsv:3: warning"]
+
+
+def test_a_pair_of_two_equal_texts_is_nothing_to_speak_of() -> None:
+    same = of("dev", PAIRS, Row("一样的问题", "1", "一样的问题"), Row("别的问题", "0", "不同的问题"))
+    assert check(train=pairs("train", 40), dev=same, test=pairs("test", 4)) == []
+
+
+def many(name: SplitName, count: int) -> SplitFacts:
+    return of(name, MANY, *(Row(f"{name} 第 {n} 条", ((), ("a",), ("a", "b"))[n % 3]) for n in range(count)))
+
+
+def spanned(name: SplitName, count: int) -> SplitFacts:
+    return of(name, SPANS, *(Row(f"{name} 第 {n} 条", (Span(0, 2, "x"),) if n % 2 else ()) for n in range(count)))
+
+
+def test_every_name_of_a_row_counts() -> None:
+    train = many("train", 60)
+    assert train.label_rows == {"a": 40, "b": 20}
+    assert train.label_lines == {"a": 3, "b": 4}
+    odd = of("test", MANY, Row("第一条", ("a", "c")), Row("第二条", ("b",)), Row("第三条", ("c",)))
+    found = check(train=train, dev=many("dev", 6), test=odd)
+    assert said(found) == ["test.tsv:2: error"]
+    assert "the label `c` (2 rows, the first here) is not in the train split" in found[0].reason
+
+
+def test_one_name_is_enough_where_rows_may_have_none() -> None:
+    assert check(train=spanned("train", 40), dev=spanned("dev", 6), test=spanned("test", 6)) == []
+
+
+@pytest.mark.parametrize(
+    ("split", "columns", "reason"),
+    [
+        ("train", SPANS, "no row of the train split has a span: there is nothing to learn"),
+        ("test", SPANS, "no row of the test split has a span: a model that always says so would pass the gate"),
+        ("dev", MANY, "no row of the dev split has a label: selection among models rests on one label"),
+    ],
+)
+def test_rows_of_which_none_says_anything(split: SplitName, columns: Columns, reason: str) -> None:
+    make = spanned if columns is SPANS else many
+    splits: dict[str, SplitFacts] = {name: make(name, 40 if name == "train" else 6) for name in NAMES}
+    found = check(**{**splits, split: of(split, columns, *(Row(f"{split} 之 {n}", ()) for n in range(6)))})
+    assert reason in [finding.reason for finding in found]
+
+
+def test_labels_that_are_never_several_may_want_another_separator() -> None:
+    train = of("train", MANY, *(Row(f"第 {n} 条", ("a,b" if n % 2 else "a",)) for n in range(40)))
+    splits = {
+        name: of(name, MANY, *(Row(f"{name} {n}", ("a",) if n else ("a,b",)) for n in range(3))) for name in NAMES[1:]
+    }
+    found = check(train=train, **splits)
+    assert [finding.reason for finding in found] == [
+        "no row of train has more than one label, and `data.columns.labels` is for any number of them"
+    ]
+
+
+def test_a_text_with_two_answers_is_named() -> None:
+    rows = [Row(f"第 {n} 条", (Span(0, 1, "x"),)) for n in range(40)]
+    train = of("train", SPANS, *rows, Row("第 3 条", (Span(0, 2, "x"),)), Row("第 4 条", (Span(0, 1, "x"),)))
+    found = check(train=train, dev=spanned("dev", 6), test=spanned("test", 6))
+    assert sorted(f"{finding.line}: {finding.reason}" for finding in found) == [
+        "42: the same text has other spans on line 5",
+        "43: this row stands on line 6 already",
+    ]

@@ -1,4 +1,4 @@
-"""Which columns are text and label; what data are of a task that is not there yet."""
+"""Which columns are texts, labels, spans or tags."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.datasets.choose import choose_columns
-from edgepack.datasets.profile import profile
+from edgepack.datasets.choose import choose_columns, separator_between_labels
+from edgepack.datasets.profile import Column, profile
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.model import Columns
 
@@ -72,7 +72,15 @@ def test_nothing_to_choose_from_is_said_with_what_there_is(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["text_pair", "other"])
 def test_two_long_texts_are_a_pair(tmp_path: Path, name: str) -> None:
     path = file(tmp_path, WORDS, WORDS[::-1], LABELS, header=f"text\t{name}\tlabel")
-    assert refused(path).startswith(f"this looks like pairs of texts (`text` and `{name}`)")
+    assert choose_columns(profile(path)).wanted == {"text": "text", "text_pair": name, "label": "label"}
+
+
+def test_the_texts_of_a_pair_keep_their_order(tmp_path: Path) -> None:
+    longer: list[object] = [f"{word}，真的" for word in WORDS]
+    path = file(tmp_path, IDS, WORDS, longer, LABELS, header="nr\tone\tother\tlabel")
+    assert choose_columns(profile(path)).wanted == {"text": "one", "text_pair": "other", "label": "label"}
+    path = file(tmp_path, longer, LABELS, WORDS)
+    assert choose_columns(profile(path)).wanted == {"text": "1", "text_pair": "3", "label": "2"}
 
 
 def test_titles_ids_and_dates_make_no_pair(tmp_path: Path) -> None:
@@ -81,13 +89,66 @@ def test_titles_ids_and_dates_make_no_pair(tmp_path: Path) -> None:
     assert chosen(path) == ("review", "label")
 
 
+def lines(folder: Path, *records: dict[str, object]) -> Path:
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    return folder / "a.jsonl"
+
+
 @pytest.mark.parametrize("key", ["spans", "entities", "tags"])
-def test_lists_of_tags_are_token_classification(tmp_path: Path, key: str) -> None:
-    lines = [json.dumps({"text": text, key: [{"start": 0, "end": 1, "label": "x"}]}) for text in TEXTS]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert "token classification" in refused(tmp_path / "a.jsonl")
+def test_lists_of_spans_are_token_classification(tmp_path: Path, key: str) -> None:
+    spans: list[list[object]] = [[], *([{"start": 0, "end": 1, "label": "x"}] for _ in TEXTS[1:])]
+    path = lines(tmp_path, *({"text": text, key: found} for text, found in zip(TEXTS, spans, strict=True)))
+    assert choose_columns(profile(path)) == Columns(text="text", spans=key)
+
+
+@pytest.mark.parametrize("keys", [("tokens", "tags"), ("words", "ner_tags"), ("text", "label")])
+def test_lists_of_tokens_and_tags_are_token_classification(tmp_path: Path, keys: tuple[str, str]) -> None:
+    tags = ["B-x", "I-x", *["O"] * 30]
+    path = lines(tmp_path, *({keys[0]: list(text), keys[1]: tags[: len(text)]} for text in TEXTS))
+    assert choose_columns(profile(path)) == Columns(tokens=keys[0], tags=keys[1])
+
+
+def test_tags_by_number_and_spans_of_another_form_are_refused(tmp_path: Path) -> None:
+    path = lines(tmp_path, *({"tokens": list(text), "ner_tags": [0] * len(text)} for text in TEXTS))
+    assert "`ner_tags` hold neither" in refused(path)
+    path = lines(tmp_path, *({"text": text, "entities": [["x", 0, 1]]} for text in TEXTS))
+    assert "`entities` hold neither" in refused(path)
+
+
+def test_spans_in_the_cells_of_a_table_are_found(tmp_path: Path) -> None:
+    spans: list[object] = [json.dumps([{"start": 0, "end": 1, "label": "x"}])] * len(TEXTS)
+    assert choose_columns(profile(file(tmp_path, WORDS, spans, header="text\tspans"))).task == "token-classification"
 
 
 def test_a_tag_on_each_line_is_token_classification(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("北 B-city\n京 I-city\n很 O\n\n大 O\n", encoding="utf-8")
-    assert "token classification" in refused(tmp_path / "a.txt")
+    found = profile(tmp_path / "a.txt")
+    assert found.form.tagged
+    assert choose_columns(found).task == "token-classification"
+
+
+def test_lists_of_words_are_any_number_of_labels(tmp_path: Path) -> None:
+    made: list[list[str]] = [[], ["价格"], ["价格", "服务"]]
+    path = lines(tmp_path, *({"text": text, "topics": made[n % 3]} for n, text in enumerate(TEXTS)))
+    assert choose_columns(profile(path)) == Columns(text="text", labels="topics")
+
+
+@pytest.mark.parametrize("separator", ["|", ";", ","])
+def test_labels_with_separators_are_any_number_of_labels(tmp_path: Path, separator: str) -> None:
+    cells: list[object] = [separator.join(("价格", "服务", "位置")[: n % 4]) for n in range(24)]
+    columns = choose_columns(profile(file(tmp_path, WORDS, cells, header="text\tlabel")))
+    assert columns == Columns(text="text", labels="label")
+
+
+@pytest.mark.parametrize(
+    ("values", "separator"),
+    [
+        ({"a", "b", "a|b"}, "|"),
+        ({"a, b", "a, c", "b, c"}, ","),
+        ({"rock, hard", "pop"}, None),
+        ({"Asia, East", "Asia, West", "Europe"}, None),
+        ({"a", "b"}, None),
+    ],
+)
+def test_what_recurs_between_separators_is_a_label(values: set[str], separator: str | None) -> None:
+    assert separator_between_labels(Column("label", values=values)) == separator

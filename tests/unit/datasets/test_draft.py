@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgepack.datasets.draft import Drafted, draft
+from edgepack.datasets.facts import SPLIT_NAMES, SplitName
 from edgepack.datasets.load import Splits, load_splits
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
@@ -182,6 +183,52 @@ def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
         with pytest.raises(RecipeInvalidError) as error:
             drafted(file, tmp_path / "recipe.yaml")
         assert words in error.value.findings[0].reason
+
+
+def tagged(file: Path, name: str, tags: tuple[str, str] = ("B-city", "I-city")) -> Path:
+    rows = [f"北 {tags[0]}\n京 {tags[1]}\n" + "".join(f"{c} O\n" for c in f"{name}的第{n}家") for n in range(20)]
+    file.write_text("\n".join(rows), encoding="utf-8")
+    return file
+
+
+def test_three_tagged_files_are_named_as_they_are(tmp_path: Path) -> None:
+    given: dict[SplitName, Path] = {name: tagged(tmp_path / f"{name}.conll", name) for name in SPLIT_NAMES}
+    assert draft(given, tmp_path / "recipe.yaml", SILENT).files == (tmp_path / "recipe.yaml",)
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert loaded.task == "token-classification"
+    assert [len(rows) for rows in splits.rows.values()] == [20, 20, 20]
+    assert "metric: entity_f1" in (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+
+
+def test_tagged_lines_are_written_as_spans(tmp_path: Path) -> None:
+    drafted(tagged(tmp_path / "a.txt", "a"), tmp_path / "recipe.yaml")
+    first = json.loads((tmp_path / "train.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert first["text"].startswith("北京a的第")
+    assert first["spans"] == [{"start": 0, "end": 2, "label": "city"}]
+    assert made(tmp_path / "recipe.yaml")[1].labels["train"] == {"city": 16}
+
+
+def test_labels_with_another_separator_are_named_as_they_are(tmp_path: Path) -> None:
+    given: dict[SplitName, Path] = {name: tmp_path / f"{name}.csv" for name in SPLIT_NAMES}
+    for name, file in given.items():
+        rows = [f"{name} 的第 {n} 条,{';'.join(('服务', '价格', '房间')[: n % 4])}" for n in range(40)]
+        file.write_text("\n".join(["text,topics", *rows]), encoding="utf-8")
+    draft(given, tmp_path / "recipe.yaml", SILENT)
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert (loaded.data.columns.labels, loaded.data.label_separator) == ("topics", ";")
+    assert splits.labels["train"] == {"服务": 30, "价格": 20, "房间": 10}
+
+
+def test_files_of_two_tasks_are_refused(tmp_path: Path) -> None:
+    given: dict[SplitName, Path] = {
+        "train": table(tmp_path / "a.tsv"),
+        "test": tagged(tmp_path / "b.conll", "b"),
+    }
+    with pytest.raises(RecipeInvalidError) as error:
+        draft(given, tmp_path / "recipe.yaml", SILENT)
+    assert [finding.reason for finding in error.value.findings] == [
+        "it seems to be for token-classification by `spans`, and a.tsv for text-classification by `label`"
+    ]
 
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

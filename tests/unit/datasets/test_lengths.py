@@ -92,3 +92,10 @@ def test_limits_that_cut_more_than_one_percent_are_warned_of() -> None:
 def test_lengths_are_described_in_one_line() -> None:
     line = describe_lengths({"train": of(5, 6, 7), "test": of(9)})
     assert line == "tokens in a text, estimated: train p50 6, p95 7, p99 7; test p50 9, p95 9, p99 9"
+
+
+def test_a_pair_is_as_long_as_both_texts_and_one_more_separator() -> None:
+    assert estimate_tokens("房间很大", "WiFi 不错") == 4 + 3 + 3
+    counted = Lengths()
+    counted.add("房间很大", "WiFi 不错")
+    assert counted.rows_by_tokens == {10: 1}

@@ -31,7 +31,7 @@ class Listener:
         self.bars: list[list[int]] = []
 
     @contextmanager
-    def task(self, label: str, total: int) -> Iterator[Task]:
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
         bar = [total]
         self.bars.append(bar)
 

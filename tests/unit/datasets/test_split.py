@@ -85,3 +85,24 @@ def test_alike_texts_are_on_one_side(rows: list[Row]) -> None:
         sides.setdefault(key, set()).add(int(code))
     assert all(len(found) == 1 for found in sides.values())
     assert TRAIN in codes
+
+
+def test_rows_of_several_labels_are_split_by_the_first_of_them() -> None:
+    rows = [Row(f"文本编号 {n}", ((), ("b", "c"), ("a", "c"), ("b",))[n % 4]) for n in range(120)]
+    codes = assign(facts(rows), ["dev", "test"])
+    first = [row.names[:1] for row in rows]
+    shares = {
+        name: Counter(int(code) for code, other in zip(codes, first, strict=True) if other == name) for name in first
+    }
+    assert shares == {
+        (): {TRAIN: 24, DEV: 3, TEST: 3},
+        ("a",): {TRAIN: 24, DEV: 3, TEST: 3},
+        ("b",): {TRAIN: 48, DEV: 6, TEST: 6},
+    }
+
+
+def test_alike_pairs_are_on_one_side() -> None:
+    rows = [Row(f"第 {n // 2} 个问题怎么办", "1", f"第 {n // 2} 个回答{'！' * (n % 2)}") for n in range(200)]
+    codes = assign(facts(rows), ["dev", "test"])
+    assert all(codes[n] == codes[n + 1] for n in range(0, 200, 2))
+    assert {TRAIN, DEV, TEST} == set(codes.tolist())

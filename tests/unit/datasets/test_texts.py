@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.datasets.texts import DIGEST_BYTES, digest, normalise, shortened
+from edgepack.datasets.texts import DIGEST_BYTES, NO_DIGEST, digest, digests, normalise, shortened
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,13 @@ def test_a_digest_is_the_same_in_every_process() -> None:
 def test_long_labels_are_shortened() -> None:
     assert shortened("x" * 40) == "x" * 40
     assert shortened("x" * 41) == "x" * 37 + "..."
+
+
+def test_pairs_are_compared_in_their_order() -> None:
+    exact, normalised = digests(" 如何还款 ", "怎么还款")
+    assert digests("如何还款", "怎么还款 ") == (exact, normalised)
+    assert digests("如何还款！", "怎么还款")[0] != exact
+    assert digests("如何还款！", "怎么还款")[1] == normalised
+    assert not {exact, normalised} & set(digests("怎么还款", "如何还款"))
+    assert not {exact, normalised} & set(digests("如何还款怎么还款"))
+    assert digests("好的", "不好")[1] == NO_DIGEST

@@ -37,14 +37,24 @@ def read(example: Path) -> Document:
 
 
 def write_split(file: Path, rows: list[tuple[str, str]], columns: dict[str, str]) -> None:
-    """A table of the kind that the file's name says."""
-    text, label = columns.get("text", "text"), columns.get("label", "label")
+    """A table of the kind that the file's name says, with what the columns are for."""
+    made = [
+        {
+            "text": text,
+            "text_pair": text[::-1],
+            "label": label,
+            "spans": [{"start": 0, "end": 2, "label": label}],
+        }
+        for text, label in rows
+    ]
+    named = {"text": "text", **({} if "spans" in columns else {"label": "label"}), **columns}
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".jsonl":
-        lines = [json.dumps({text: row[0], label: row[1]}, ensure_ascii=False) for row in rows]
+        lines = [json.dumps({name: row[key] for key, name in named.items()}, ensure_ascii=False) for row in made]
     else:
         separator = "\t" if file.suffix == ".tsv" else ","
-        lines = [separator.join(cells) for cells in [(text, label), *rows]]
+        lines = [separator.join(named.values())]
+        lines += [separator.join(str(row[key]) for key in named) for row in made]
     file.write_text("\n".join(lines).replace("，", "、") + "\n", encoding="utf-8")
 
 
@@ -67,7 +77,8 @@ def furnish(folder: Path, document: Document) -> None:
 
 
 def test_the_examples_were_found() -> None:
-    assert {"quickstart", "hotel-sentiment", "student-only", "air-gapped"} <= {example.stem for example in EXAMPLES}
+    found = {example.stem for example in EXAMPLES}
+    assert {"quickstart", "hotel-sentiment", "student-only", "air-gapped", "question-pairs", "entities"} <= found
 
 
 @pytest.fixture

@@ -188,3 +188,44 @@ def test_a_folder_that_is_not_there_in_one_that_is(tmp_path: Path) -> None:
     (tmp_path / "weights").mkdir()
     text = MINIMAL.replace("ernie-3.0-tiny-nano-v2-zh", "weights/ernie-nan")
     assert refused(tmp_path, text) == ["5: `student.model`: there is no folder 'weights/ernie-nan'"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted", "given"),
+    [
+        ("", {"text": "text", "label": "label"}, set()),
+        ("task: text-pair-classification", {"text": "text", "text_pair": "text_pair", "label": "label"}, set()),
+        ("task: token-classification", {"text": "text", "spans": "spans"}, set()),
+        (
+            "task: token-classification\n  columns: {tokens: words, tags: ner}",
+            {"tokens": "words", "tags": "ner"},
+            {"tokens", "tags"},
+        ),
+        (
+            "task: text-pair-classification\n  columns: {text_pair: b, labels: topics}",
+            {"text": "text", "text_pair": "b", "labels": "topics"},
+            {"text_pair", "labels"},
+        ),
+    ],
+)
+def test_the_task_says_which_columns_are_read(
+    tmp_path: Path, lines: str, wanted: dict[str, str], given: set[str]
+) -> None:
+    task, _, columns = lines.partition("\n")
+    files = {name: f"{name}.jsonl" for name in ("train", "dev", "test")}
+    for number, file in enumerate(files.values()):
+        (tmp_path / file).write_text(str(number), encoding="utf-8")
+    data = "\n".join(f"  {name}: {file}" for name, file in files.items())
+    recipe = load(
+        tmp_path,
+        f"edgepack: 1\nname: a\nversion: 1.0.0\n{task}\ndata:\n{data}\n{columns}\nstudent: {{model: ernie-1.0}}\n",
+    )
+    assert recipe.data.columns.wanted == wanted
+    assert recipe.data.columns.task == recipe.task
+    assert recipe.data.columns.model_fields_set == given
+
+
+def test_unlabelled_texts_are_found_beside_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("x", encoding="utf-8")
+    taught = MINIMAL.replace("zh}\nstudent", "zh, unlabelled: more.txt}\nteacher: {model: ernie-1.0}\nstudent")
+    assert load(tmp_path, taught).data.unlabelled == str(tmp_path / "more.txt")

@@ -131,6 +131,8 @@ def test_the_schema_accepts_every_example(example: Path) -> None:
         {"teacher": {"model": {"scratch": {"layers": 2, "hidden": 8, "heads": 2, "feed_forward": None}}}},
         {"student": {"model": "./ernie", "epochs": 1, "learning_rate": 0.5, "distill": None}},
         {"student": {"model": "ernie-1.0", "epochs": "${EPOCHS}", "device": "${DEVICE:-cpu}", "seed": "${SEED}"}},
+        {"student": {"model": "ernie-1.0", "device": "gpu:1"}},
+        {"student": {"model": "ernie-1.0", "device": "gpu:0,1"}},
         {"targets": ["a", "${TARGET}"]},
         {"gates": {}},
         {"gates": {"accuracy": {"min": None, "max_drop_points": "${DROP}"}, "latency": None}},
@@ -159,6 +161,9 @@ def test_the_schema_accepts_what_the_loader_accepts(extra: dict[str, Any]) -> No
         {"student": {"model": "ernie-1.0", "epochs": 0}},
         {"student": {"model": "ernie-1.0", "epochs": "three"}},
         {"student": {"model": "ernie-1.0", "seed": 1.5}},
+        {"student": {"model": "ernie-1.0", "device": "gpu:"}},
+        {"student": {"model": "ernie-1.0", "device": "gpu:one"}},
+        {"student": {"model": "ernie-1.0", "device": "cuda:0"}},
         {"student": {"model": ["ernie-1.0"]}},
         {"student": {"model": {"scratch": {"layers": 2, "hidden": 8}}}},
         {"targets": []},
@@ -182,4 +187,4 @@ def test_no_line_of_the_reference_breaks_its_table() -> None:
     for line in reference.page().splitlines():
         if line.startswith("|"):
             assert line.endswith("|")
-            assert line.count("|") in (6, 10)
+            assert line.replace(reference.BAR, "").count("|") in (6, 10)

@@ -14,6 +14,10 @@ def ledger(**right: int) -> list[LedgerRow]:
     return [LedgerRow(stage, proportion(n, 1000), p50_ms=1.0) for stage, n in right.items()]
 
 
+def receipt(checks: list[dict[str, Any]], metric: str = "accuracy") -> dict[str, Any]:
+    return {"checks": checks, "accuracy": {"metric": metric}}
+
+
 def check(gate: str, value: float | None, limit: float, unit: str, verdict: str = "fail") -> dict[str, Any]:
     low, high = (None, None) if value is None else (value * 0.99, value * 1.01)
     return {
@@ -31,26 +35,26 @@ def check(gate: str, value: float | None, limit: float, unit: str, verdict: str 
     ],
 )
 def test_the_stage_that_lost_the_accuracy(rows: dict[str, int], lost_by: str) -> None:
-    (line,) = explain({"checks": [check("accuracy.min", 0.85, 0.9, "fraction")]}, ledger(**rows))
+    (line,) = explain(receipt([check("accuracy.min", 0.85, 0.9, "fraction")]), ledger(**rows))
     assert line == f"accuracy.min: 85.0 % where >= 90.0 % is due: missed by 5.00 points; {lost_by}"
 
 
 def test_units_and_distance() -> None:
-    (line,) = explain({"checks": [check("latency.p95_ms", 20.0, 15.0, "ms")]}, ledger(student=900))
+    (line,) = explain(receipt([check("latency.p95_ms", 20.0, 15.0, "ms")]), ledger(student=900))
     assert line.startswith("latency.p95_ms: 20.00 ms where <= 15.00 ms is due: missed by 5.00 ms")
 
 
 def test_passed_checks_are_not_mentioned() -> None:
-    assert explain({"checks": [check("size.model_mib", 4.0, 5.0, "MiB", "pass")]}, ledger(student=900)) == []
+    assert explain(receipt([check("size.model_mib", 4.0, 5.0, "MiB", "pass")]), ledger(student=900)) == []
 
 
 def test_inconclusive_says_what_would_decide() -> None:
-    (line,) = explain({"checks": [check("accuracy.min", 0.9, 0.9, "fraction", "inconclusive")]}, ledger(student=900))
+    (line,) = explain(receipt([check("accuracy.min", 0.9, 0.9, "fraction", "inconclusive")]), ledger(student=900))
     assert "inconclusive, [89.1, 90.9]; why" in line
 
 
 def test_a_check_without_a_figure_gives_its_reason() -> None:
-    (line,) = explain({"checks": [check("latency.p50_ms", None, 5.0, "ms", "inconclusive")]}, ledger(student=900))
+    (line,) = explain(receipt([check("latency.p50_ms", None, 5.0, "ms", "inconclusive")]), ledger(student=900))
     assert line == "latency.p50_ms: inconclusive: why"
 
 
@@ -59,5 +63,11 @@ def test_a_check_without_a_figure_gives_its_reason() -> None:
     [(0.5, "stage student: its shape is too slow in every form"), (2.0, "stage gate: student kept")],
 )
 def test_the_stage_that_lost_the_latency(limit_ms: float, lost_by: str) -> None:
-    (line,) = explain({"checks": [check("latency.p50_ms", 3.0, limit_ms, "ms")]}, ledger(student=900))
+    (line,) = explain(receipt([check("latency.p50_ms", 3.0, limit_ms, "ms")]), ledger(student=900))
     assert f"lost by {lost_by}" in line
+
+
+def test_a_ledger_in_another_metric_does_not_tell() -> None:
+    missed = receipt([check("accuracy.min", 0.85, 0.9, "fraction")], metric="macro_f1")
+    (line,) = explain(missed, ledger(teacher=950, student=880))
+    assert line.endswith("missed by 5.00 points; the ledger is in accuracy, and does not tell where")

@@ -35,7 +35,7 @@ def test_built_in_data_keep_their_name(built: Any) -> None:
         "data": {"train": "builtin:reviews-zh"},
         "student": {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 1}}},
     })  # fmt: skip
-    data = replace(built.data, source="builtin:reviews-zh", warnings=())
+    data = replace(built.data, warnings=())
     report = make(replace(built, recipe=recipe, data=data, teacher=None))
     assert report["data"]["source"] == report["recipe"]["data"]["train"] == "builtin:reviews-zh"
     assert report["recipe"]["student"]["model"]["scratch"]["hidden"] == 8

@@ -104,7 +104,7 @@ def with_last_row(built: Any, row: LedgerRow) -> Any:
 
 def test_text_from_outside_is_escaped(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
-    row = LedgerRow(attack, built.ledger[0].accuracy, model_mib=1.0, note=attack)
+    row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)
     report = make(replace(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
     report["name"] = report["data"]["source"] = report["targets"][0]["receipt"]["conditions"]["cpu_model"] = attack
     page = Page(render(report))
@@ -113,7 +113,7 @@ def test_text_from_outside_is_escaped(built: Any) -> None:
 
 
 def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
-    assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].accuracy))))
+    assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
 
 
 def test_plots_take_the_page_s_colours(report: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     delivered = built.deliveries[0]
     receipt = {**delivered.gate.receipt, "checks": [], "latency": None, "conditions": None, "verdict": "pass"}
     gate = replace(delivered.gate, receipt=receipt, verdict="pass", exit_code=0)
-    unmeasured = LedgerRow("float ONNX", built.ledger[0].accuracy)
+    unmeasured = LedgerRow("float ONNX", built.ledger[0].score)
     (tmp_path / "dev.jsonl").write_text("", encoding="utf-8")
     bare = replace(
         built,

@@ -21,11 +21,12 @@ import pytest
 import edgepack_runtime
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
+from edgepack_runtime import model_config
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
 
 RUNTIME = Path(edgepack_runtime.__path__[0])
 STANDS_IN = ("selftest", "gate", "bench", "predictor")
-NEEDS_NUMPY = ("tokenizer", "conditions", "measure", "stats", *STANDS_IN)
+NEEDS_NUMPY = ("tokenizer", "conditions", "measure", "stats", "answers", *STANDS_IN)
 
 FAKES = {
     "selftest": """\
@@ -68,15 +69,20 @@ def render(result):
 """,
     "predictor": """\
 import collections
-Prediction = collections.namedtuple("Prediction", "label score scores")
+from edgepack_runtime import model_config
+
+class Prediction(collections.namedtuple("Prediction", "label score scores")):
+    def as_json(self, *, with_scores):
+        return dict(list(self._asdict().items())[: 3 if with_scores else 2])
 
 class Predictor:
     def __init__(self, model_folder, *, threads=1):
+        self.config = model_config.load(model_folder)
         self.labels = (model_folder / "vocab.txt").read_text(encoding="utf-8").split()
         self.threads = threads
 
-    def predict(self, text):
-        label = self.labels[len(text) % 2]
+    def predict(self, item):
+        label = self.labels[len(item) % 2]
         scores = {name: 0.75 if name == label else 0.25 for name in self.labels}
         return Prediction(label, 0.75, scores)
 
@@ -141,14 +147,16 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def runnable_members(*, selftest: str = "pass", gate: str = "pass", extra: str = "") -> dict[str, bytes]:
+def runnable_members(
+    *, selftest: str = "pass", gate: str = "pass", extra: str = "", task: str = "text-classification"
+) -> dict[str, bytes]:
     """Everything of a bundle that runs, without the manifest."""
     real = [path for path in RUNTIME.glob("*.py") if path.stem not in NEEDS_NUMPY]
     members = {f"edgepack_runtime/{path.name}": path.read_bytes() for path in real}
     members.update({f"edgepack_runtime/{name}.py": text.encode() for name, text in FAKES.items()})
     members["__main__.py"] = main_source()
     members["model/model.onnx"] = bytes(1000)
-    members["model/model.json"] = b"{}"
+    members["model/model.json"] = model_config.dump(model_config.ModelConfig(task, ("差", "好"), 16, "int8"))
     members["model/vocab.txt"] = "差 好\n".encode()
     members["golden/rows.jsonl"] = '{"text": "很好", "label": "好", "float_label": "好"}\n'.encode()
     members["golden/behaviour.json"] = json.dumps({"selftest": selftest, "gate": gate, "extra": extra}).encode()
@@ -161,7 +169,8 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
     """A factory of bundles that run: `make_bundle(version=, selftest=, gate=, extra=, **manifest fields)`."""
 
     def make(*, selftest: str = "pass", gate: str = "pass", extra: str = "", **changes: Any) -> Path:
-        members = runnable_members(selftest=selftest, gate=gate, extra=extra)
+        task = changes.get("task", "text-classification")
+        members = runnable_members(selftest=selftest, gate=gate, extra=extra, task=task)
         manifest = make_manifest(members, **changes)
         path = tmp_path_factory.mktemp("bundle") / f"{manifest.name}-{manifest.version}-test.edgepack"
         write_bundle({**members, "manifest.json": dump(manifest)}, path)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_model import write_lines, write_model_folder
 
-from edgepack_runtime import cli
+from edgepack_runtime import cli, predict_verb
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
@@ -64,6 +65,7 @@ def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: st
         (["predict", "--model", "m", "--input", "f.txt", "x"], "both as arguments and with --input"),
         (["predict", "--model", "m", "a", ""], "text 2 is empty"),
         (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
+        (["predict", "--model", "m", "--input", "/none.xls"], "none.xls has no known ending"),
         (["bench", "/none"], "/none is no model folder"),
         (["status"], "--prefix"),
         (["verify", "/none.edgepack"], "there is no bundle file /none.edgepack"),
@@ -250,7 +252,7 @@ def test_output_that_finds_no_room_is_a_plain_error(installed: Prefix, arguments
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("damage", ["model/vocab.txt", "edgepack_runtime/predictor.py"])
+@pytest.mark.parametrize("damage", ["model/model.json", "model/vocab.txt", "edgepack_runtime/predictor.py"])
 def test_predict_says_when_the_release_is_what_is_damaged(
     installed: Prefix, device: Device, tmp_path: Path, damage: str
 ) -> None:
@@ -290,5 +292,119 @@ def test_predict_on_a_terminal_shows_progress(
     installed: Prefix, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert list(cli._in_batches(lambda texts: list(texts), ["a"] * 70)) == ["a"] * 70
+    assert list(predict_verb.in_batches(lambda texts: list(texts), ["a"] * 70)) == ["a"] * 70
     assert capsys.readouterr().err == "\r32 of 70\r64 of 70\r70 of 70\n"
+
+
+# --- every task ------------------------------------------------------------------------------------------------
+
+PAIRS, TOKENS = "text-pair-classification", "token-classification"
+Capture = pytest.CaptureFixture[str]
+
+
+def lines_of(capsys: Capture) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_predict_for_pairs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write_model_folder(tmp_path / "pairs", task=PAIRS)
+    assert edgert("predict", "--model", model, "好", "差") == 0
+    (tmp_path / "in.txt").write_text("好\t差\n差\t好\n", encoding="utf-8")
+    (tmp_path / "in.csv").write_text("q1,q2\n好,差\n差,好\n", encoding="utf-8")
+    columns = ["--column", "q1", "--pair-column", "q2"]
+    assert edgert("predict", "--model", model, "--input", tmp_path / "in.txt") == 0
+    assert edgert("predict", "--model", model, "--input", tmp_path / "in.csv", *columns) == 0
+    with (tmp_path / "in.txt").open() as stdin, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", stdin)
+        assert edgert("predict", "--model", model) == 0
+    found = lines_of(capsys)
+    assert [line["label"] for line in found] == ["good", *["good", "bad"] * 3]
+    output = tmp_path / "out.tsv"
+    assert edgert("predict", "--model", model, "--input", tmp_path / "in.txt", "--output", output, "--scores") == 0
+    table = output.read_text(encoding="utf-8").splitlines()
+    assert table[0] == "text\ttext_pair\tlabel\tscore\tscore_bad\tscore_good"
+    assert [line.split("\t")[:3] for line in table[1:]] == [["好", "差", "good"], ["差", "好", "bad"]]
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "named"),
+    [
+        (PAIRS, ["好"], "one text was given"),
+        (PAIRS, ["好", "差", "店"], "3 texts were given"),
+        (PAIRS, ["好", ""], "text 2 is empty"),
+        (PAIRS, ["--input", "in.txt"], "line 2 of in.txt is no pair of texts"),
+        (PAIRS, ["--input", "in.csv"], "in.csv has no column `text_pair`"),
+        (PAIRS, ["--input", "in.csv", "--column", "text_pair"], "both texts of a pair would be `text_pair`"),
+        (TOKENS, ["--pair-column", "b", "好"], "leave out --pair-column"),
+        ("text-classification", ["--pair-column", "b", "--input", "in.csv"], "leave out --pair-column"),
+    ],
+)
+def test_what_the_model_does_not_take_is_refused(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, task: str, arguments: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model_folder(tmp_path / "model", task=task)
+    (tmp_path / "in.txt").write_text("好\t差\n好差\n", encoding="utf-8")
+    (tmp_path / "in.csv").write_text("text\n好\n", encoding="utf-8")
+    assert edgert("predict", "--model", "model", *arguments) == ExitCode.USAGE
+    shown = capsys.readouterr()
+    assert (shown.out, named in shown.err) == ("", True), shown.err
+
+
+def test_a_bundle_of_pairs_refuses_one_text_before_it_is_unpacked(make_bundle: MakeBundle, device: Device) -> None:
+    bundle = make_bundle(task=PAIRS)
+    done = device(sys.executable, bundle, "predict", "好", env={"TMPDIR": "/none"})
+    assert done.returncode == ExitCode.USAGE
+    assert "give two: predict TEXT TEXT_PAIR" in done.stderr
+    done = device(sys.executable, bundle, "predict", "好", "差")
+    assert (done.returncode, json.loads(done.stdout)["label"]) == (0, "差")
+
+
+def test_predict_for_spans(tmp_path: Path, capsys: Capture) -> None:
+    model = write_model_folder(tmp_path / "tokens", task=TOKENS)
+    assert edgert("predict", "--model", model, "好店很好", "好", "--scores") == 0
+    found = lines_of(capsys)
+    score = pytest.approx(0.8339, abs=1e-4)
+    assert found == [
+        {"spans": [{"start": 1, "end": 3, "label": "place", "score": score, "text": "店很"}]},
+        {"spans": []},
+    ]
+    write_lines(tmp_path / "in.jsonl", [{"text": "店"}, {"text": "好"}])
+    line = ["predict", "--model", model, "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.csv", "--scores"]
+    assert edgert(*line) == 0
+    table = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert (table[0], table[2]) == ("text,spans", "好,[]")
+
+
+def test_half_a_surrogate_pair_in_a_span_is_printed(tmp_path: Path) -> None:
+    model = write_model_folder(tmp_path / "tokens", task=TOKENS)
+    (tmp_path / "in.jsonl").write_text('{"text": "店\\ud83d很"}\n', encoding="utf-8")
+    code = "from edgepack_runtime.cli import main; raise SystemExit(main())"
+    line = [sys.executable, "-c", code, "predict", "--model", model, "--input", tmp_path / "in.jsonl"]
+    done = subprocess.run(line, capture_output=True, encoding="utf-8", timeout=60, check=True)
+    assert json.loads(done.stdout)["spans"][0]["text"] == "店\ud83d很"
+
+
+def test_predict_for_several_labels(tmp_path: Path, capsys: Capture) -> None:
+    model = write_model_folder(tmp_path / "several", multi_label=True)
+    assert edgert("predict", "--model", model, "好") == 0
+    assert edgert("predict", "--model", model, "好", "--scores") == 0
+    short, long = lines_of(capsys)
+    assert short == {"labels": ["good"], "scores": {"good": 0.880797}}
+    assert long == {"labels": ["good"], "scores": {"bad": 0.268941, "good": 0.880797}}
+
+
+@pytest.mark.parametrize(("task", "line"), [(PAIRS, "好\t差\n"), (TOKENS, "好店\n"), ("text-classification", "好\n")])
+def test_bench_works_for_every_task(tmp_path: Path, capsys: Capture, task: str, line: str) -> None:
+    folders = [write_model_folder(tmp_path / name, task=task) for name in ("one", "two")]
+    (tmp_path / "texts.txt").write_text(line * 3, encoding="utf-8")
+    assert edgert("bench", *folders, "--runs", "2", "--json") == 0
+    [found] = lines_of(capsys)
+    assert (found["texts"], [model["n"] for model in found["models"]]) == (3, [6, 6])  # type: ignore[attr-defined]
+
+
+def test_bench_of_models_of_two_tasks_says_so(tmp_path: Path, capsys: Capture) -> None:
+    folders = [write_model_folder(tmp_path / task, task=task) for task in (PAIRS, TOKENS)]
+    (tmp_path / "texts.txt").write_text("好\t差\n", encoding="utf-8")
+    assert edgert("bench", *folders) == ExitCode.USAGE
+    assert "this model takes one text at a time" in capsys.readouterr().err

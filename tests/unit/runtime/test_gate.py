@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from tiny_model import write_release
 
-from edgepack_runtime import gate, gate_accuracy, gate_latency, gate_limits, gate_process
+from edgepack_runtime import gate, gate_latency, gate_limits, gate_process
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.gate_accuracy import Counts
 from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Limits
 from edgepack_runtime.predictor import Split
@@ -69,6 +68,8 @@ def test_a_good_release_passes_every_gate(tmp_path: Path) -> None:
         "manifest_sha256": digest,
     }
     assert receipt["accuracy"]["value"] == 0.95 and receipt["accuracy"]["n"] == 200
+    assert receipt["accuracy"]["metric"] == "accuracy" and "\naccuracy 0.9500 (" in gate.render(receipt)
+    assert receipt["classes"]["confusion"] == {"good": {"bad": 10, "good": 190}}
     assert receipt["latency"]["n"] >= 130 and 0 < receipt["latency"]["p50_ms"] <= receipt["latency"]["p95_ms"]
     assert {"load_average", "clock_mhz", "temperature_c"} == set(receipt["conditions"]["after"])
     assert json.loads(json.dumps(receipt, allow_nan=False)) == receipt
@@ -127,6 +128,7 @@ def test_all_limits_are_read() -> None:
     assert gate_limits.parse(GATES) == Limits(0.85, 2.0, 0.95, 1000.0, 1000.0, 1, 2000.0, 0.1, 1.0, 60000.0)
     assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
     assert gate_limits.parse({}) == Limits()
+    assert gate_limits.parse({"accuracy": {"metric": "macro_f1"}}).metric == "macro_f1"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,9 @@ def test_all_limits_are_read() -> None:
         {"latency": {"p50_ms": -1}},
         {"accuracy": {"min": 1.5}},
         {"accuracy": {"min": True}},
-        {"accuracy": {"metric": "f1", "min": 0.5}},
+        {"accuracy": {"metric": "auc", "min": 0.5}},
+        {"accuracy": {"metric": None}},
+        {"accuracy": {"metric": ["f1"]}},
         {"accuracy": {"confidence": 1.0}},
         {"cold_start": {"ms": float("nan")}},
     ],
@@ -149,45 +153,6 @@ def test_all_limits_are_read() -> None:
 def test_a_gate_that_cannot_be_measured_is_never_skipped(gates: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError):
         gate_limits.parse(gates)
-
-
-# --- accuracy -------------------------------------------------------------------------------------------------
-
-
-class Oracle:
-    def predict(self, text: str) -> Any:
-        return type("Prediction", (), {"label": text})
-
-
-def test_rows_are_counted_against_label_and_float_model() -> None:
-    rows: list[Any] = [
-        type("Row", (), {"text": ours, "label": "1", "float_label": theirs})
-        for ours, theirs in [("1", "1")] * 4 + [("0", "1")] * 3 + [("1", "0")] * 2 + [("0", "0")]
-    ]
-    predictor: Any = Oracle()
-    assert gate_accuracy.count(predictor, rows, quiet) == Counts(n=10, right=6, lost=3, won=2)
-
-
-@pytest.mark.parametrize(
-    ("counts", "limit", "verdict"),
-    [
-        (Counts(1000, 900, 5, 3), 1.0, "pass"),
-        (Counts(1000, 900, 10, 3), 1.0, "inconclusive"),
-        (Counts(1000, 900, 40, 3), 1.0, "fail"),
-        (Counts(100, 90, 0, 0), 1.0, "inconclusive"),  # too few rows to say anything about a single point
-        (Counts(1000, 900, 3, 40), 1.0, "pass"),
-    ],
-)
-def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, verdict: str) -> None:
-    [row] = gate_accuracy.checks(counts, limits(max_drop_points=limit))
-    assert row.verdict == verdict
-    assert row.value == pytest.approx((counts.lost - counts.won) / counts.n * 100)
-    assert ("would decide" in row.detail) == (verdict == "inconclusive")
-
-
-def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
-    [row] = gate_accuracy.checks(Counts(100, 90, 0, 0), limits(accuracy_min=0.9))
-    assert row.verdict == "inconclusive" and "no number of rows would decide" in row.detail
 
 
 # --- latency --------------------------------------------------------------------------------------------------
@@ -275,5 +240,7 @@ def test_memory_of_an_emulator_may_pass_but_not_fail() -> None:
 
 
 def test_the_text_of_a_cold_start_can_stand_on_a_command_line() -> None:
-    assert gate_process._presentable(["--help", "", "a\x00b", "\ud800", "好", "很好", "很好很好"]) == "很好"
-    assert gate_process._presentable(["-x"]) == "好"
+    assert gate_process._presentable(["--help", "", "a\x00b", "\ud800", "好", "很好", "很好很好"]) == ("很好",)
+    assert gate_process._presentable(["-x"]) == ("好",)
+    assert gate_process._presentable([("好", "-x"), ("好", "很好"), ("", "好")]) == ("好", "很好")
+    assert gate_process._presentable([("-x", "好")]) == ("好", "好")

@@ -20,6 +20,9 @@ CONFIG = ModelConfig(
 )
 
 
+TAGS = ["O", "B-人", "I-人"]
+
+
 def changed(**changes: Any) -> bytes:
     """The document of CONFIG with `changes`; a dotted key (as `tokenizer__type`) reaches into an object."""
     document = json.loads(dump(CONFIG))
@@ -60,6 +63,7 @@ def test_the_document_is_the_one_agreed_on() -> None:
             "provider": "CPUExecutionProvider",
             "disabled_optimizers": ["SkipLayerNormFusion"],
         },
+        "multi_label": False,
     }
 
 
@@ -68,7 +72,15 @@ def test_the_document_is_the_one_agreed_on() -> None:
     [
         ({"model_format": 2}, "model_format"),
         ({"model_format": True}, "model_format"),
-        ({"task": "token-classification"}, "task"),
+        ({"task": "question-answering"}, "task"),
+        ({"multi_label": KeyError}, "multi_label"),
+        ({"multi_label": 1}, "multi_label"),
+        ({"multi_label": True, "task": "text-pair-classification"}, "multi_label"),
+        ({"multi_label": True, "task": "token-classification", "labels": TAGS}, "multi_label"),
+        ({"task": "token-classification"}, "labels begins with '负面'"),
+        ({"task": "token-classification", "labels": TAGS[::-1]}, "labels begins with 'I-人'"),
+        ({"task": "token-classification", "labels": ["O", "人"]}, "'人' is not a tag"),
+        ({"task": "token-classification", "labels": ["O", "S-人"]}, "BIO scheme"),
         ({"labels": ["only"]}, "labels"),
         ({"labels": ["a", "a"]}, "twice"),
         ({"labels": ["a", 1]}, "labels"),
@@ -96,6 +108,19 @@ def test_nonsense_is_refused_by_name(changes: dict[str, Any], named: str) -> Non
     with pytest.raises(BundleInvalidError, match=CONFIG_NAME) as caught:
         parse(changed(**changes))
     assert named in caught.value.why
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig("text-classification", ("a", "b"), 64, "int8", multi_label=True),
+        ModelConfig("text-pair-classification", ("0", "1"), 64, "int8"),
+        ModelConfig("token-classification", tuple(TAGS), 64, "float32"),
+    ],
+)
+def test_every_task_can_be_told(config: ModelConfig) -> None:
+    assert parse(dump(config)) == config
+    assert config.takes_pairs == (config.task == "text-pair-classification")
 
 
 def test_dump_refuses_what_parse_would() -> None:

@@ -3,15 +3,17 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-from tiny_model import LABELS, logits_of, write_model_folder, write_onnx
+from tiny_model import LABELS, TAG_LOGIT, TAGS, logits_of, write_model_folder, write_onnx
 
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError, UsageError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.spans import Span
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +141,131 @@ def test_a_broken_model_is_named(tmp_path: Path, content: bytes | None) -> None:
         Predictor(folder)
 
 
-@pytest.mark.parametrize("logits", [[math.nan, 1.0], [1.0, math.nan], [math.inf, 1.0], [-math.inf, -math.inf]])
-def test_what_is_no_number_is_no_answer(predictor: Predictor, logits: list[float]) -> None:
-    with pytest.raises(StepFailedError, match="no number"):
-        predictor._decide(logits)
+# --- several labels -------------------------------------------------------------------------------------------
 
 
-def test_huge_logits_do_not_overflow(predictor: Predictor) -> None:
-    assert predictor._decide([3e38, -3e38]).scores == {"bad": 1.0, "good": 0.0}
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    return Predictor(write_model_folder(tmp_path_factory.mktemp("several") / "model", multi_label=True))
+
+
+def test_a_text_may_have_any_number_of_labels(several: Predictor) -> None:
+    answers = {text: several.predict(text).answer for text in ("好", "差", "很", "好差", "差好差")}
+    assert answers == {"好": ("good",), "差": ("bad",), "很": LABELS, "好差": LABELS, "差好差": ("bad",)}
+    found = several.predict_batch(["店很好", "", "差"], batch_size=2)
+    assert found == [several.predict(text) for text in ("店很好", "", "差")]
+    bad, good = logits_of("店很好")
+    assert found[0].scores == pytest.approx({"bad": 1 / (1 + math.exp(-bad)), "good": 1 / (1 + math.exp(-good))})
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    return Predictor(write_model_folder(tmp_path_factory.mktemp("pairs") / "model", task="text-pair-classification"))
+
+
+def test_a_pair_is_two_texts_of_which_each_has_its_place(pairs: Predictor) -> None:
+    first, second = logits_of("店很好"), logits_of("差")
+    assert pairs.logits([("店很好", "差")]).tolist() == [[a - b for a, b in zip(first, second, strict=True)]]
+    assert pairs.predict("好", "差").label == "good"
+    assert pairs.predict("差", "好").label == "bad"
+    assert pairs.predict(("好", "差")) == pairs.predict("好", "差")
+    assert pairs.logits([]).shape == (0, 2)
+
+
+def test_a_batch_of_pairs_is_the_pairs_one_by_one(pairs: Predictor) -> None:
+    items = [("好", "差"), ("店", ""), ("", "很好" * 20), ("差" * 30, "好"), ("\ud800好", "差\udc00")] * 5
+    one_by_one = [pairs.predict(*item) for item in items]
+    for batch_size in (1, 7, 32):
+        assert pairs.predict_batch(items, batch_size=batch_size) == one_by_one
+
+
+def test_both_texts_of_a_pair_are_cut(pairs: Predictor) -> None:
+    # 13 of 16 places hold text: the first gets the odd one.
+    assert pairs.predict("好" * 7 + "差" * 50, "好" * 6 + "差" * 50) == pairs.predict("好" * 7, "好" * 6)
+    assert pairs.predict("差", "好" * 12 + "差" * 50) == pairs.predict("差", "好" * 12)
+
+
+@pytest.mark.parametrize("item", ["好", ("好",), ("好", "差", "店")])
+def test_a_model_of_pairs_wants_two_texts(pairs: Predictor, item: Any) -> None:
+    for ask in (lambda: pairs.predict(item), lambda: pairs.logits([("好", "差"), item])):
+        with pytest.raises(UsageError, match="this model takes pairs of texts"):
+            ask()
+
+
+def test_other_models_want_one_text(predictor: Predictor, tokens: Predictor) -> None:
+    for model in (predictor, tokens):
+        for ask in (model.predict, model.timed_predict):
+            with pytest.raises(UsageError, match="this model takes one text at a time"):
+                ask("好", "差")
+        with pytest.raises(UsageError, match="this model takes one text at a time"):
+            model.predict_batch(["好", ("好", "差")])
+
+
+def test_three_texts_are_no_pair(pairs: Predictor) -> None:
+    with pytest.raises(UsageError, match="a pair is two texts"):
+        pairs.predict(("好", "差"), "店")
+
+
+# --- tokens ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    return Predictor(write_model_folder(tmp_path_factory.mktemp("tokens") / "model", task="token-classification"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("好店很好", [(1, 3, "place", "店很")]),
+        ("店店很很，OK", [(0, 1, "place", "店"), (1, 4, "place", "店很很"), (5, 7, "name", "OK")]),
+        ("  okay\u3000店 ", [(2, 6, "name", "okay"), (7, 8, "place", "店")]),  # two tokens of one word
+        ("店 \n 很", [(0, 5, "place", "店 \n 很")]),
+        ("好很很ok", [(1, 3, "place", "很很"), (3, 5, "name", "ok")]),  # I-place without B-place starts one
+        ("店\u200b很", [(0, 3, "place", "店\u200b很")]),  # what the model does not see may stand inside
+        ("好\u0301店\u0301", [(2, 4, "place", "店\u0301")]),
+        ("\ud83d店\ud83d好", [(1, 2, "place", "店")]),
+        ("好" * 13 + "店店店", [(13, 14, "place", "店")]),  # 14 tokens are read, the rest is not
+        ("", []),
+        ("\x00 \t", []),
+        ("好差", []),
+    ],
+)
+def test_spans_are_characters_of_the_text(
+    tokens: Predictor, text: str, expected: list[tuple[int, int, str, str]]
+) -> None:
+    found = tokens.predict(text)
+    assert [(span.start, span.end, span.label, span.text) for span in found.spans] == expected
+    assert found.answer == tuple(Span(start, end, label) for start, end, label, _ in expected)
+    score = math.exp(TAG_LOGIT) / (math.exp(TAG_LOGIT) + len(TAGS) - 1)
+    assert [span.score for span in found.spans] == pytest.approx([score] * len(expected))
+
+
+def test_a_batch_of_texts_with_spans_is_the_texts_one_by_one(tokens: Predictor) -> None:
+    texts = ["好店很好", "", "店", "ok店" * 40, "okay"] * 5
+    one_by_one = [tokens.predict(text) for text in texts]
+    for batch_size in (1, 7, 32):
+        assert tokens.predict_batch(texts, batch_size=batch_size) == one_by_one
+
+
+def test_logits_of_tokens_are_those_of_each(tokens: Predictor) -> None:
+    logits = tokens.logits(["店", "好店ok"])
+    assert logits.shape == (2, 5, len(TAGS)) and logits.dtype == np.float32
+    assert logits[1, 1:4].argmax(axis=1).tolist() == [TAGS.index(tag) for tag in ("O", "B-place", "B-name")]
+    assert tokens.logits([]).shape == (0, 0, len(TAGS))
+    assert tokens.labels == TAGS
+
+
+def test_a_graph_of_another_task_is_refused(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "model", labels=TAGS, outputs=len(TAGS))
+    write_onnx(folder / "model.onnx", n_labels=len(TAGS), tokens=True)
+    with pytest.raises(BundleInvalidError, match="do not belong together") as caught:
+        Predictor(folder)
+    assert "logits of shape (1, 3, 5); text-classification with 5 labels has (1, 5)" in caught.value.why
+    other = write_model_folder(tmp_path / "other", task="token-classification")
+    write_onnx(other / "model.onnx", n_labels=len(TAGS))
+    with pytest.raises(BundleInvalidError, match="do not belong together"):
+        Predictor(other)

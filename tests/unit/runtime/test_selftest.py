@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tiny_model import logits_of, write_lines, write_release
 
-from edgepack_runtime import golden, selftest
+from edgepack_runtime import golden, model_config, selftest
 from edgepack_runtime.errors import BundleInvalidError, StepFailedError
 
 TEXTS = ("店很好", "店很差", "好好差")
@@ -92,4 +92,54 @@ def test_golden_texts_must_be_there(tmp_path: Path) -> None:
 def test_a_row_with_an_unknown_label_is_named(tmp_path: Path, row: tuple[Any, str, str]) -> None:
     release, _ = write_release(tmp_path / "release", rows=[("好", "good", "good"), row])
     with pytest.raises(BundleInvalidError, match=r"line 2 of golden/rows\.jsonl"):
-        golden.read_rows(release, ("bad", "good"))
+        golden.read_rows(release, model_config.load(release / golden.MODEL_FOLDER))
+
+
+# --- other tasks ------------------------------------------------------------------------------------------------
+
+
+def release_of(folder: Path, line: dict[str, Any], **options: Any) -> Path:
+    return write_release(folder / "release", rows=[], texts=[line], **options)[0]
+
+
+def test_pairs_are_asked_as_pairs(tmp_path: Path) -> None:
+    line = {"text": "好", "text_pair": "差", "logits": [-3.5, 3.5]}
+    result = selftest.run(release_of(tmp_path, line, task="text-pair-classification"))
+    assert (result["texts"], result["labels_checked"], result["max_difference"]) == (1, 1, 0.0)
+
+
+def test_each_of_several_labels_is_checked(tmp_path: Path) -> None:
+    result = selftest.run(release_of(tmp_path, {"text": "很", "logits": [0.25, 0.5]}, multi_label=True, tolerance=0.3))
+    assert (result["labels_checked"], result["max_difference"]) == (1, 0.25)  # of 0.25 nobody can say
+    with pytest.raises(StepFailedError, match="很"):
+        selftest.run(release_of(tmp_path / "2", {"text": "很", "logits": [0.25, 0.6]}, multi_label=True, tolerance=0.3))
+
+
+TOKENS = [[3.0, 0, 0, 0, 0], [0, 0, 0, 3.0, 0], [3.0, 0, 0, 0, 0]]  # [CLS], a place, [SEP]
+
+
+def test_each_token_is_checked(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": TOKENS}
+    result = selftest.run(release_of(tmp_path, line, task="token-classification"))
+    assert (result["texts"], result["labels_checked"], result["max_difference"]) == (1, 3, 0.0)
+
+
+def test_a_token_that_is_off_is_named(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": [TOKENS[0], [0, 0, 0, 2.5, 0], TOKENS[2]]}
+    with pytest.raises(StepFailedError, match="店") as caught:
+        selftest.run(release_of(tmp_path, line, task="token-classification"))
+    assert "the logit of label 'B-place' of token 1 is 3 and should be 2.5" in caught.value.why
+
+
+def test_a_token_with_another_tag_is_named(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": [TOKENS[0], [3.5, -1, -1, -0.25, -1], TOKENS[2]]}
+    with pytest.raises(StepFailedError, match="店") as caught:
+        selftest.run(release_of(tmp_path, line, task="token-classification", tolerance=3.5))
+    assert caught.value.why == "the label of token 1 is 'B-place' and should be 'O', which leads by 3.75"
+
+
+def test_another_number_of_tokens_is_another_tokenizer(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": TOKENS[:2]}
+    with pytest.raises(StepFailedError, match="店") as caught:
+        selftest.run(release_of(tmp_path, line, task="token-classification"))
+    assert caught.value.why == "it has 3 tokens and should have 2"

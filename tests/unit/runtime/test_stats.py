@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given
@@ -119,6 +119,46 @@ def test_a_percentile_lies_in_its_interval(samples: list[float], fraction: float
     interval = stats.percentile_interval(samples, fraction, 0.95)
     assert interval.low <= interval.value <= interval.high
     assert sum(sample <= interval.value for sample in samples) >= fraction * len(samples) - 1e-6
+
+
+def rate(counts: Mapping[int, int]) -> float:
+    return counts.get(1, 0) / sum(counts.values())
+
+
+def test_the_bootstrap_of_a_proportion_is_that_of_theory() -> None:
+    interval = stats.bootstrap([1] * 300 + [0] * 700, rate, 0.95)
+    half = 1.96 * math.sqrt(0.3 * 0.7 / 1000)
+    assert interval == pytest.approx((0.3, 0.3 - half, 0.3 + half), abs=0.003)
+    assert interval == stats.bootstrap([1] * 300 + [0] * 700, rate, 0.95)  # seeded
+    wider = stats.bootstrap([1] * 300 + [0] * 700, rate, 0.99)
+    assert wider.low < interval.low and wider.high > interval.high
+
+
+def test_the_bootstrap_of_a_difference_is_paired() -> None:
+    """Two models that are wrong on the same rows differ by nothing, however often they are wrong."""
+
+    def difference(counts: Mapping[int, int]) -> float:  # kinds: 0 both right, 1 both wrong, 2 only the first right
+        return counts.get(2, 0) / sum(counts.values())
+
+    assert stats.bootstrap([0] * 300 + [1] * 200, difference, 0.95) == (0.0, 0.0, 0.0)
+    assert stats.bootstrap([0] * 290 + [1] * 200 + [2] * 10, difference, 0.95).high < 0.04
+
+
+def test_the_bootstrap_holds_its_value_even_where_resamples_are_biased() -> None:
+    def largest(counts: Mapping[int, int]) -> float:
+        return max(counts)
+
+    interval = stats.bootstrap([*range(50)], largest, 0.9)
+    assert interval.value == interval.high == 49 and interval.low < 49
+    with pytest.raises(ValueError, match="no rows"):
+        stats.bootstrap([], largest, 0.9)
+
+
+def test_a_mean_is_surer_than_its_parts() -> None:
+    assert stats.mean_of([Interval(0.5, 0.4, 0.7)]) == pytest.approx((0.5, 0.4, 0.7))
+    assert stats.mean_of([Interval(0.5, 0.2, 0.9), Interval(0.7, 0.3, 1.0)]) == pytest.approx((0.6, 0.35, 0.85))
+    with pytest.raises(ValueError, match="no figures"):
+        stats.mean_of([])
 
 
 def test_verdicts() -> None:

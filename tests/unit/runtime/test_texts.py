@@ -83,6 +83,104 @@ def test_errors_name_the_line(tmp_path: Path, name: str, content: str | bytes, n
     assert named in caught.value.what
 
 
+# --- pairs ----------------------------------------------------------------------------------------------------
+
+PAIRS = [("如何还款", "怎么还款"), ("  a ", "b\u2028")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "如何还款\t怎么还款\n  a \tb\u2028"),
+        ("a.tsv", "text_pair\tid\ttext\n怎么还款\t1\t如何还款\nb\u2028\t2\t  a \n"),
+        ("a.csv", "text,text_pair\r\n如何还款,怎么还款\r\n  a ,b\u2028\r\n"),
+        ("a.jsonl", '{"text": "如何还款", "text_pair": "怎么还款"}\n{"text_pair": "b\\u2028", "text": "  a "}\n'),
+    ],
+)
+def test_all_forms_give_the_same_pairs(tmp_path: Path, name: str, content: str) -> None:
+    assert texts.read_texts(file(tmp_path, name, content), pair_column="text_pair") == PAIRS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.txt", "a\tb\nc\n", "line 2 of a.txt is no pair of texts"),
+        ("a.txt", "a\tb\tc\n", "line 1 of a.txt is no pair of texts"),
+        ("a.txt", "a\tb\n\n", "line 2 of a.txt is empty"),
+        ("a.txt", "a\t \n", "text 2 of line 1 of a.txt is empty"),
+        ("a.txt", "\tb\n", "text 1 of line 1 of a.txt is empty"),
+        ("a.tsv", "text\tother\n1\t2\n", "a.tsv has no column `text_pair`"),
+        ("a.tsv", "text_pair\tother\n1\t2\n", "a.tsv has no column `text`"),
+        ("a.csv", "text,text_pair\na,\n", "text 2 of line 2 of a.csv is empty"),
+        ("a.csv", "text,text_pair\n", "a.csv holds no text"),
+        ("a.jsonl", '{"text": "a"}\n', "no JSON object with a key `text` and a key `text_pair`"),
+        ("a.jsonl", '{"text": "a", "text_pair": 1}\n', "`text_pair` in line 1 of a.jsonl is not a text"),
+    ],
+)
+def test_a_bad_pair_is_named(tmp_path: Path, name: str, content: str, named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        texts.read_texts(file(tmp_path, name, content), pair_column="text_pair")
+    assert named in caught.value.what
+
+
+def test_the_option_for_a_missing_column_is_told(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.tsv", "q1\tq2\n1\t2\n")
+    for columns, option in ((("text", "q2"), "--column"), (("q1", "text_pair"), "--pair-column")):
+        with pytest.raises(UsageError) as caught:
+            texts.read_texts(path, *columns)
+        assert caught.value.fix.endswith(f": {option} NAME")
+    assert texts.read_texts(path, "q1", "q2") == [("1", "2")]
+
+
+def test_a_pair_on_the_command_line_is_two_texts() -> None:
+    assert texts.one_pair(["a", "b"]) == ("a", "b")
+    for wrong, why in (["a"], "one text was given"), (["a", "b", "c"], "3 texts were given"):
+        with pytest.raises(UsageError, match="takes pairs of texts") as caught:
+            texts.one_pair(wrong)
+        assert caught.value.why == why
+
+
+def test_pairs_on_a_stream_are_answered_line_by_line() -> None:
+    lines = texts.from_stream(io.BytesIO("\ufeffa\tb\r\nc d\te\nf\n".encode()), "standard input", pairs=True)
+    assert [next(lines), next(lines)] == [("a", "b"), ("c d", "e")]
+    with pytest.raises(UsageError, match="line 3 of standard input is no pair of texts"):
+        next(lines)
+
+
+def written(suffix: str, items: list[texts.Item], found: list[dict[str, Any]], *labels: str) -> str:
+    out = io.StringIO()
+    texts.write_predictions(out, suffix, items, found, labels)
+    return out.getvalue()
+
+
+def test_tables_of_pairs_have_a_column_for_each_text() -> None:
+    found = [{"label": "1", "score": 0.5}]
+    assert written(".csv", [("a", "b,c")], found) == 'text,text_pair,label,score\na,"b,c",1,0.5\n'
+    assert written(".tsv", [("a", "b")], found) == "text\ttext_pair\tlabel\tscore\na\tb\t1\t0.5\n"
+
+
+def test_what_is_no_text_stands_in_a_table_as_json() -> None:
+    found = [{"labels": ["x", "好"], "scores": {"x": 0.9, "好": 0.5}}, {"labels": [], "scores": {}}]
+    assert written(".tsv", ["a", "b"], found) == (
+        'text\tlabels\tscores\na\t["x", "好"]\t{"x": 0.9, "好": 0.5}\nb\t[]\t{}\n'
+    )
+    spans = [{"spans": [{"start": 0, "end": 1, "label": "x", "score": 0.5, "text": "\t"}]}]
+    line = '[{"start": 0, "end": 1, "label": "x", "score": 0.5, "text": "\\t"}]'
+    assert written(".tsv", ["a"], spans) == f"text\tspans\na\t{line}\n"
+
+
+def test_with_scores_each_label_has_a_column() -> None:
+    found = [{"labels": ["x"], "scores": {"x": 0.9, "y": 0.1}}]
+    assert written(".csv", ["a"], found, "x", "y") == 'text,labels,score_x,score_y\na,"[""x""]",0.9,0.1\n'
+
+
+def test_half_a_surrogate_pair_is_written_as_json_escapes_it(tmp_path: Path) -> None:
+    found = [{"spans": [{"start": 0, "end": 2, "label": "x", "score": 0.5, "text": "\ud83d好"}]}]
+    with texts.replacing(tmp_path / "a.jsonl") as out:
+        texts.write_predictions(out, ".jsonl", ["\ud83d好"], found)
+    assert json.loads((tmp_path / "a.jsonl").read_text(encoding="utf-8")) == found[0]
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file"):
         texts.read_texts(tmp_path / "a.txt")
@@ -124,7 +222,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
         path = folder / name
         try:
             with texts.replacing(path) as out:
-                texts.write_predictions(out, path.suffix, lines, predictions)
+                texts.write_predictions(out, path.suffix, lines, predictions, ("好", "差"))
         except UsageError:
             assert name == "a.tsv"
             assert any("\t" in line for line in lines)

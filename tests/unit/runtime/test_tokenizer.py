@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import unicodedata
 from pathlib import Path
@@ -13,12 +14,16 @@ from tiny_model import VOCAB
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.model_config import TokenizerConfig
-from edgepack_runtime.tokenizer import ErnieTokenizer
+from edgepack_runtime.tokenizer import ErnieTokenizer, _cut
 
 ID = {token: number for number, token in enumerate(VOCAB)}
 # Digest of the words that every character of Unicode gives. It changes when a new `tokenizers` brings new character
 # tables: then pin the characters that are new, as _AFTER_UNICODE_14 does, so that all devices go on agreeing.
 ALL_OF_UNICODE = "0508ca81fe0d735262ceea66aa30c7329049f3ba0271bced5e50a45366ee6c38"
+
+# Assigned in Unicode 3.2 already: every Python agrees on those. And some newer ones that people use.
+settled = st.characters(exclude_categories=("Cs", "Cn")).filter(lambda c: unicodedata.ucd_3_2_0.category(c) != "Cn")
+often = st.sampled_from("好差店很，！ok ～★〇12\u200d\ufe0f😀👨🇨\u0301ÉİẞΣΐ한가①ⅣＡ　\t\r\n\x0b\x85\u2028")
 
 
 def write_vocab(folder: Path, text: str) -> Path:
@@ -88,6 +93,130 @@ def test_texts_are_padded_to_the_longest_and_cut(tokenizer: ErnieTokenizer) -> N
 def test_an_empty_batch_is_no_error(tokenizer: ErnieTokenizer) -> None:
     ids, types = tokenizer.encode_batch([], 8)
     assert ids.shape == types.shape == (0, 0)
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_one_row_of_two_types(tokenizer: ErnieTokenizer) -> None:
+    ids, types = tokenizer.encode_batch(["好差", "", "很"], 16, ["店", "很店", ""])
+    good, bad, shop, very = (ID[token] for token in "好差店很")
+    assert ids.dtype == types.dtype == np.int64
+    assert ids.tolist() == [[1, good, bad, 2, shop, 2], [1, 2, very, shop, 2, 0], [1, very, 2, 2, 0, 0]]
+    assert types.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0]]
+    assert tokenizer.encode_pairs(["很"], [""], 16) == ([[1, very, 2, 2]], [3])
+
+
+def test_a_sep_in_a_text_does_not_end_it(tokenizer: ErnieTokenizer) -> None:
+    ids, types = tokenizer.encode_batch(["好[SEP]差"], 16, ["店"])
+    assert (ids[0].tolist()[2], types[0].tolist()) == (2, [0, 0, 0, 0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(("first", "second"), [(["好"], []), ([], ["好"]), (["好"], ["差", "店"])])
+def test_half_a_pair_is_refused(tokenizer: ErnieTokenizer, first: list[str], second: list[str]) -> None:
+    with pytest.raises(ValueError, match="make no pairs"):
+        tokenizer.encode_batch(first, 8, second)
+
+
+def test_a_batch_of_no_pairs_is_empty(tokenizer: ErnieTokenizer) -> None:
+    ids, types = tokenizer.encode_batch([], 8, [])
+    assert ids.shape == types.shape == (0, 0)
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 30))
+def test_the_longer_text_loses_its_end_first(n_first: int, n_second: int, room: int) -> None:
+    expected = n_first, n_second
+    while sum(expected) > room:  # as PaddleNLP does it, token by token
+        expected = (expected[0] - 1, expected[1]) if expected[0] > expected[1] else (expected[0], expected[1] - 1)
+    assert _cut(n_first, n_second, room) == expected
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=4), st.integers(3, 20))
+def test_a_pair_is_made_of_its_texts(tokenizer: ErnieTokenizer, pairs: list[tuple[str, str]], max_length: int) -> None:
+    firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+    ids, types = tokenizer.encode_batch(firsts, max_length, seconds)
+    assert ids.shape == types.shape and ids.shape[1] <= max_length
+    alone = tokenizer.encode(firsts, 99), tokenizer.encode(seconds, 99)
+    for first, second, row, kinds in zip(*alone, ids.tolist(), types.tolist(), strict=True):
+        left, second_left = _cut(len(first) - 2, len(second) - 2, max_length - 3)
+        made = [*first[: left + 1], 2, *second[1 : second_left + 1], 2]
+        assert row == made + [0] * (len(row) - len(made))
+        assert kinds == [0] * (left + 2) + [1] * (second_left + 1) + [0] * (len(row) - len(made))
+
+
+# --- offsets --------------------------------------------------------------------------------------------------
+
+
+def slices(tokenizer: ErnieTokenizer, text: str, max_length: int = 64) -> list[tuple[str, str]]:
+    """The tokens of `text` without [CLS] and [SEP], and the characters that each stands for."""
+    ids, types, [offsets] = tokenizer.encode_with_offsets([text], max_length)
+    expected, _ = tokenizer.encode_batch([text], max_length)
+    assert ids.tolist() == expected.tolist() and ids.dtype == types.dtype == np.int64
+    assert not types.any() and types.shape == ids.shape
+    assert len(offsets) == ids.shape[1] and offsets[0] == offsets[-1] == (0, 0)
+    return [
+        (VOCAB[number], text[start:end])
+        for number, (start, end) in zip(ids[0, 1:-1].tolist(), offsets[1:-1], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("很好", ["很", "好"]),
+        ("", []),
+        (" \t好\u3000 差\n", ["好", "差"]),
+        ("OKay 12，", ["OK", "ay", "1", "2", "，"]),
+        ("店\x00\u200b好", ["店", "好"]),  # what is dropped between words belongs to neither
+        ("o\u200bk", ["o\u200bk"]),  # and inside a word to it
+        ("e\u0301好", ["e\u0301", "好"]),  # a mark belongs to what it stands on
+        ("é好\ufe0f\u0301 \u0301差", ["é", "好\ufe0f\u0301", "差"]),  # and to nothing where it stands on nothing
+        ("가好", ["가", "好"]),  # two code points for the model
+        ("\U00020bb7\U0001f600店", ["\U00020bb7", "\U0001f600", "店"]),  # one index each, unlike in UTF-16
+        ("\ud83d店\udc00\udc00o\ud800k好\ud83d", ["店", "o\ud800k", "好"]),  # halves of pairs count
+        ("好[SEP]差", ["好", "[SEP]", "差"]),
+        ("x" * 101 + "好", ["x" * 101, "好"]),
+    ],
+)
+def test_offsets_are_indices_of_the_text(tokenizer: ErnieTokenizer, text: str, expected: list[str]) -> None:
+    assert [found for _, found in slices(tokenizer, text)] == expected
+
+
+def test_offsets_are_cut_with_their_tokens(tokenizer: ErnieTokenizer) -> None:
+    ids, _, offsets = tokenizer.encode_with_offsets(["好差店很", "", "很 好"], 5)
+    assert ids.shape == (3, 5)
+    assert offsets == [
+        [(0, 0), (0, 1), (1, 2), (2, 3), (0, 0)],
+        [(0, 0), (0, 0)],
+        [(0, 0), (0, 1), (2, 3), (0, 0)],
+    ]
+    assert tokenizer.encode_with_offsets([], 5)[2] == []
+
+
+plain = st.text(st.sampled_from("好差店很，！～★〇1２ok OKAY12 \t\u3000一丁七\U00020000"), max_size=40)
+
+
+@given(plain)
+def test_the_slices_of_plain_text_are_its_tokens(tokenizer: ErnieTokenizer, text: str) -> None:
+    found = slices(tokenizer, text)
+    for token, slice_ in found:
+        assert token == "[UNK]" or slice_.lower() == token.replace("##", "")
+    assert "".join(slice_ for _, slice_ in found) == "".join(text.split())
+
+
+@given(st.lists(st.text(st.characters() | often, max_size=30), max_size=4), st.integers(3, 20))
+def test_offsets_are_in_order_and_within_any_text(tokenizer: ErnieTokenizer, texts: list[str], max_length: int) -> None:
+    ids, _, offsets = tokenizer.encode_with_offsets(texts, max_length)
+    assert ids.tolist() == tokenizer.encode_batch(texts, max_length)[0].tolist()
+    for text, row, places in zip(texts, ids.tolist(), offsets, strict=True):
+        assert row[len(places) - 1] == 2 and set(row[len(places) :]) <= {0}
+        inner = places[1:-1]
+        for start, end in inner:
+            assert 0 <= start < end <= len(text)
+            assert not text[start].isspace() and not text[end - 1].isspace()
+        for (_, end), (later, _) in itertools.pairwise(inner):
+            # Code points that one character is decomposed into share its place; others do not overlap.
+            assert end <= later or later == end - 1
 
 
 def test_without_lower_casing_nothing_is_folded(tmp_path: Path) -> None:
@@ -163,11 +292,6 @@ def stands_alone(character: str) -> bool:
         or character in "²º〇µØŋƱ"
         or re.match(r"[!-/:-@\[-`{-~]", character) is not None
     )
-
-
-# Assigned in Unicode 3.2 already: every Python agrees on those. And some newer ones that people use.
-settled = st.characters(exclude_categories=("Cs", "Cn")).filter(lambda c: unicodedata.ucd_3_2_0.category(c) != "Cn")
-often = st.sampled_from("好差店很，！ok ～★〇12\u200d\ufe0f😀👨🇨\u0301ÉİẞΣΐ한가①ⅣＡ　\t\r\n\x0b\x85\u2028")
 
 
 @given(st.text(settled | often, max_size=60))

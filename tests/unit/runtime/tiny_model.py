@@ -1,7 +1,8 @@
-"""A classifier of a few hundred bytes that is a real model folder, and a release around it.
+"""Models of a few hundred bytes that are real model folders, one for every task, and a release around one.
 
-Every token of the vocabulary has one number for each label; the logits are their sums over the text. So `好` says
-"good", `差` says "bad", and a test can tell what must come out.
+Every token of the vocabulary has one number for each label. The logits of a text are their sums over it; those of a
+pair are the first text's less the second's; those of a token are the token's own. So `好` says "good", `差` says
+"bad", `店` is a place wherever it stands, and a test can tell what must come out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("好", "差", "店", "很", "，", "！", "ok", "##ay", "～", "★", "〇", "1", "##2")
 VOCAB = (*SPECIAL, *WORDS, "[UNK]")  # [UNK] is the last entry, as in ERNIE's vocabularies
 SCORES = {"好": (-1.0, 2.0), "差": (2.5, -1.5), "很": (0.25, 0.25)}
+TAGS = ("O", "B-name", "I-name", "B-place", "I-place")
+TAG_OF = {"店": "B-place", "很": "I-place", "ok": "B-name", "##ay": "I-name"}  # all other tokens are O
+TAG_LOGIT = 3.0  # of the tag of a token; the others have 0
 
 
 def write_model_folder(
@@ -37,41 +41,61 @@ def write_model_folder(
     outputs: int | None = None,
     **config: Any,
 ) -> Path:
-    """Write `model.onnx`, `vocab.txt` and `model.json`; return `folder`. The vocabulary has no final line end."""
+    """Write `model.onnx`, `vocab.txt` and `model.json`; return `folder`. The vocabulary has no final line end.
+
+    `config` are fields of `ModelConfig`; with `task="token-classification"` the labels are TAGS.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    tokens = config.get("task") == model_config.TOKENS
+    if tokens and labels is LABELS:
+        labels = TAGS
     (folder / model_config.VOCAB_NAME).write_text("\n".join(vocab), encoding="utf-8")
     fields = {
-        "task": "text-classification",
+        "task": model_config.ONE_TEXT,
         "labels": tuple(labels),
         "max_length": 16,
         "precision": "float32",
         **config,
     }
     (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(ModelConfig(**fields)))
-    write_onnx(folder / model_config.MODEL_NAME, vocab, outputs or len(labels))
+    write_onnx(folder / model_config.MODEL_NAME, vocab, outputs or len(labels), tokens=tokens)
     return folder
 
 
-def write_onnx(path: Path, vocab: Sequence[str] = VOCAB, n_labels: int = 2, *, input_name: str = "input_ids") -> None:
-    """logits[b] = sum over t of table[input_ids[b, t]] + types[token_type_ids[b, t]]."""
+def write_onnx(
+    path: Path,
+    vocab: Sequence[str] = VOCAB,
+    n_labels: int = 2,
+    *,
+    input_name: str = "input_ids",
+    tokens: bool = False,
+) -> None:
+    """logits[b] = sum over t of table[input_ids[b, t]] * signs[token_type_ids[b, t]]; without the sum for `tokens`."""
     table = np.zeros((len(vocab), n_labels), dtype=np.float32)  # (V, n_labels); the row of [PAD] is zero
-    for token, scores in SCORES.items():
-        if token in vocab:
-            table[vocab.index(token), : len(scores)] = scores[:n_labels]
+    if tokens:
+        for number, token in enumerate(vocab):
+            table[number, TAGS.index(TAG_OF.get(token, "O"))] = TAG_LOGIT
+    else:
+        for token, scores in SCORES.items():
+            if token in vocab:
+                table[vocab.index(token), : len(scores)] = scores[:n_labels]
+    last = helper.make_node("ReduceSum", ["signed", "axis"], ["logits"], keepdims=0)
+    if tokens:
+        last = helper.make_node("Identity", ["signed"], ["logits"])
     ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "t"]) for n in (input_name, "token_type_ids")]
     graph = helper.make_graph(
         [
             helper.make_node("Gather", ["table", input_name], ["rows"]),
-            helper.make_node("Gather", ["types", "token_type_ids"], ["kinds"]),
-            helper.make_node("Add", ["rows", "kinds"], ["sum"]),
-            helper.make_node("ReduceSum", ["sum", "axis"], ["logits"], keepdims=0),
+            helper.make_node("Gather", ["signs", "token_type_ids"], ["sign"]),
+            helper.make_node("Mul", ["rows", "sign"], ["signed"]),
+            last,
         ],
         "tiny",
         ids,
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", n_labels])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", *(["t"] if tokens else []), n_labels])],
         [
             numpy_helper.from_array(table, "table"),
-            numpy_helper.from_array(np.zeros((2, n_labels), dtype=np.float32), "types"),
+            numpy_helper.from_array(np.array([[1], [-1]], dtype=np.float32), "signs"),
             numpy_helper.from_array(np.array([1]), "axis"),
         ],
     )
@@ -89,24 +113,29 @@ def logits_of(text: str) -> list[float]:
 def write_release(
     folder: Path,
     *,
-    rows: Iterable[tuple[str, str, str]],
-    texts: Iterable[str] = ("店很好", "店很差", "好好差"),
+    rows: Iterable[tuple[str, str, str] | dict[str, Any]],
+    texts: Iterable[str | dict[str, Any]] = ("店很好", "店很差", "好好差"),
     gates: dict[str, Any] | None = None,
     tolerance: Any = 1e-4,
     **config: Any,
 ) -> tuple[Path, Manifest]:
-    """An unpacked release whose `__main__.py` predicts as a real one does; returns the folder and its manifest."""
+    """An unpacked release whose `__main__.py` predicts as a real one does; returns the folder and its manifest.
+
+    `rows` and `texts` are the lines of the golden files, in full where a task other than the usual one wants that.
+    """
     write_model_folder(folder / golden.MODEL_FOLDER, **config)
     (folder / "golden").mkdir()
     keys = ("text", "label", "float_label")
-    write_lines(folder / golden.ROWS_FILE, [dict(zip(keys, row, strict=True)) for row in rows])
-    write_lines(folder / golden.GOLDEN_FILE, [{"text": text, "logits": logits_of(text)} for text in texts])
+    lines = [row if isinstance(row, dict) else dict(zip(keys, row, strict=True)) for row in rows]
+    write_lines(folder / golden.ROWS_FILE, lines)
+    lines = [text if isinstance(text, dict) else {"text": text, "logits": logits_of(text)} for text in texts]
+    write_lines(folder / golden.GOLDEN_FILE, lines)
     (folder / "__main__.py").write_text(_MAIN.format(path=[str(RUNTIME), *sys.path]), encoding="utf-8")
     manifest = Manifest(
         name="tiny",
         version="1.0.0",
         sequence=1,
-        task="text-classification",
+        task=config.get("task", model_config.ONE_TEXT),
         target=TargetFacts(
             "test", platform.system(), platform.machine(), "glibc", "2.17",
             "{}.{}".format(*sys.version_info[:2]), "CPUExecutionProvider",
@@ -134,6 +163,6 @@ sys.dont_write_bytecode = True
 from pathlib import Path
 from edgepack_runtime.predictor import Predictor
 assert sys.argv[1] == "predict"
-label, score, _ = Predictor(Path(__file__).parent / "model").predict(sys.argv[2])
-print(json.dumps({{"label": label, "score": score}}))
+found = Predictor(Path(__file__).parent / "model").predict(*sys.argv[2:])
+print(json.dumps(found.as_json(with_scores=False)))
 """

@@ -64,7 +64,7 @@ def data(tmp_path: Path) -> DataArtifact:
     rows = [{"text": f"房间很大{'不好' * (i % 3)}", "label": str(i % 2)} for i in range(20)]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (folder / "test.jsonl").write_text(text, encoding="utf-8")
-    return DataArtifact(folder, labels=("0", "1"), rows={"test": 20}, source="train.tsv", warnings=())
+    return DataArtifact(folder, labels=("0", "1"), rows={"test": 20}, warnings=())
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_the_manifest_says_what_was_measured_and_asked_for(tmp_path: Path, build
     assert manifest.model["golden_tolerance"] > 0
     assert manifest.gates == recipe.gates.model_dump(mode="json")
     assert [row["stage"] for row in manifest.ledger] == ["student", "onnx-int8"]
-    assert manifest.ledger[1]["accuracy"]["n"] == 20
+    assert manifest.ledger[1]["score"]["n"] == 20
     assert manifest.target == contract.TargetFacts(
         TARGET, "Linux", "x86_64", "glibc", "2.0", profiles.load_profiles()[TARGET].python, "CPUExecutionProvider"
     )

@@ -31,10 +31,10 @@ def folders(tmp_path: Path, make_model: MakeModel) -> tuple[Path, Path]:
 
 def test_what_is_written_is_what_the_models_say(folders: tuple[Path, Path]) -> None:
     shipped, reference = folders
-    made = golden.make(shipped, reference, "int8", ROWS, SILENT)
+    made = golden.make(shipped, reference, "int8", ROWS, "label", SILENT)
     model, float_model = Predictor(shipped), Predictor(reference)
     texts = lines(made.golden_jsonl)
-    assert [entry["text"] for entry in texts] == list(made.texts)
+    assert [Row(entry["text"], ()) for entry in texts] == list(made.texts)
     for entry in texts:
         assert np.allclose(entry["logits"], model.logits([entry["text"]])[0], atol=1e-6)
     rows = lines(made.rows_jsonl)
@@ -44,7 +44,7 @@ def test_what_is_written_is_what_the_models_say(folders: tuple[Path, Path]) -> N
 
 
 def test_the_same_models_give_the_same_bytes(folders: tuple[Path, Path]) -> None:
-    assert golden.make(*folders, "int8", ROWS, SILENT) == golden.make(*folders, "int8", ROWS, SILENT)
+    assert golden.make(*folders, "int8", ROWS, "label", SILENT) == golden.make(*folders, "int8", ROWS, "label", SILENT)
 
 
 def test_tolerance_is_a_share_of_the_spread_and_covers_the_quantization_error() -> None:
@@ -64,8 +64,14 @@ def test_golden_texts_span_the_lengths_and_hold_the_probes() -> None:
     rows = [Row("好" * length, "0") for length in range(1, 400)]
     texts = golden.golden_texts(rows)
     assert len(texts) == len(set(texts)) == golden.SAMPLED_TEXTS + len(golden.PROBES) - 1  # "好" is in both
-    assert {"好", "好" * 399, *golden.PROBES} <= set(texts)
-    assert golden.golden_texts([Row("好", "0")])[1:] == list(golden.PROBES)[1:]
+    assert {"好", "好" * 399, *golden.PROBES} <= {row.text for row in texts}
+    assert [row.text for row in golden.golden_texts([Row("好", "0")])[1:]] == list(golden.PROBES)[1:]
+
+
+def test_every_probe_stands_on_both_sides_of_a_pair() -> None:
+    texts = golden.golden_texts([Row("好", "0", "坏")])
+    assert texts[0] == Row("好", (), "坏")
+    assert {row.text for row in texts[1:]} == {row.text_pair for row in texts[1:]} == set(golden.PROBES)
 
 
 labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60)

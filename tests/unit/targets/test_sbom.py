@@ -8,7 +8,7 @@ import pytest
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import ComponentType
 
-from edgepack.artifacts import Interval
+from edgepack.artifacts import Score
 from edgepack.targets import sbom
 from edgepack.targets.site import Package
 
@@ -19,7 +19,7 @@ MODEL = sbom.Model(
     task="text-classification",
     precision="int8",
     labels=("负面", "正面"),
-    accuracy=Interval(0.9, 0.88, 0.92, 2000, 0.95),
+    score=Score(0.9, 0.88, 0.92, 2000, 0.95),
 )
 NUMPY = Package("numpy", "2.4.6", "numpy-2.4.6-cp311.whl", "2" * 64, "BSD-3-Clause AND 0BSD", (), 9, 100, 50)
 CRATES = "licenses/tokenizers-0.23.3/sboms/crates.cyclonedx.json"

@@ -1,0 +1,120 @@
+"""Encoded rows -> batches: which rows come together, and what one looks like to the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+
+Array = npt.NDArray[Any]
+Int64 = npt.NDArray[np.int64]
+_BUCKET_BATCHES: Final = 16  # batches are cut from pools of this many, sorted by length: random enough, little padding
+_READ_AHEAD: Final = 4  # batches that are padded and copied to the device while a step runs
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as token ids and token types (0, or 1 in the second text of a pair), both of the same length.
+
+    `offsets` has start and end of each token in the text, as characters, where tokens are classified.
+    """
+
+    ids: Sequence[int]
+    types: Sequence[int]
+    offsets: tuple[tuple[int, int], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What is learnt from. Every list has one entry a row.
+
+    `targets` are what the objective makes of the rows' answers. `soft` are the teacher's logits when distilling.
+    """
+
+    rows: list[Encoded]
+    targets: list[Array]
+    soft: list[Array] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of B rows, padded to T tokens. `soft` is None unless a teacher is learnt from."""
+
+    ids: Any  # (B, T) int64
+    types: Any  # (B, T) int64
+    targets: Any
+    soft: Any | None
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Some of the rows."""
+        soft = None if self.soft is None else self.soft[start:stop]
+        return Batch(self.ids[start:stop], self.types[start:stop], self.targets[start:stop], soft)
+
+
+def epoch_order(lengths: Sequence[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
+    """Row indices of one epoch, each row once: shuffled, bucketed by length within pools, batches shuffled again."""
+    order = random.permutation(len(lengths))
+    pool = batch_size * _BUCKET_BATCHES
+    cut: list[list[int]] = []
+    for start in range(0, len(order), pool):
+        members = sorted(order[start : start + pool].tolist(), key=lambda index: lengths[index])
+        cut += [members[at : at + batch_size] for at in range(0, len(members), batch_size)]
+    return [cut[index] for index in random.permutation(len(cut))]
+
+
+def pad(rows: Sequence[Sequence[int]], filler: int = 0) -> Int64:
+    """Rows -> (B, T) int64, filled up to the longest; 0 is [PAD]."""
+    width = max(len(row) for row in rows)
+    padded = np.full((len(rows), width), filler, dtype=np.int64)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
+
+
+def loader(examples: Examples, order: list[list[int]], collate: Callable[[list[Array], int], Array]) -> Iterator[Batch]:
+    """The batches of `order`, made by a thread of their own while the network computes.
+
+    Args:
+        examples: rows to choose from.
+        order: indices of the rows of each batch.
+        collate: stacks targets or soft labels of a batch, given the T that its tokens are padded to.
+    """
+
+    def make(members: list[int]) -> tuple[Array, ...]:
+        ids = pad([examples.rows[index].ids for index in members])  # (B, T)
+        types = pad([examples.rows[index].types for index in members])  # (B, T)
+        made = (ids, types, collate([examples.targets[index] for index in members], ids.shape[1]))
+        if examples.soft is None:
+            return made
+        return (*made, collate([examples.soft[index] for index in members], ids.shape[1]))
+
+    made = paddle.io.DataLoader(
+        _Indices(len(examples)), batch_sampler=order, collate_fn=make, num_workers=0, prefetch_factor=_READ_AHEAD
+    )
+    for tensors in made:
+        ids, types, targets, *soft = tensors
+        yield Batch(ids, types, targets, soft[0] if soft else None)
+
+
+class _Indices(paddle.io.Dataset):  # type: ignore[misc, unused-ignore]
+    """Hands `collate_fn` the numbers of the rows: all of them lie in memory already."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> int:
+        return index

@@ -1,0 +1,204 @@
+"""Weights as `torch.save` writes them, read without torch. Imports no Paddle.
+
+Such a file is a pickle, and a pickle may call whatever it names. Here it gets four names: the ones that tensors are
+put together with, each of which only notes down what was asked for. Any other is an error.
+
+Both of torch's formats are read: the zip archive (since torch 1.6), and the sequence of pickles before it, in which
+checkpoints of those years are still kept.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack.errors import StageFailedError
+
+Array = npt.NDArray[Any]
+# torch's name of a storage -> how its bytes are read. NumPy has no bfloat16: `widened` makes float32 of its bits.
+BFLOAT16: Final = "bfloat16"
+_STORAGES: Final[Mapping[str, str]] = {
+    "DoubleStorage": "<f8",
+    "FloatStorage": "<f4",
+    "HalfStorage": "<f2",
+    "BFloat16Storage": BFLOAT16,
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "?",
+}
+_ZIP: Final = b"PK\x03\x04"
+_MAGIC: Final = 0x1950A86A20F9469CFC6C  # what the format before the archive begins with
+_VERSION: Final = 1001
+_ENCODING: Final = "utf-8"  # of texts that Python 2 wrote
+
+
+class _Storage(NamedTuple):
+    """Numbers that tensors are views of."""
+
+    key: str
+    kind: str
+    length: int
+
+
+class _Tensor(NamedTuple):
+    """A view of a storage; offset and strides count elements."""
+
+    storage: _Storage
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class _Kind(NamedTuple):
+    """A storage class, named and never called."""
+
+    kind: str
+
+
+def read(file: Path) -> dict[str, Array]:
+    """Every tensor by its name: floats as float32, other numbers as they are.
+
+    Raises:
+        StageFailedError: when the file is damaged, asks for more than tensors, or holds something else.
+    """
+    try:
+        with file.open("rb") as stream:
+            is_archive = stream.read(len(_ZIP)) == _ZIP
+            stream.seek(0)
+            return _archive(stream) if is_archive else _sequence(stream)
+    except Exception as error:  # a damaged pickle fails in many ways
+        raise StageFailedError(
+            f"{file} cannot be read",
+            why=str(error) or type(error).__name__,
+            fix="copy the file again, or save the model as model.safetensors where it was made",
+        ) from error
+
+
+def widened(raw: bytes | memoryview, kind: str) -> Array:
+    """Little-endian numbers of a `kind` -> (N,), floats as float32."""
+    if kind == BFLOAT16:  # the upper half of a float32
+        return (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
+    numbers = np.frombuffer(raw, kind)
+    return numbers.astype(np.float32) if numbers.dtype.kind == "f" else numbers
+
+
+class _Unpickler(pickle.Unpickler):
+    """Builds dicts of `_Tensor`; knows no other class and calls nothing of the file's choice."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _KNOWN:
+            return _KNOWN[module, name]
+        if module == "torch" and name in _STORAGES:
+            return _Kind(_STORAGES[name])
+        raise pickle.UnpicklingError(f"it asks for `{module}.{name}`, which no weights need")
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        what, kind, key, _, length, *view = pid
+        if what != "storage" or not isinstance(kind, _Kind) or view not in ([], [None]):
+            raise pickle.UnpicklingError("it refers to something that is no storage")
+        if type(key) is not str or type(length) is not int or length < 0:
+            raise pickle.UnpicklingError("a storage has no name or no size")
+        return _Storage(key, kind.kind, length)
+
+
+def _tensor(storage: _Storage, offset: int, size: Any, stride: Any, *_: Any) -> _Tensor:
+    return _Tensor(storage, offset, size, stride)
+
+
+def _parameter(data: _Tensor, *_: Any) -> _Tensor:
+    return data
+
+
+_KNOWN: Final[Mapping[tuple[str, str], Callable[..., Any]]] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch._utils", "_rebuild_tensor"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+}
+
+
+def _archive(stream: IO[bytes]) -> dict[str, Array]:
+    """`NAME/data.pkl` and one `NAME/data/KEY` for each storage."""
+    with zipfile.ZipFile(stream) as archive:
+        names = archive.namelist()
+        pickled = next((name for name in names if name.count("/") == 1 and name.endswith("/data.pkl")), None)
+        if pickled is None:
+            raise ValueError("it is a zip archive without weights")
+        folder = pickled.rpartition("/")[0]
+        if f"{folder}/byteorder" in names and _part(archive, f"{folder}/byteorder") != b"little":
+            raise ValueError("its numbers are big-endian")
+        tensors = _tensors(_Unpickler(io.BytesIO(_part(archive, pickled)), encoding=_ENCODING).load())
+        storages = {tensor.storage for tensor in tensors.values()}
+        numbers = {each.key: _numbers(_part(archive, f"{folder}/data/{each.key}"), each) for each in storages}
+    return {name: _view(tensor, numbers[tensor.storage.key]) for name, tensor in tensors.items()}
+
+
+def _part(archive: zipfile.ZipFile, name: str) -> bytes:
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # a small file could become a very large one
+        raise ValueError(f"{name} in it is compressed, which torch never does")
+    return archive.read(name)
+
+
+def _sequence(stream: IO[bytes]) -> dict[str, Array]:
+    """Five pickles: magic number, version, byte order, tensors, keys; then each storage, its length (int64) first."""
+    magic, version, system, held, keys = (_Unpickler(stream, encoding=_ENCODING).load() for _ in range(5))
+    if magic != _MAGIC or version != _VERSION or not system["little_endian"]:
+        raise ValueError("it is no file of torch.save, or its numbers are big-endian")
+    tensors = _tensors(held)
+    storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
+    numbers: dict[str, Array] = {}
+    for key in keys:
+        storage = storages[key]
+        length = int.from_bytes(stream.read(8), "little")
+        if length != storage.length:
+            raise ValueError(f"storage {key} has {length} numbers instead of {storage.length}")
+        numbers[key] = _numbers(stream.read(length * _width(storage.kind)), storage)
+    return {name: _view(tensor, numbers[tensor.storage.key]) for name, tensor in tensors.items()}
+
+
+def _tensors(held: object) -> dict[str, _Tensor]:
+    """What was pickled, which has to be a dict of tensors."""
+    if not isinstance(held, dict):
+        raise ValueError("it holds no dict of weights")
+    for name, value in held.items():
+        if type(name) is not str or not isinstance(value, _Tensor):
+            raise ValueError(f"{str(name)[:80]!r} in it is no weight")
+    return held
+
+
+def _numbers(raw: bytes, storage: _Storage) -> Array:
+    if len(raw) != storage.length * _width(storage.kind):
+        raise ValueError(f"storage {storage.key} has {len(raw)} bytes, not {storage.length} numbers")
+    return widened(raw, storage.kind)
+
+
+def _width(kind: str) -> int:
+    """Bytes of one number."""
+    return 2 if kind == BFLOAT16 else np.dtype(kind).itemsize
+
+
+def _view(tensor: _Tensor, numbers: Array) -> Array:
+    """A copy of the tensor's own numbers, in its shape, after a look at whether they lie within the storage."""
+    _, offset, size, stride = tensor
+    counts = (offset, *size, *stride)
+    if len(size) != len(stride) or any(type(count) is not int or count < 0 for count in counts):
+        raise ValueError("a tensor has no proper shape")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if prod(size) == 0:
+        return np.zeros(size, numbers.dtype)
+    if last >= len(numbers) or prod(size) > len(numbers):
+        raise ValueError("a tensor reaches beyond its storage")
+    steps = [step * numbers.itemsize for step in stride]
+    return np.array(np.lib.stride_tricks.as_strided(numbers[offset:], size, steps))

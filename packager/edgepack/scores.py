@@ -1,0 +1,41 @@
+"""How good a model is on rows, as artifacts and ledger keep it. The arithmetic is the runtime's, as on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from edgepack.artifacts import Answer, DataArtifact, Row, Score
+from edgepack_runtime import metrics, scoring
+
+CONFIDENCE: Final = 0.95
+
+
+def metric_of(data: DataArtifact) -> str:
+    """What models of a task are compared by, while they are made: accuracy, or F1 where an answer may be half right."""
+    if data.task == "token-classification":
+        return metrics.ENTITY_F1
+    return metrics.MICRO_F1 if data.multi_label else metrics.ACCURACY
+
+
+def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
+    """`metric` (0 to 1) alone, without the work that an interval takes."""
+    pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
+    if metric == metrics.ACCURACY:
+        return metrics.accuracy(pairs)
+    return metrics.micro_f1(metrics.class_tallies(pairs))
+
+
+def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> Score:
+    """`metric` with its interval at `CONFIDENCE`."""
+    found = scoring.interval(metric, [row.label for row in rows], answers, CONFIDENCE)
+    return Score(found.value, found.low, found.high, len(rows), CONFIDENCE, metric)
+
+
+def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
+    """Every metric that has a meaning for the task, 0 to 1."""
+    pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
+    tokens = data.task == "token-classification"
+    two = len(data.labels) == 2 and not tokens and not data.multi_label
+    positive = metrics.positive_label(data.labels, [row.label for row in rows]) if two else None
+    return {name: round(number, 6) for name, number in metrics.values(pairs, tokens=tokens, positive=positive).items()}

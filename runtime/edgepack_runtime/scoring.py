@@ -1,0 +1,204 @@
+"""Metrics of a model, and of one model against another, with intervals that say how far they can be trusted.
+
+Accuracy has formulas of its own (`stats.wilson`, `stats.paired_drop`). For F1 in its forms the interval reaches as
+far as the wider of two on each side:
+
+- the percentile bootstrap over rows, paired where two models saw the same rows: it knows how errors come together in
+  rows and classes, and is blind where there are next to none, since it can only draw rows that it has seen;
+- for each class (micro averages: for all together) the interval that a proportion of as many units would have,
+  Wilson's or that of `stats.paired_drop`, joined over classes by `stats.mean_of`: it knows that 20 labels without an
+  error are not 2000 without one. A unit is a label or span that is there or was found; where one was put for another,
+  both together are one.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+from edgepack_runtime import metrics, stats
+from edgepack_runtime.metrics import Answer, Pair, Tally
+from edgepack_runtime.stats import Interval
+
+_ALL = ""  # the one class of micro averages; labels are never empty
+_NOTHING = Tally(0, 0, 0)
+Groups = Dict[str, Tally]
+_T = TypeVar("_T")
+
+
+class Counts(NamedTuple):
+    """Whole answers on `n` rows. `lost`: only the first model's is right; `won`: only the second's."""
+
+    n: int
+    right: int  # the second model's
+    lost: int
+    won: int
+
+
+def count(truths: Sequence[Answer], first: Sequence[Answer], second: Sequence[Answer]) -> Counts:
+    """Compare two models row by row. Raises ValueError when there are not as many answers as rows."""
+    _require_as_many(truths, first, second)
+    right = [
+        (metrics.same(truth, theirs), metrics.same(truth, ours)) for truth, theirs, ours in zip(truths, first, second)
+    ]
+    lost, won = right.count((True, False)), right.count((False, True))
+    return Counts(len(right), sum(ours for _, ours in right), lost, won)
+
+
+def interval(
+    metric: str, truths: Sequence[Answer], answers: Sequence[Answer], confidence: float, positive: Optional[str] = None
+) -> Interval:
+    """`metric` (0 to 1) of a model with its interval.
+
+    Args:
+        metric: one of `metrics.METRICS`.
+        truths: what the rows say, at least one.
+        answers: what the model says, in the same order.
+        confidence: 0 to 1, two-sided.
+        positive: the label that `f1` is about; the other metrics do not look at it.
+
+    Raises:
+        ValueError: there are no rows, not as many answers as rows, or no such metric.
+    """
+    _require_as_many(truths, answers)
+    if metric == metrics.ACCURACY:
+        return stats.wilson(sum(map(metrics.same, truths, answers)), len(truths), confidence)
+    rows = [_groups(metric, positive, (truth, answer)) for truth, answer in zip(truths, answers)]
+    kinds, totals = _kinds([(row,) for row in rows])
+    found = stats.bootstrap(kinds, lambda counts: totals(counts)[0], confidence)
+    parts = []
+    for tallies in _by_class(rows).values():
+        units, f1 = sum(map(_units, tallies)), metrics.pooled(tallies).f1
+        parts.append(stats.wilson(f1 * units, units, confidence))
+    return _wider(found, parts, least=0.0)
+
+
+def drop(
+    metric: str,
+    truths: Sequence[Answer],
+    first: Sequence[Answer],
+    second: Sequence[Answer],
+    confidence: float,
+    positive: Optional[str] = None,
+) -> Interval:
+    """How much lower `metric` is for the second of two models on the same rows, as a fraction (-1 to 1), paired.
+
+    Arguments and errors as those of `interval`.
+    """
+    _require_as_many(truths, first, second)
+    if metric == metrics.ACCURACY:
+        counts = count(truths, first, second)
+        return stats.paired_drop(counts.lost, counts.won, counts.n, confidence)
+    both = [
+        (_groups(metric, positive, (truth, theirs)), _groups(metric, positive, (truth, ours)))
+        for truth, theirs, ours in zip(truths, first, second)
+    ]
+    kinds, totals = _kinds(both)
+
+    def lower_by(counts: Mapping[int, int]) -> float:
+        theirs, ours = totals(counts)
+        return theirs - ours
+
+    found = stats.bootstrap(kinds, lower_by, confidence)
+    parts = []
+    for pairs in _by_class([_joined(*groups) for groups in both]).values():
+        wrong = [_wrong(ours) - _wrong(theirs) for theirs, ours in pairs]
+        units = sum(max(map(_units, pair)) for pair in pairs)
+        lost, won = sum(more for more in wrong if more > 0), -sum(more for more in wrong if more < 0)
+        part = stats.paired_drop(lost, won, units, confidence)
+        share = min(_cost(pairs, units), 1.0) if metric == metrics.F1 else 1.0
+        parts.append(Interval(*(share * end for end in part)))
+    return _wider(found, parts, least=-1.0)
+
+
+def _joined(theirs: Groups, ours: Groups) -> Dict[str, Tuple[Tally, Tally]]:
+    return {name: (theirs.get(name, _NOTHING), ours.get(name, _NOTHING)) for name in (*theirs, *ours)}
+
+
+def _by_class(rows: Sequence[Mapping[str, _T]]) -> Dict[str, List[_T]]:
+    """What each class has in the rows that it occurs in; sorted, so that sums are the same everywhere."""
+    found: Dict[str, List[_T]] = {}
+    for row in rows:
+        for name, value in row.items():
+            found.setdefault(name, []).append(value)
+    return dict(sorted(found.items()))
+
+
+def _cost(pairs: Sequence[Tuple[Tally, Tally]], units: int) -> float:
+    """How much F1 falls per share of `units` that turns wrong, at most, of one label of which a row has one or none.
+
+    Such a unit is missed or found where it is not, never both: F1 = 2 tp / (tp + fn + tp + fp) loses by a miss
+    (2 - F1) / (2 tp + fp + fn), which is more than it loses by the other.
+    """
+    worse = min((metrics.pooled(side) for side in zip(*pairs)), key=lambda tally: tally.f1)
+    return (2 - worse.f1) * units / max(2 * worse.tp + worse.fp + worse.fn, 1)
+
+
+def _groups(metric: str, positive: Optional[str], pair: Pair) -> Groups:
+    """The tallies of one row whose F1 `metric` is the mean of; a class that the row has nothing of is left out."""
+    tallies = metrics.row_tallies(*pair)
+    if metric == metrics.MACRO_F1:
+        return tallies
+    if metric in (metrics.MICRO_F1, metrics.ENTITY_F1):
+        return {_ALL: metrics.pooled(tallies.values())} if tallies else {}
+    if metric == metrics.F1:
+        return {name: tally for name, tally in tallies.items() if name == positive}
+    raise ValueError(f"{metric!r} is no metric: there are {', '.join(metrics.METRICS)}")
+
+
+def _kinds(
+    rows: Sequence[Tuple[Groups, ...]],
+) -> Tuple[List[int], Callable[[Mapping[int, int]], Tuple[float, ...]]]:
+    """The kind of each row, and what gives the mean F1 of each model from the number of rows of each kind."""
+    places: Dict[str, int] = {}
+    numbers: Dict[Tuple[Tuple[Tuple[int, int, int], ...], ...], int] = {}
+    kinds = []
+    for row in rows:
+        # Of a class only these two are needed: F1 = 2 tp / (2 tp + errors).
+        told = tuple(
+            tuple(
+                (places.setdefault(name, len(places)), tally.tp, tally.fp + tally.fn) for name, tally in groups.items()
+            )
+            for groups in row
+        )
+        kinds.append(numbers.setdefault(tuple(tuple(sorted(groups)) for groups in told), len(numbers)))
+    by_model = list(zip(*numbers))  # model -> kind -> its classes
+
+    def totals(counts: Mapping[int, int]) -> Tuple[float, ...]:
+        return tuple(_mean_f1(of_kind, counts, len(places)) for of_kind in by_model)
+
+    return kinds, totals
+
+
+def _mean_f1(of_kind: Sequence[Sequence[Tuple[int, int, int]]], counts: Mapping[int, int], n_classes: int) -> float:
+    right, wrong = [0] * n_classes, [0] * n_classes
+    for kind, rows in counts.items():
+        for place, tp, errors in of_kind[kind]:
+            right[place] += tp * rows
+            wrong[place] += errors * rows
+    scores = [2 * tp / (2 * tp + errors) for tp, errors in zip(right, wrong) if tp or errors]
+    return sum(scores) / max(len(scores), 1)
+
+
+def _units(tally: Tally) -> int:
+    return tally.tp + _wrong(tally)
+
+
+def _wrong(tally: Tally) -> int:
+    return max(tally.fp, tally.fn)
+
+
+def _wider(found: Interval, parts: Sequence[Interval], least: float) -> Interval:
+    """`found`, each end at least as far from the value as the parts together reach, within `least` to 1."""
+    if not parts:  # nothing to be found and nothing found: that says nothing about other rows
+        return Interval(found.value, least, 1.0)
+    joined = stats.mean_of(parts)
+    low = min(found.low, found.value - (joined.value - joined.low))
+    high = max(found.high, found.value + (joined.high - joined.value))
+    return Interval(found.value, max(low, least), min(high, 1.0))
+
+
+def _require_as_many(truths: Sequence[Answer], *answers: Sequence[Answer]) -> None:
+    if not truths or any(len(one) != len(truths) for one in answers):
+        raise ValueError("{} answers for {} rows".format(" and ".join(str(len(one)) for one in answers), len(truths)))

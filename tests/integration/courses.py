@@ -1,0 +1,124 @@
+"""Small trainings of the real stack that end in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgepack.artifacts import DataArtifact, Row, Usage
+from edgepack.paddle_ml import environment
+from edgepack.paddle_ml.checkpoint import Arrays, Checkpoint
+from edgepack.progress import SILENT
+from edgepack.recipe.model import Distill, FromScratch, TaskName, Training
+from edgepack_runtime.spans import Span
+
+SHAPE = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.2}})
+CALM = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0}})
+ABLE = FromScratch.model_validate({"scratch": {"layers": 1, "hidden": 64, "heads": 4, "dropout": 0}})
+SETTINGS = Training(epochs=2.5, batch_size=8, learning_rate=1e-3, max_length=16, seed=3)
+ONE = [Row(f"第{number}间房{'很干净' if number % 2 else '不干净'}", "ab"[number % 2]) for number in range(52)]
+PAIRS = [Row(f"第{n}间", "ab"[n % 2], f"{'很' if n % 2 else '不'}干净") for n in range(52)]
+MANY = [
+    Row(f"{'干净' * (n % 2)}安静{'便宜' * (n % 3 == 1)}", tuple("ab"[i] for i in range(2) if n % (i + 2) == 1))
+    for n in range(52)
+]
+# The room, and what is said of it: "第7间" and "干净" in "第7间房很干净".
+SPANS = [
+    Row(f"第{n}间房很干净", (Span(0, 2 + len(str(n)), "a"), Span(4 + len(str(n)), 6 + len(str(n)), "b")))
+    for n in range(52)
+]
+
+
+class Heard:
+    """A progress that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.line = self.lines.append
+        self.task = SILENT.task
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a training went."""
+
+    weights: Arrays
+    best_score: float
+    epochs: int
+    usage: Usage
+    said: list[str]
+
+
+def data_of(rows: Sequence[Row], folder: Path) -> DataArtifact:
+    """What the data stage would say of rows like these."""
+    row = rows[0]
+    tokens = any(isinstance(item, Span) for item in row.label)
+    task: TaskName = "token-classification" if tokens else "text-classification"
+    many = not tokens and isinstance(row.label, tuple)
+    task = task if row.text_pair is None else "text-pair-classification"
+    return DataArtifact(folder, ("a", "b"), {}, (), task=task, multi_label=many)
+
+
+def classifier_of(rows: Sequence[Row], folder: Path, source: FromScratch = SHAPE, settings: Training = SETTINGS) -> Any:
+    """A model from scratch for such rows."""
+    environment.start()
+    from edgepack.paddle_ml import models
+
+    data = data_of(rows, folder)
+    folder.mkdir(exist_ok=True, parents=True)
+    texts = [row.text + (row.text_pair or "") for row in rows]
+    return models.create(source, data.model_labels, settings.max_length, texts, settings.seed, folder, data.task)
+
+
+def learn(
+    rows: Sequence[Row],
+    folder: Path,
+    *,
+    classifier: Any = None,
+    settings: Training = SETTINGS,
+    checkpoint: Checkpoint | None = None,
+    distill: Distill | None = None,
+    teacher: Any = None,
+    unlabelled: Sequence[Row] = (),
+    score: Callable[[Any], float] | None = None,
+    said: Heard | None = None,
+) -> Ended:
+    """Train a classifier (one of SHAPE by default) on `rows`; it is judged by the same, or by `score` of it."""
+    environment.start()
+    from edgepack import scores
+    from edgepack.paddle_ml.batches import Examples
+    from edgepack.paddle_ml.match import Match
+    from edgepack.paddle_ml.predict import logits
+    from edgepack.paddle_ml.tasks import task_of
+    from edgepack.paddle_ml.train import Course, train
+
+    heard = said or Heard()
+    data = data_of(rows, folder)
+    classifier = classifier or classifier_of(rows, folder, settings=settings)
+    task = task_of(data)
+    encoded, more = classifier.encode(rows), classifier.encode(unlabelled)
+    targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
+    targets += [task.unlabelled(tokens) for tokens in more]
+    soft = list(logits(teacher, [*encoded, *more], SILENT, "soft")) if teacher is not None else None
+
+    def on_rows() -> float:
+        found = logits(classifier, encoded, SILENT, "dev")
+        answers = [task.answer(*row) for row in zip(found, rows, encoded, strict=True)]
+        return scores.value(scores.metric_of(data), rows, answers)
+
+    matched = distill is not None and (distill.hidden or distill.relations)
+    course = Course(
+        label="train",
+        network=classifier.network,
+        objective=task.objective(targets, balanced=settings.class_weights == "balanced"),
+        examples=Examples([*encoded, *more], targets, soft),
+        settings=settings,
+        score=on_rows if score is None else lambda: score(classifier),
+        distill=distill,
+        match=Match(classifier.network, teacher.network, distill) if matched and distill is not None else None,
+    )
+    result = train(course, heard, checkpoint or Checkpoint(folder / "checkpoint", seconds=1e9))
+    weights = {name: value.numpy() for name, value in classifier.network.state_dict().items()}
+    return Ended(weights, result.best_score, result.epochs, result.usage, heard.lines)

@@ -1,0 +1,98 @@
+"""`edgepack doctor`: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edgepack import cli, examination
+from edgepack.examination import Problem, Report
+from edgepack.machine import Cores, Machine, Memory
+from edgepack.nvidia import Gpu, Nvidia
+from edgepack.paddle_ml.environment import Setting
+from edgepack.paddle_ml.gpus import Build, Card
+from edgepack_runtime.exit_codes import ExitCode
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "doctor.txt"
+STACK = {"paddlepaddle": "3.3.1", "paddlenlp": "3.0.0b4", "paddleslim": "2.6.0", "paddle2onnx": "2.1.0"}
+DOUBTS = (
+    Problem("warning", "gpu:1 (GT 1030) cannot be used", "this Paddle has no kernels for it", "install another"),
+    Problem("error", "the workspace cannot be written", "this user may not", "choose another with --workspace"),
+)
+MADE = Report(
+    packages=STACK,
+    paddle=Build(
+        "3.3.1",
+        "12.6",
+        "9.5.1",
+        (80, 90),
+        (Card(0, "NVIDIA H200", "9.0", 143771), Card(1, "GT 1030", "6.1", 2048, "no kernel\x1b[2J")),
+    ),
+    driver=Nvidia(
+        "580.159.03", "13.0", (Gpu(0, "NVIDIA H200", "9.0", 143771), Gpu(2, "A100", None, None, ("1g.5gb",)))
+    ),
+    machine=Machine("AMD EPYC 7B13", Cores(8, 4, 2.0), Memory(2**34, 2**33, 2**32)),
+    settings=(
+        Setting("OMP_NUM_THREADS", "2", "Paddle uses one thread unless it is told", given=False),
+        Setting("MKL_DEBUG_CPU_TYPE", "5", "on AMD it is faster", given=True),
+    ),
+    workspace=Path(".edgepack"),
+    free_bytes=2**36,
+    device="gpu:0: a first computation worked; NVIDIA H200\ndriver and so on",
+    problems=(),
+)
+MISSING = Report(
+    packages={**STACK, "paddlenlp": None},
+    paddle=None,
+    driver=Nvidia(None, None, (), "nvidia-smi cannot be run: it is not installed", "install it"),
+    machine=Machine("unknown", Cores(1, 1, None), Memory(None, None, None)),
+    settings=MADE.settings[:1],
+    workspace=Path("/tmp/w"),
+    free_bytes=0,
+    device=None,
+    problems=DOUBTS,
+)
+
+
+def doctor(monkeypatch: pytest.MonkeyPatch, report: Report, *arguments: str) -> Result:
+    monkeypatch.setattr(examination, "examine", lambda workspace: report)
+    return CliRunner().invoke(cli.main, ["doctor", *arguments])
+
+
+def test_the_report_reads_as_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = "".join(f"== {result.exit_code}\n{result.stdout}" for result in (
+        doctor(monkeypatch, MADE), doctor(monkeypatch, MISSING)
+    ))  # fmt: skip
+    assert found == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_machine_that_cannot_train_is_exit_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = doctor(monkeypatch, MISSING)
+    assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
+    assert result.stderr == (
+        "error: training cannot run here\n"
+        "  why: the workspace cannot be written (this user may not)\n"
+        "  fix: choose another with --workspace\n"
+    )
+
+
+@pytest.mark.parametrize(("report", "code"), [(MADE, 0), (MISSING, ExitCode.ENVIRONMENT_UNFIT)])
+def test_stdout_is_json_alone(monkeypatch: pytest.MonkeyPatch, report: Report, code: int) -> None:
+    result = doctor(monkeypatch, report, "--json")
+    assert result.exit_code == code
+    assert json.loads(result.stdout) == json.loads(json.dumps(report.document()))
+
+
+def test_the_workspace_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def examine(workspace: Path) -> Report:
+        asked.append(workspace)
+        return MADE
+
+    monkeypatch.setattr(examination, "examine", examine)
+    CliRunner().invoke(cli.main, ["doctor", "--workspace", "there"])
+    assert asked == [Path("there")]

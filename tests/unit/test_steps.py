@@ -1,0 +1,127 @@
+"""What decides a stage's result, and what does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgepack.progress import SILENT
+from edgepack.recipe.load import load_recipe
+from edgepack.steps import Steps
+from edgepack.workspace import Key, Workspace
+
+RECIPE = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
+teacher: {model: ./weights/base}
+student: {model: ./weights/nano}
+"""
+STAGES = ("data", "teacher", "student", "quantize", "export")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A recipe with its data and weights."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.tsv").write_text(f"text\tlabel\n{split} a\t1\n{split} b\t0\n", encoding="utf-8")
+    for name in ("base", "nano"):
+        weights = folder / "weights" / name
+        weights.mkdir(parents=True)
+        (weights / "config.json").write_text("{}", encoding="utf-8")
+        for file in ("model_state.pdparams", "vocab.txt"):
+            (weights / file).write_text(name, encoding="utf-8")
+    return folder
+
+
+class Recorder:
+    """Notes the key of every stage; the results are named by their stages alone."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, str] = {}
+
+    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any]) -> Any:
+        self.keys[key.stage] = key.digest
+        return SimpleNamespace(artifact=None, digest=key.digest)
+
+
+def keys(folder: Path, *settings: str) -> dict[str, str]:
+    recipe = load_recipe(folder / "recipe.yaml", ["linux-x86_64-cpu"], settings)
+    recorder: Any = Recorder()
+    steps = Steps(recipe, Workspace(folder / ".edgepack"), SILENT, recorder)
+    rows = steps.data()
+    taught_by = steps.teacher(rows) if recipe.teacher is not None else None
+    learner = steps.student(rows, taught_by)
+    steps.export(rows, learner, steps.quantize(rows, learner))
+    return recorder.keys
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in STAGES if before.get(stage) != after.get(stage)]
+
+
+def test_where_a_project_lies_decides_nothing(project: Path) -> None:
+    before = keys(project)
+    moved = project.rename(project.with_name("moved"))
+    assert changed(before, keys(moved)) == []
+
+
+def test_what_files_and_folders_are_called_decides_nothing(project: Path) -> None:
+    before = keys(project)
+    (project / "train.tsv").rename(project / "training.tsv")
+    (project / "weights" / "base").rename(project / "weights" / "large")
+    assert changed(before, keys(project, "data.train=training.tsv", "teacher.model=./weights/large")) == []
+
+
+def test_a_file_read_in_another_way_is_other_data(project: Path) -> None:
+    before = keys(project)
+    shutil.copy(project / "train.tsv", project / "train.csv")
+    assert changed(before, keys(project, "data.train=train.csv")) == list(STAGES)
+
+
+@pytest.mark.parametrize(
+    ("file", "stages"),
+    [
+        ("train.tsv", STAGES),
+        ("test.tsv", STAGES),
+        ("weights/base/model_state.pdparams", STAGES[1:]),
+        ("weights/nano/vocab.txt", STAGES[2:]),
+    ],
+)
+def test_what_files_hold_decides(project: Path, file: str, stages: tuple[str, ...]) -> None:
+    before = keys(project)
+    with (project / file).open("a", encoding="utf-8") as stream:
+        stream.write("more\t1\n")
+    assert changed(before, keys(project)) == list(stages)
+
+
+@pytest.mark.parametrize(
+    ("setting", "stages"),
+    [
+        ("data.seed=1", STAGES),
+        ("data.calibration.rows=64", STAGES[3:]),
+        ("teacher.epochs=1", STAGES[1:]),
+        ("student.epochs=1", STAGES[2:]),
+        ("quantize.observer=abs_max", STAGES[3:]),
+        ("gates.cold_start.ms=900", ()),
+        ("version=9.0.0", ()),
+    ],
+)
+def test_a_change_of_one_section_reruns_what_depends_on_it(
+    project: Path, setting: str, stages: tuple[str, ...]
+) -> None:
+    assert changed(keys(project), keys(project, setting)) == list(stages)
+
+
+def test_without_distillation_the_teacher_decides_nothing_of_its_student(project: Path) -> None:
+    alone = keys(project, "student.distill=null")
+    assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]
