@@ -2,15 +2,17 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 VENV := .venv
+LANE26 := .venv-lane26
 PY := $(VENV)/bin/python
 PIP_FLAGS := --quiet --disable-pip-version-check
 # Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
-LOCKED_INSTALL = PYTHONWARNINGS=ignore $(PY) -m pip install $(PIP_FLAGS) --require-hashes --no-build-isolation --no-compile
+LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isolation --no-compile
+LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install test lint format docs bench clean
+.PHONY: help quickstart install test test-lane26 lint format docs bench clean
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 quickstart: $(VENV)/.installed ## install, build recipes/quickstart.yaml, say what to type next
 	@$(VENV)/bin/edgepack build $(RECIPE)
@@ -19,6 +21,9 @@ install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
 
 test: $(VENV)/.installed-dev ## all tests: unit, then integration with the real Paddle stack
 	@$(PY) -m pytest
+
+test-lane26: $(LANE26)/.installed ## training, checkpoints and a whole build in the second lane of the Paddle stack
+	@$(LANE26)/bin/python -m pytest $(addprefix tests/integration/test_,training.py huggingface.py build.py)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
 	$(PY) -m ruff check .
@@ -37,7 +42,7 @@ bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in da
 	$(PY) benchmarks/bag_of_characters.py
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LANE26) .edgepack dist build *.egg-info
 
 # Stamps, not .venv/bin/python: that is a link, and make would look at the age of the Python it leads to.
 $(VENV)/.created: scripts/find-python requirements/bootstrap.txt
@@ -54,4 +59,12 @@ $(VENV)/.installed: $(VENV)/.created requirements/build.txt pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	@echo "installing the pinned test tools"
 	@$(LOCKED_INSTALL) -r requirements/dev.txt
+	@touch $@
+
+$(LANE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/lane26.txt pyproject.toml
+	@python=$$(scripts/find-python) && echo "making $(LANE26) with $$python" && "$$python" -m venv --clear $(LANE26)
+	@$(LANE26)/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
+	@echo "installing the second lane (about 150 packages)"
+	@PYTHONWARNINGS=ignore $(LANE26)/bin/$(LOCKED_PIP) -r requirements/lane26.txt
+	@$(LANE26)/bin/python -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -5,8 +5,8 @@ transformers are no part of this project: give the Python of an environment that
 
     python benchmarks/train_step.py --torch-python ~/torch/bin/python [--rows 32] [--tokens 128]
 
-Both train a classifier of ERNIE 3.0 nano's shape on random tokens, all of one length: forward, backward, clipping, AdamW,
-dropout on, float32, as many threads. The floor is arithmetic: it is printed beside the measured figures.
+Both train a classifier of ERNIE 3.0 nano's shape on random tokens, all of one length: forward, backward, clipping,
+AdamW, dropout on, float32, as many threads. The floor is arithmetic: it is printed beside the measured figures.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def torch_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        return float(loss)
+        return float(loss.detach())
 
     return take, f"torch {torch.__version__}"
 

@@ -5,9 +5,12 @@ cd "$(dirname "$0")"
 lock() { uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --allow-unsafe "$@"; }
 versions=$(mktemp)
-trap 'rm -f "$versions"' EXIT
+trap 'rm -f "$versions" "$versions.26"' EXIT
 lock dev.in --output-file dev.txt
 sed -n 's/^\([A-Za-z].*\) \\$/\1/p' dev.txt > "$versions"   # the widest set decides every version
+# The second lane has versions of its own for what belongs to Paddle; protobuf differs on a system that it is not for.
+grep -v -e '^paddle' -e '^onnx==' "$versions" | sed "s/^protobuf==.*/&; sys_platform != 'win32'/" > "$versions.26"
+lock lane26.in --constraint "$versions.26" --output-file lane26.txt
 for set in bootstrap base build; do
     lock "$set.in" --constraint "$versions" --output-file "$set.txt"
 done

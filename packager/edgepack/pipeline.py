@@ -175,7 +175,9 @@ class _Step:
             with self._workspace.making(key, self._listener.line):
                 # Another build may have made it while this one waited.
                 found = None if again else self._workspace.load(kind, key)
-                if found is None:
+                if found is not None:
+                    self._listener.line("another build has made it meanwhile: it is taken up")
+                else:
                     self._before(key.stage)
                     found = self._workspace.build(key, make)
             self._listener.stage_done(key.stage, time.monotonic() - started)

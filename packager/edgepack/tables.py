@@ -14,7 +14,6 @@ from rich.text import Text
 from edgepack.nvidia import sm_name
 from edgepack.report import NOTHING, limit, quantity, span
 from edgepack.wording import duration, metric_name, mib, safe
-from edgepack_runtime.metrics import ACCURACY
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
@@ -35,10 +34,13 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
     """The loss ledger: what each stage cost in accuracy, MiB and ms."""
     bases = {_basis(row) for row in rows}
     metrics = sorted({metric_name(row.score.metric) for row in rows})
-    made = table(live, "stage", " or ".join(metrics), "MiB", "p50 ms", "p95 ms", "parity", "note")
+    head = metrics[0] if len(metrics) == 1 else "score"
+    made = table(live, "stage", head, "MiB", "p50 ms", "p95 ms", "parity", "note")
     before = ""
     for row in rows:
         score = f"{quantity(row.score.value, 'fraction')} {_interval(row)}"
+        if len(metrics) > 1:
+            score = f"{metric_name(row.score.metric)} {score}"
         made.add_row(
             safe(row.stage),
             score if len(bases) == 1 else f"{score} {_basis(row)}",
@@ -224,8 +226,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
 
 
 def _basis(row: LedgerRow) -> str:
-    metric = "" if row.score.metric == ACCURACY else f"{metric_name(row.score.metric)}, "
-    return f"{metric}{100 * row.score.confidence:.4g} %, n={row.score.n}"
+    return f"{100 * row.score.confidence:.4g} %, n={row.score.n}"
 
 
 def _interval(row: LedgerRow) -> str:

@@ -230,7 +230,7 @@ class Workspace:
                 yield Leftover(path, "result", _size(path))
 
     def discard(self, leftover: Leftover) -> None:
-        """Remove one of the `leftovers`.
+        """Remove one of the `leftovers`. Call it inside `in_use(alone=True)`.
 
         Raises:
             EnvironmentUnfitError: it cannot be removed.
@@ -243,6 +243,8 @@ class Workspace:
                 _remove(doomed)
                 leftover.path.rename(doomed)
             _remove(doomed)
+            digest = leftover.path.name.strip(".").partition(".")[0]
+            leftover.path.with_name(f"{digest}.lock").unlink(missing_ok=True)  # nobody holds it: see `in_use`
         except OSError as error:
             raise _unwritable(self.root, error) from error
 

@@ -23,7 +23,8 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...]) -> 
 
     console = common.console(context)
     splits = load_splits(loaded.data, console)
-    suited = check_suited(loaded, len(splits.rows["train"]), len(splits.labels["train"]), splits.lengths, recipe)
+    rows, labels = splits.rows, list(splits.labels["train"])
+    suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     console.findings([*splits.warnings, *suited])
     console.line(describe_lengths(splits.lengths))
     counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())

@@ -8,9 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edgepack.datasets.choose import measurements
 from edgepack.datasets.facts import SplitFacts
 from edgepack.datasets.log import MAX_LISTED
+from edgepack.datasets.sniff import are_measurements
 from edgepack.datasets.texts import shortened
+from edgepack.datasets.variants import check_variants
 from edgepack.recipe.findings import Finding, Severity
 from edgepack.wording import counted
 
@@ -32,7 +35,8 @@ def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[F
     Errors: fewer than two rows in a split; one label only in train or test; a label that train does not have;
     more than MAX_LEAKED_SHARE of the test rows in train or dev. Warnings: fewer leaks than that, leaks of train
     into dev (they mislead selection, not the gates), rows that differ from one of another split in nothing that
-    `texts.normalise` keeps, repeated rows, two labels of a text, labels test lacks, labels with too few rows. A pair
+    `texts.normalise` keeps, repeated rows, two labels of a text, labels that look
+    alike, labels test lacks, labels with too few rows. A pair
     of texts is compared as a whole.
     """
     splits = (train, dev, test)
@@ -43,9 +47,11 @@ def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[F
         if split is train and complete["train"]:
             _check_balance(train)
             _check_separated(train)
+            _check_measured(train)
         elif complete[split.name] and complete["train"]:
             _check_labels(split, train)
         _check_repeats(split)
+    check_variants(splits)
     _check_leak(test, train, stops=True)
     _check_leak(test, dev, stops=True)
     _check_leak(dev, train, stops=False)
@@ -81,6 +87,12 @@ def _check_separated(train: SplitFacts) -> None:
         reason = "no row of train has more than one label, and `data.columns.labels` is for any number of them"
         fix = "set `data.label_separator` to what stands between two labels; if each text has one, name it `label`"
         train.log.add("one label a row", "warning", None, reason, fix)
+
+
+def _check_measured(train: SplitFacts) -> None:
+    if train.columns.answer == "label" and are_measurements(train.label_rows):
+        log = train.log
+        log.add("measurements", "warning", None, *measurements(train.columns.wanted["label"], train.label_rows))
 
 
 def _check_balance(train: SplitFacts) -> None:

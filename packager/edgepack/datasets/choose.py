@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from edgepack.datasets.profile import MAX_VALUES, Column, Profile
-from edgepack.datasets.sniff import LABEL_NAMES, PAIR_NAMES, SPAN_NAMES, TAG_NAMES, TEXT_NAMES, TOKEN_NAMES
+from edgepack.datasets.sniff import (
+    LABEL_NAMES,
+    PAIR_NAMES,
+    SPAN_NAMES,
+    TAG_NAMES,
+    TEXT_NAMES,
+    TOKEN_NAMES,
+    are_measurements,
+)
+from edgepack.datasets.texts import visible
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.explain import listed
 from edgepack.recipe.findings import Finding
@@ -31,6 +40,9 @@ def choose_columns(found: Profile) -> Columns:
     many = _lists_of_labels(found)
     label = many or _label(found)
     text = _text(found, label)
+    measured = label if label is not None else found.column(LABEL_NAMES)
+    if measured is not None and are_measurements(measured.values):
+        raise _refusal(found, *measurements(measured.name, measured.values))
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
         shown = "; ".join(_described(column) for column in found.columns[:10])
@@ -56,6 +68,15 @@ def separator_between_labels(column: Column) -> str | None:
         if any(len(cell) > 1 for cell in cells) and parts.total() >= _RECURRENCE * len(parts):
             return separator
     return None
+
+
+def measurements(column: str, values: Collection[str]) -> tuple[str, str]:
+    """Reason and fix of a column of labels that `are_measurements`."""
+    many = f"more than {MAX_VALUES}" if len(values) > MAX_VALUES else str(len(values))
+    shown = listed(sorted(values)[:3])
+    holds = f"`{visible(column[:40])}` holds {many} different numbers, as {shown}"
+    reason = f"{holds}: these look like measurements, not labels"
+    return reason, "put them into bins (`low`, `high`) and name that column `label`, or another that holds labels"
 
 
 def _tokens(found: Profile) -> Columns | None:
@@ -136,7 +157,7 @@ def _is_second_text(column: Column, text: Column) -> bool:
 
 def _described(column: Column) -> str:
     values = f"more than {MAX_VALUES}" if len(column.values) > MAX_VALUES else str(len(column.values))
-    return f"`{column.name[:40]}` with {values} values of {column.mean_length:.0f} characters"
+    return f"`{visible(column.name[:40])}` with {values} values of {column.mean_length:.0f} characters"
 
 
 def _refusal(found: Profile, reason: str, fix: str) -> RecipeInvalidError:

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgepack.datasets.check import check_splits, uniform
 from edgepack.datasets.facts import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
-from edgepack.datasets.recipe_text import Draft, describe, recipe_text
+from edgepack.datasets.recipe_text import Draft, describe, recipe_text, too_few_to_gate
 from edgepack.datasets.source import Source, look_at
 from edgepack.datasets.split import DEV, HELD_OUT_SHARE, LEFT_OUT, TEST, TRAIN, assign
 from edgepack.datasets.write import writing, written_columns, written_suffix
@@ -57,7 +57,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
             train = sources["train"]
             made = Draft(given["train"], recipe, files, train.columns, facts, (), train.label_separator)
             _write(recipe, recipe_text(made))
-            return Drafted((recipe,), tuple(findings), (*lines, *describe(facts)))
+            return Drafted((recipe,), tuple(findings), (*lines, *_described(facts)))
         suffix = written_suffix(sources["train"].columns)
         files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
         _refuse_overwriting(files.values(), given, force)
@@ -110,7 +110,13 @@ def _convert(
         findings += _checked(written.facts, sources["train"].file)
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
     _write(recipe, text)
-    return findings, [*describe(written.facts), *notes]
+    return findings, [*_described(written.facts), *notes]
+
+
+def _described(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
+    """What the data are, in lines, and why the recipe has no gate of accuracy where it has none."""
+    ungated = too_few_to_gate(facts["test"])
+    return [*describe(facts), *([] if ungated is None else [ungated])]
 
 
 def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:

@@ -38,7 +38,8 @@ class SplitFacts:
     """One split as `check_splits` compares it. No text is kept, only digests of 8 bytes (`datasets.texts`).
 
     `label_rows` has the number of rows that hold each name of a label, in the order in which the names came up, and
-    `label_lines` the line on which each did. `most_labels` is how many one row holds at most.
+    `label_lines` the line on which each did. `most_labels` is how many labels or spans one row holds at most, and
+    `all_labels` how many all of them hold; where each row has one label, neither is counted.
     """
 
     name: SplitName
@@ -49,6 +50,7 @@ class SplitFacts:
     label_rows: dict[str, int] = field(default_factory=dict)
     label_lines: dict[str, int] = field(default_factory=dict)
     most_labels: int = 0
+    all_labels: int = 0
     _exact: bytearray = field(default_factory=bytearray)
     _normalised: bytearray = field(default_factory=bytearray)
     _answers: bytearray = field(default_factory=bytearray)
@@ -77,6 +79,7 @@ class SplitFacts:
         self._label_ids.append(self._ids.setdefault(names[0] if names else "", len(self._ids)))
         if not isinstance(row.label, str):
             self.most_labels = max(self.most_labels, len(row.label))
+            self.all_labels += len(row.label)
             self._answers += digest(json.dumps(row.label))
         return True
 

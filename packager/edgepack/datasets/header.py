@@ -20,6 +20,7 @@ from edgepack.datasets.sniff import (
     likely_separator,
     looks_like_a_row,
 )
+from edgepack.datasets.texts import visible
 from edgepack.recipe.columns import is_number
 from edgepack.recipe.explain import did_you_mean, listed
 
@@ -95,6 +96,15 @@ def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, file
     return [(reason, f"name the columns in a first line{counted}")]
 
 
+def names_separator(first: Sequence[str], file: Path) -> tuple[str, str] | None:
+    """Reason and fix of a first row that only tells Excel what stands between fields, as `sep=;`; None of others."""
+    said = "".join(first).strip().lower()
+    if not said.startswith("sep=") or len(said) > len("sep=;"):
+        return None
+    reason = "its first line (`sep=`) only tells Excel what stands between the fields"
+    return reason, f"remove that line: tail -n +2 {file.name} > without-{file.name}"
+
+
 def not_json_lines(first: str, file: Path) -> tuple[str, str] | None:
     """What a .jsonl file that starts with the line `first` is instead, and the fix; None if it may be what it says."""
     if first.startswith("["):
@@ -131,7 +141,7 @@ def _missing(names: list[str], columns: Wanted) -> Iterator[tuple[str, str]]:
 
 
 def _shown(names: Sequence[str]) -> str:
-    return listed(name.strip()[:40] for name in names[:20])
+    return listed(visible(name.strip()[:40]) for name in names[:20])
 
 
 def _written(columns: Mapping[str, str]) -> str:

@@ -61,6 +61,11 @@ class Lengths:
         """Number of tokens -> number of texts, shortest first."""
         return dict(sorted(self._rows.items()))
 
+    @property
+    def texts(self) -> int:
+        """How many there are."""
+        return self._rows.total()
+
     def percentile(self, share: float) -> int:
         """The fewest tokens that at least `share` (0 to 1) of the texts do not exceed; 0 without any text."""
         reached, wanted = 0, share * self._rows.total()

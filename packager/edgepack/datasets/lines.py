@@ -18,6 +18,8 @@ from edgepack.recipe.parse import decode
 MAX_LINE_BYTES: Final = 16 * 2**20  # far above any text that is read; a file without line ends stops here
 _BLOCK_BYTES: Final = 2**20  # between two calls of `advance`
 _SAMPLE_BYTES: Final = 64 * 1024  # of what follows a line that is no UTF-8: shows what the file is instead
+_CUT: Final = "unexpected end of data"  # as the codecs of Python call it
+_CUT_OF: Final = ("incomplete multibyte sequence", "truncated data")  # those of other encodings
 _BOM: Final = b"\xef\xbb\xbf"
 _PACKED: Final = (
     (b"PK\x03\x04", "a zip archive, perhaps an Excel workbook", "save it as `CSV UTF-8` from the program that made it"),
@@ -89,7 +91,7 @@ def _decoded(stream: BinaryIO, file: Path, advance: Callable[[int], None]) -> It
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _undecodable(read, stream, number, other_than_ascii, file) from error
+            raise _undecodable(read, stream, number, other_than_ascii, file, error) from error
         other_than_ascii = other_than_ascii or not raw.isascii()
         empty = empty and not line.strip()
         yield line
@@ -99,16 +101,19 @@ def _decoded(stream: BinaryIO, file: Path, advance: Callable[[int], None]) -> It
 
 
 def _recoded(stream: BinaryIO, file: Path, advance: Callable[[int], None], encoding: str) -> Iterator[str]:
-    before = 0
+    before = number = 0
     try:
         with io.TextIOWrapper(stream, encoding, newline="\n") as text:
             for line in text:
                 yield line
+                number += 1
                 if stream.tell() - before >= _BLOCK_BYTES:
                     advance(stream.tell() - before)
                     before = stream.tell()
             advance(stream.tell() - before)
     except UnicodeDecodeError as error:
+        if error.end == len(error.object) and error.reason in _CUT_OF:
+            raise _cut_off(file, number + 1) from error
         reason, fix = f"it is not {encoding} throughout: {error.reason}", "take it from its source again"
         raise _unreadable(file, None, reason, fix) from error
 
@@ -130,14 +135,23 @@ def _refuse_packed(start: bytes, file: Path) -> None:
     raise _unreadable(file, 1, reason, f"convert it: iconv -f {wide} -t UTF-8 {file.name} > utf8-{file.name}")
 
 
-def _undecodable(read: bytes, stream: BinaryIO, number: int, other_than_ascii: bool, file: Path) -> UnreadableError:
+def _undecodable(
+    read: bytes, stream: BinaryIO, number: int, other_than_ascii: bool, file: Path, error: UnicodeDecodeError
+) -> UnreadableError:
+    if error.reason == _CUT and (other_than_ascii or not read[: error.start].isascii()):
+        return _cut_off(file, number)
     if other_than_ascii:
         reason = "this line is not UTF-8, though lines before it are: the file mixes two encodings"
         return _unreadable(file, number, reason, "take the rows from their sources again, each converted to UTF-8")
     sample = read + stream.read(_SAMPLE_BYTES)
-    _, finding = decode(sample[: sample.rfind(b"\n") + 1] or read, file)
+    _, finding = decode(sample, file)
     assert finding is not None, "the first line of the sample does not decode"
-    return UnreadableError(replace(finding, line=number))
+    return UnreadableError(replace(finding, line=finding.line and number))
+
+
+def _cut_off(file: Path, line: int | None) -> UnreadableError:
+    reason = "the file ends in the middle of a character: its end is missing"
+    return _unreadable(file, line, reason, "take it from its source again, or remove this last line")
 
 
 def _unreadable(file: Path, line: int | None, reason: str, fix: str) -> UnreadableError:

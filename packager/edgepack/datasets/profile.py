@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.datasets.form import Form
-from edgepack.datasets.header import not_json_lines
+from edgepack.datasets.header import names_separator, not_json_lines
 from edgepack.datasets.lines import UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.datasets.log import FindingLog
 from edgepack.datasets.rows import json_list
@@ -26,11 +26,14 @@ from edgepack.datasets.sniff import (
 from edgepack.datasets.tables import cells
 from edgepack.datasets.tokens import tag_problem
 from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.encodings import BIG5, GB18030, UTF16, guess
+from edgepack.recipe.explain import listed
 from edgepack.recipe.findings import Finding
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
 _SAMPLE_BYTES: Final = 2**20
+_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # What natural language has and ids, dates and addresses lack: an ideograph, or a letter, a space and a letter.
 _PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
 
@@ -118,21 +121,22 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile
 
 
 def likely_encoding(file: Path) -> str:
-    """The encoding of a file, by its beginning; UTF-8 where it is none that is known, so that the reader says why."""
+    """The encoding of a file, by its beginning; UTF-8 where it is certainly none that Chinese is written in.
+
+    Then the reader says what the file may be, and nothing is converted that would turn into other characters.
+    """
     try:
         with file.open("rb") as stream:
             start = stream.read(_SAMPLE_BYTES)
     except (OSError, ValueError):
         return "utf-8"
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    for encoding in ("utf-8", "gb18030"):
-        decoder = codecs.getincrementaldecoder(encoding)()
-        try:
-            decoder.decode(start, final=len(start) < _SAMPLE_BYTES)
-        except UnicodeDecodeError:
-            continue
-        return encoding
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError as error:
+        # What it is shows where it is not ASCII, which may begin late.
+        line = start.rfind(b"\n", 0, error.start) + 1
+        found = guess(start if start.startswith(_MARKS) else start[line:]).certain
+        return found.codec if found in (UTF16, GB18030, BIG5) else "utf-8"
     return "utf-8"
 
 
@@ -144,6 +148,8 @@ def _form(file: Path, sample: tuple[str, ...], encoding: str) -> Form:
         return Form(None, encoding)
     if first.startswith("{") and (instead := old_line_ends(first)) is not None:
         raise UnreadableError(Finding("error", file, None, *instead))
+    if (instead := names_separator([first], file)) is not None:
+        raise UnreadableError(Finding("error", file, 1, *instead))
     if looks_tagged(sample):
         return Form(None, encoding, tagged=True)
     found = likely_separator(sample)
@@ -181,4 +187,7 @@ def _of_cells(file: Path, form: Form, lines: Iterator[str], sample: tuple[str, .
         rows += 1
         for column, value in zip(columns, fields, strict=False):
             column.add(value)
+    if not rows:
+        reason = f"the file has a header ({listed(name[:40] for name in names[:10])}) and no rows below it"
+        raise UnreadableError(Finding("error", file, None, reason, "give a file with rows"))
     return Profile(file, form, header, rows, columns, sample)

@@ -16,12 +16,17 @@ from typing import Final
 from edgepack.artifacts import proportion
 from edgepack.datasets.facts import SplitFacts, SplitName
 from edgepack.datasets.form import form_by_suffix
+from edgepack.datasets.gates import DROPS, MOST_GATED_ROWS, Units, rows_for_drop, suggested_drop, units_of
 from edgepack.datasets.lengths import describe_lengths, suggest_max_length
 from edgepack.datasets.texts import shortened
 from edgepack.recipe.model import Columns
+from edgepack_runtime import metrics
 
 TEMPLATE: Final = "draft.yaml.txt"
 _SHOWN_LABELS: Final = 10
+_CONFIDENCE: Final = 0.95
+_CALIBRATION_ROWS: Final = 256
+_OF: Final = {metrics.ENTITY_F1: "F1 of exact spans, with their labels", metrics.MICRO_F1: "F1 over all labels"}
 _TRIED_ACCURACY: Final = 0.9
 _PLAIN: Final = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w./-]*\Z")
 _WORDS_OF_YAML: Final = ("true", "false", "null")
@@ -65,7 +70,8 @@ def recipe_text(draft: Draft) -> str:
         "columns": _columns(draft),
         "max_length": max_length,
         "lengths": _comment([_lengths(draft.facts)]),
-        "accuracy": "\n".join(f"    {line}" for line in _accuracy(draft.facts["test"])),
+        "accuracy": _accuracy(draft.facts["test"]),
+        "calibration_rows": min(_CALIBRATION_ROWS, len(draft.facts["train"])),
         **_latency(max_length),
     }
     fields |= {name: _scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
@@ -84,20 +90,63 @@ def _columns(draft: Draft) -> str:
     return "\n".join(lines)
 
 
-def _accuracy(test: SplitFacts) -> list[str]:
-    """What to know before a limit is set, as lines of the section `accuracy`."""
+def _accuracy(test: SplitFacts) -> str:
+    """The gate of accuracy, as lines of the section `gates`: only limits that so many test rows can decide."""
+    metric, units = _measure(test)
+    points = suggested_drop(metric, units, _CONFIDENCE)
+    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
+    last = f"confidence: {_CONFIDENCE}"
+    if points is None:  # a gate without a limit is none: all of it is for later
+        gate = ["accuracy:", *(f"  {line}" for line in (*of, "min: 0.85", f"max_drop_points: {DROPS[0]}", last))]
+        return "\n".join(f"  # {line}" for line in (*_known(test), *_undecided(test), *gate))
+    tighter = f"; {DROPS[0]} takes {_needed(test, DROPS[0])}" if points > DROPS[0] else ""
+    drop = f"max_drop_points: {points} # that INT8 may lose against float{tighter}"
+    lines = [*(f"# {line}" for line in _known(test)), *of, "# min: 0.85", drop, last]
+    return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
+
+
+def _known(test: SplitFacts) -> list[str]:
+    """What to know before a `min` is set."""
     if test.columns.answer != "label":
-        of = {"spans": "entity_f1 # F1 of exact spans, with their labels", "labels": "micro_f1 # F1 over all labels"}
-        return [f"metric: {of[test.columns.answer]}, in the {len(test)} test rows"]
+        return []
     majority, rows = max(test.label_rows.items(), key=lambda item: item[1])
-    known = proportion(round(_TRIED_ACCURACY * len(test)), len(test))
+    known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
     said = _printable(f"`{shortened(majority)}`")
     return [
-        f"# A model that always says {said} has {rows / len(test):.1%} of the {len(test)} test rows right: "
+        f"A model that always says {said} has {rows / len(test):.1%} of the {len(test)} test rows right: "
         "`min` must be well above.",
-        f"# An accuracy of {known.value:.3f} on them is known to lie between {known.low:.3f} and {known.high:.3f}, and "
+        f"An accuracy of {known.value:.3f} on them is known to lie between {known.low:.3f} and {known.high:.3f}, and "
         f"passes a `min` below {known.low:.3f}.",
     ]
+
+
+def too_few_to_gate(test: SplitFacts) -> str | None:
+    """Why a draft has no gate of accuracy, and how many test rows it takes; None where it has one."""
+    metric, units = _measure(test)
+    return " ".join(_undecided(test)) if suggested_drop(metric, units, _CONFIDENCE) is None else None
+
+
+def _undecided(test: SplitFacts) -> list[str]:
+    least, most = (_needed(test, points) for points in (DROPS[-1], DROPS[0]))
+    return [
+        f"The {len(test)} test rows are too few to tell what INT8 loses: a gate would end inconclusive.",
+        f"A `max_drop_points` of {DROPS[0]} takes {most}, one of {DROPS[-1]} {least}.",
+    ]
+
+
+def _needed(test: SplitFacts, points: float) -> str:
+    metric, units = _measure(test)
+    rows = rows_for_drop(metric, len(test), units, _CONFIDENCE, points) if units else None
+    return f"about {rows} test rows" if rows is not None else f"more than {MOST_GATED_ROWS} test rows"
+
+
+def _measure(test: SplitFacts) -> tuple[str, Units]:
+    """The metric that a draft suggests, and what it counts in the test rows."""
+    rows = units_of(metrics.ACCURACY, len(test), tuple, ())
+    if test.columns.answer == "label":
+        return metrics.ACCURACY, rows
+    metric = metrics.ENTITY_F1 if test.columns.answer == "spans" else metrics.MICRO_F1
+    return metric, [test.all_labels / len(test) * rows[0]] if test.all_labels else []
 
 
 def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from edgepack.artifacts import Row
 from edgepack.datasets.log import FindingLog
+from edgepack.datasets.texts import is_unseen, shortened
 from edgepack.datasets.tokens import join, tag_problem
 from edgepack.recipe.model import Columns
 from edgepack.recipe.parse import has_surrogate
@@ -120,15 +121,20 @@ def _text(line: int, value: object, what: str, log: FindingLog) -> str | None:
         reason = f"the {what} is no JSON string"
         log.add("texts that are no strings", "error", line, reason, "write the text in quotes")
         return None
-    if not value.strip():
+    if is_unseen(value):
         fix = "give it a text, or remove the row"
-        log.add("rows without a text", "error", line, f"the {what} is empty", fix)
+        log.add("rows without a text", "error", line, f"the {what} {_emptiness(value)}", fix)
         return None
     _warn_of_lost_characters(line, what, value, log)
     if "\x00" in value:
         reason = f"the {what} holds NUL characters, which the tokenizer drops"
         log.add("texts with NUL", "warning", line, reason, "take the row from its source again, or remove it")
     return value
+
+
+def _emptiness(value: str) -> str:
+    unseen = value.strip()
+    return f"holds nothing that is seen: `{shortened(unseen)}`" if unseen else "is empty"
 
 
 def _warn_of_lost_characters(line: int, what: str, content: str, log: FindingLog) -> None:
@@ -149,8 +155,9 @@ def _label(line: int, value: object, log: FindingLog) -> str | None:
         reason, fix = "the label is neither a string nor a whole number", 'write it as a string: "positive"'
         log.add("labels of another kind", "error", line, reason, fix)
         return None
-    if not label:
-        log.add("rows without a label", "error", line, "the label is empty", "give it a label, or remove the row")
+    if is_unseen(label):
+        fix = "give it a label, or remove the row"
+        log.add("rows without a label", "error", line, f"the label {_emptiness(label)}", fix)
         return None
     if len(label) > MAX_LABEL_CHARACTERS:
         reason = f"the label has {len(label)} characters, and {MAX_LABEL_CHARACTERS} at most make sense"
@@ -239,4 +246,4 @@ def _span_problem(span: Span, text: str, said: object) -> str | None:
 
 
 def _named(span: Span) -> str:
-    return f"the span {span.start} to {span.end} (`{span.label[:40]}`)"
+    return f"the span {span.start} to {span.end} (`{shortened(span.label)}`)"

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 SEPARATORS: Final = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
@@ -27,6 +27,8 @@ _AGREEMENT: Final = 0.9  # of the sampled lines have as many fields as the first
 _ONE_MAY_DIFFER: Final = 4  # lines from which on one broken line is no argument
 _LONGEST_NAME: Final = 40  # characters of a column's name; what is longer is a text
 _TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
+_NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
+_GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
 _SENTENCE: Final = frozenset("。！？，；!?")
 
 
@@ -46,6 +48,13 @@ def looks_tagged(lines: Sequence[str]) -> bool:
     filled = [line.strip() for line in lines if line.strip()]
     tags = [match[1] for line in filled if (match := _TAGGED.match(line))]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
+
+
+def are_measurements(values: Collection[str]) -> bool:
+    """Whether these different values of a column are numbers of which many have fractions, and too many for grades."""
+    numbers = [value for value in values if _NUMBER.fullmatch(value.strip())]
+    with_fraction = sum(not value.strip().isdecimal() and ("." in value or "," in value) for value in numbers)
+    return len(values) > _GRADES and len(numbers) >= _AGREEMENT * len(values) and with_fraction * 2 > len(numbers)
 
 
 def json_object(line: str) -> dict[str, Any] | None:

@@ -1,13 +1,18 @@
-"""What only shows when a recipe and its data lie side by side: texts that are cut, samples too large or too small."""
+"""What only shows when a recipe and its data lie side by side: texts that are cut, samples too large or too small.
+
+And gates that no model can pass with so few test rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgepack.artifacts import DataArtifact
+from edgepack.artifacts import DataArtifact, Row
 from edgepack.datasets.check import MIN_LABEL_ROWS
+from edgepack.datasets.gates import check_gate
 from edgepack.datasets.lengths import Lengths, check_lengths
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
@@ -15,26 +20,36 @@ from edgepack.wording import counted
 
 
 def check_suited(
-    recipe: Recipe, train_rows: int, labels: int, lengths: Mapping[Any, Lengths], file: Path
+    recipe: Recipe,
+    train_rows: int,
+    labels: Sequence[str],
+    lengths: Mapping[Any, Lengths],
+    file: Path,
+    read_test: Callable[[], Iterable[Row]],
 ) -> list[Finding]:
     """Warnings about a valid recipe and valid data.
 
     Args:
         train_rows: rows of the training split, or of the sample of it.
-        labels: how many different ones train has.
+        labels: the different ones that train has.
         lengths: by split.
         file: what the findings name, which is the recipe where it is known.
+        read_test: gives the test rows; called only where a gate depends on what their labels are.
     """
     models = {"teacher": recipe.teacher, "student": recipe.student}
     limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
-    samples = [Finding("warning", file, None, reason, fix) for reason, fix in _samples(recipe, train_rows, labels)]
-    return [*samples, *check_lengths(lengths, limits, file)]
+    problems = _samples(recipe, train_rows, len(labels))
+    if recipe.gates.accuracy is not None and "test" in lengths:
+        problems += check_gate(recipe.gates.accuracy, lengths["test"].texts, read_test, labels)
+    found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
+    return [*found, *check_lengths(lengths, limits, file)]
 
 
 def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
     """`check_suited` of the rows that a build laid down, under the recipe's name."""
     lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
-    return check_suited(recipe, data.rows["train"], len(data.labels), lengths, Path(recipe.name))
+    test = partial(data.read, "test")
+    return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
 
 
 def _samples(recipe: Recipe, rows: int, labels: int) -> list[tuple[str, str]]:

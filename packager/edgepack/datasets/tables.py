@@ -18,9 +18,18 @@ from pathlib import Path
 
 from edgepack.artifacts import Row
 from edgepack.datasets.form import Form, form_by_suffix
-from edgepack.datasets.header import Cells, Wanted, check_numbers, find_columns, not_json_lines, positions_by_number
+from edgepack.datasets.header import (
+    Cells,
+    Wanted,
+    check_numbers,
+    find_columns,
+    names_separator,
+    not_json_lines,
+    positions_by_number,
+)
 from edgepack.datasets.lines import MAX_LINE_BYTES, UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.datasets.log import FindingLog
+from edgepack.datasets.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
 from edgepack.datasets.rows import Values, has_half, row_maker, tagged_row
 from edgepack.datasets.tokens import sentences
 from edgepack.recipe.explain import did_you_mean, listed
@@ -101,6 +110,7 @@ def _plain_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Itera
 def _csv_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
     csv.field_size_limit(MAX_LINE_BYTES)  # the module's own limit, 128 KiB, is shorter than some documents
     reader = csv.reader(_at_any_line_end(lines), delimiter=separator, strict=True)
+    quotes = Quotes(separator, log)
     while True:
         line = reader.line_num + 1  # a row may span lines: it is named by its first
         try:
@@ -111,6 +121,11 @@ def _csv_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterato
             fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
             log.end("broken CSV", line, f"broken CSV from here on: {error}", fix)
             return
+        if reader.line_num > line:
+            if quotes.hold(line, reader.line_num, fields):
+                return
+        elif line < REMEMBERED_FIRST or not line % REMEMBERED_EVERY:
+            quotes.remember(fields)
         if _is_filled(line, fields, log):
             yield line, fields
 
@@ -137,6 +152,9 @@ def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> I
     first = next(table, None)
     if first is None:
         log.end("empty", None, "the file holds no row", "give a file with rows")
+        return
+    if (instead := names_separator(first[1], log.file)) is not None:
+        log.end("separator", first[0], *instead)
         return
     positions = positions_by_number(wanted)
     if positions is not None:

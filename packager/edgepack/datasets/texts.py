@@ -1,4 +1,7 @@
-"""What two texts are compared by: digests of 8 bytes, of a text as it is and of what is left of it when normalised."""
+"""What two texts are compared by: digests of 8 bytes, of a text as it is and of what is left of it when normalised.
+
+And how a label is named so that what cannot be seen of it is seen.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,14 @@ DIGEST_BYTES: Final = 8  # among 3 million rows the chance that any two texts sh
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
 _BETWEEN: Final = "\x1f"  # the two texts of a pair
 _NO_WORD: Final = re.compile(r"[\W_]+")
+# White space, what joins, parts and orders characters, and control characters: a text of these alone shows nothing.
+_UNSEEN: Final = "".join(
+    map(chr, (*range(0x21), *range(0x7F, 0xA1), *range(0x2000, 0x2010), *range(0x2028, 0x2030)))
+) + "".join(map(chr, (*range(0x205F, 0x2070), 0xAD, 0x61C, 0x1680, 0x180E, 0x3000, 0xFEFF)))
+# The same, but for the space, and what is drawn onto the character before it: marks, variants and parts of syllables.
+_ESCAPED: Final = re.compile(
+    rf"[{re.escape(_UNSEEN.replace(' ', ''))}\u0300-\u036f\u1100-\u11ff\u3099\u309a\ufe00-\ufe0f\ue000-\uf8ff]"
+)
 
 
 def normalise(text: str) -> str:
@@ -43,6 +54,31 @@ def digests(text: str, text_pair: str | None = None) -> tuple[bytes, bytes]:
     return exact, digest(f"{normalised}{_BETWEEN}{second}")
 
 
+def is_unseen(text: str) -> bool:
+    """Whether there is nothing in `text` but white space and characters that are not drawn, as U+200B and U+FEFF."""
+    return not text.strip(_UNSEEN)
+
+
+def without_unseen(text: str) -> str:
+    """`text` without white space and without characters that are not drawn."""
+    return text.translate(_DROPPED)
+
+
+_DROPPED: Final = dict.fromkeys(map(ord, _UNSEEN))
+
+
+def visible(text: str) -> str:
+    """`text` with an escape, as `\\u200b`, for each character that is not seen or is told from another by no eye."""
+    text = "".join(c if c.isascii() or unicodedata.is_normalized("NFC", c) else _escape(c) for c in text)
+    return _ESCAPED.sub(lambda match: _escape(match.group()), text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
 def shortened(label: str) -> str:
     """A label as messages name it."""
+    label = visible(label)
     return label if len(label) <= 40 else label[:37] + "..."

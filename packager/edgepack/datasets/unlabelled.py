@@ -21,7 +21,7 @@ from edgepack.datasets.lines import UnreadableError, no_progress, old_line_ends,
 from edgepack.datasets.log import FindingLog
 from edgepack.datasets.rows import texts_of
 from edgepack.datasets.tables import Record, read_records
-from edgepack.datasets.texts import NO_DIGEST, digests
+from edgepack.datasets.texts import NO_DIGEST, digests, is_unseen
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Columns
 from edgepack.wording import counted
@@ -108,5 +108,5 @@ def _lines(file: Path, log: FindingLog, advance: Callable[[int], None]) -> Itera
     for number, line in enumerate(text_lines(file, advance), start=1):
         if number == 1 and (instead := old_line_ends(line)) is not None:
             raise UnreadableError(Finding("error", log.file, None, *instead))
-        if text := line.strip():
-            yield number, (text,)
+        if not is_unseen(line):
+            yield number, (line.strip(),)

@@ -68,6 +68,8 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
     progress.line(f"{lesson.name}: {speed}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}")
     classifier.save(out)
     on_test = _answers(task, classifier, test, classifier.encode(test), progress, "test")
+    if len(set(on_test)) == 1:
+        progress.line(f"warning: the {lesson.name} answers every test row alike: it has learnt nothing yet")
     return ModelArtifact(
         folder=out,
         labels=classifier.labels,

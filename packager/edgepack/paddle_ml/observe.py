@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import paddle
@@ -21,6 +21,7 @@ _OBSERVERS: dict[str, Any] = {
     "hist": lambda: HistObserver(sign=False, symmetric=False, percent=0.9999),
     "abs_max": lambda: AbsmaxObserver(),
 }
+_POOLER: Final = "pooler.dense"
 
 
 def observe(
@@ -43,8 +44,15 @@ def observe(
             observed(paddle.to_tensor([list(row.ids)]), paddle.to_tensor([list(row.types)]))  # (1, T) each
             task.advance()
     return tuple(
-        _scales(name, layer) for name, layer in observed.named_sublayers() if type(layer).__name__ == "QuantedLinear"
+        _scales(name, layer)
+        for name, layer in observed.named_sublayers()
+        if type(layer).__name__ == "QuantedLinear" and not _is_unread(name, classifier)
     )
+
+
+def _is_unread(name: str, classifier: Classifier) -> bool:
+    """Whether nobody reads what a layer gives: ERNIE runs its pooler also where tokens are classified."""
+    return classifier.task == "token-classification" and name.endswith(_POOLER)
 
 
 def _scales(name: str, layer: Any) -> LinearScales:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -95,7 +96,10 @@ def _check_split_file(document: Document, name: str, value: str) -> Iterator[_Pr
 def _check_there(document: Document, where: KeyPath, value: str) -> Iterator[_Problem]:
     file = beside(document, value)
     if not is_file(file):
-        names = [other.name for other in siblings(file)]
+        others = siblings(file)
+        # By their stems: most of them share a suffix.
+        near = difflib.get_close_matches(file.stem.lower(), [other.stem for other in others])
+        names = [other.name for other in others if other.stem in near]
         fix = _path_fix(value) or did_you_mean(file.name, names, _PATH)
         yield where, f"`{dotted(where)}`: there is no file {value[:200]!r}", fix
 

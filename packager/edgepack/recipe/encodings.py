@@ -50,29 +50,36 @@ _ACCENTED: Final = re.compile(rb"(?<=[A-Za-z])[\x80-\xff](?![\x80-\xff])|(?<![\x
 
 @dataclass(frozen=True)
 class Encoding:
-    """`codec` is Python's name of it, `name` the one that people and iconv know it by."""
+    """`codec` is Python's name of it, `name` that which people know, `iconv` that which iconv knows everywhere."""
 
     codec: str
     name: str
+    iconv: str
 
 
 @dataclass(frozen=True)
 class Guess:
-    """`certain` is what the bytes are; where that is null, `possible` are those that they may be, the likeliest first."""
+    """`certain` is what the bytes are; where that is null, `possible` are what they may be, the likeliest first."""
 
     certain: Encoding | None
     possible: tuple[Encoding, ...] = ()
 
 
+GB18030: Final = Encoding("gb18030", "GB18030", "GB18030")
+BIG5: Final = Encoding("cp950", "Big5", "CP950")
+UTF16: Final = Encoding("utf-16", "UTF-16", "UTF-16")
 _LANGUAGES: Final = {
-    Encoding("gb18030", "GB18030"): frozenset(_SIMPLIFIED),
-    Encoding("cp950", "BIG5"): frozenset(_TRADITIONAL),
-    Encoding("cp932", "SHIFT_JIS"): frozenset(_KANA),
-    Encoding("euc_jp", "EUC-JP"): frozenset(_KANA),
-    Encoding("cp949", "EUC-KR"): frozenset(_KOREAN),
+    GB18030: frozenset(_SIMPLIFIED),
+    BIG5: frozenset(_TRADITIONAL),
+    Encoding("cp932", "Shift_JIS", "CP932"): frozenset(_KANA),
+    Encoding("euc_jp", "EUC-JP", "EUC-JP"): frozenset(_KANA),
+    Encoding("cp949", "EUC-KR", "CP949"): frozenset(_KOREAN),
 }
-_LATIN: Final = (Encoding("cp1252", "WINDOWS-1252"), Encoding("cp1250", "WINDOWS-1250"))  # west and east of Europe
-_WIDE: Final = (Encoding("utf_16_le", "UTF-16LE"), Encoding("utf_16_be", "UTF-16BE"))
+_LATIN: Final = (  # of the west and of the middle of Europe
+    Encoding("cp1252", "Windows-1252 (Latin-1)", "CP1252"),
+    Encoding("cp1250", "Windows-1250", "CP1250"),
+)
+_WIDE: Final = (Encoding("utf_16_le", "UTF-16LE", "UTF-16LE"), Encoding("utf_16_be", "UTF-16BE", "UTF-16BE"))
 
 
 def guess(raw: bytes) -> Guess:
@@ -82,7 +89,7 @@ def guess(raw: bytes) -> Guess:
     """
     raw = raw[:SAMPLE_BYTES]
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return Guess(Encoding("utf_16", "UTF-16"))
+        return Guess(UTF16)
     if b"\x00" in raw:
         return Guess(next((encoding for encoding in _WIDE if _is_wide(raw, encoding)), None))
     if is_binary(raw) or is_damaged_utf8(raw):
@@ -96,6 +103,25 @@ def guess(raw: bytes) -> Guess:
     accented = len(_ACCENTED.findall(raw)) / max(1, len(_HIGH.findall(raw)))
     # Which of the two, the bytes alone do not tell: an accented letter of one is an accented letter of the other.
     return Guess(None, (*_LATIN, *possible) if accented >= max(_ENOUGH, best) else possible)
+
+
+def not_utf8(raw: bytes, name: str) -> tuple[str, str]:
+    """Reason and fix for text of a file called `name` that is not UTF-8."""
+    if is_binary(raw):
+        return "this is no text file", "give a file of text; this is an image, an archive, a model or the like"
+    if is_damaged_utf8(raw):
+        reason = "this line is not UTF-8, though others are: the file mixes two encodings, or was damaged"
+        return reason, "take it from its source again, all of it in UTF-8"
+    found = guess(raw)
+    if found.certain is not None:
+        reason = f"this line is not UTF-8; the file is probably {found.certain.name}"
+        return reason, f"convert it: iconv -f {found.certain.iconv} -t UTF-8 {name} > utf8-{name}"
+    if not found.possible:
+        return "this line is not UTF-8", f"convert it: iconv -f ENCODING -t UTF-8 {name} > utf8-{name}"
+    may_be = " or ".join(encoding.name for encoding in found.possible)
+    reason = f"this line is not UTF-8; the file may be {may_be}, which is not certain"
+    first = found.possible[0].iconv
+    return reason, f"see if it reads well: iconv -f {first} -t UTF-8 {name} | head; convert all of it once it does"
 
 
 def is_binary(raw: bytes) -> bool:

@@ -13,6 +13,7 @@ import yaml
 
 from edgepack.recipe.core_yaml import BOOL, FLOAT, INT, MAX_DEPTH, NULL, TAG, Expand, TooDeep, compose
 from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.encodings import is_binary, not_utf8
 from edgepack.recipe.findings import Finding
 
 MAX_BYTES: Final = 256 * 1024  # a long commented recipe has some kilobytes; a data file given by mistake, more
@@ -105,26 +106,13 @@ def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
     try:
         return raw.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:
-        encoding = _likely_encoding(raw)
         line = error.object.count(b"\n", 0, error.start) + 1
-    reason = "this line is not UTF-8" + (f"; the file is probably {encoding}" if encoding else "")
-    fix = f"convert it: iconv -f {encoding or 'ENCODING'} -t UTF-8 {file.name} > utf8-{file.name}"
-    return "", _error(file, line, reason, fix)
+    return "", _error(file, None if is_binary(raw) else line, *not_utf8(raw, file.name))
 
 
 def has_surrogate(text: str) -> bool:
     r"""Whether `text` holds half a character, as an escape like `\ud83d` alone makes; no file can hold it."""
     return any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _likely_encoding(raw: bytes) -> str | None:
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16"
-    try:
-        text = raw.decode("gb18030")  # what Windows and Excel write in Chinese
-    except UnicodeDecodeError:
-        return None
-    return "GB18030" if any("\u4e00" <= character <= "\u9fff" for character in text) else None
 
 
 class _TooLarge(Exception):

@@ -57,6 +57,7 @@ def run(
     progress: Progress,
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own."""
+    environment.start(progress.line)
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
@@ -86,7 +87,6 @@ def _static_graph(
     student: ModelArtifact, data: DataArtifact, rows: Sequence[Row], folder: Path
 ) -> tuple[list[Float], parity.Parity]:
     """Save the Paddle static graph and compare it with the dygraph model, text by text."""
-    environment.start()
     from edgepack.paddle_ml import export
     from edgepack.paddle_ml.fit import reopen
 
@@ -102,7 +102,6 @@ def _static_graph(
 
 
 def _float_onnx(out: Path) -> onnx.ModelProto:
-    environment.start()
     from edgepack.paddle_ml import export
 
     raw = out / "paddle2onnx.onnx"
@@ -117,7 +116,6 @@ def _write_model(
     folder: Path, graph: onnx.ModelProto, student: ModelArtifact, data: DataArtifact, precision: Precision
 ) -> None:
     """A folder as the runtime loads it."""
-    environment.start()
     from edgepack.paddle_ml.tokens import config_of
 
     folder.mkdir()

@@ -10,7 +10,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Calibration, Quantize
 
-VERSION = 2
+VERSION = 3
 
 
 def run(
@@ -25,7 +25,7 @@ def run(
     """Observe the calibration rows, which are training rows; `method: none` gives no ranges."""
     if section.method == "none":
         return ScalesArtifact(out, observer="none", calibration_rows=0, linears=())
-    environment.start()
+    environment.start(progress.line)
     from edgepack.paddle_ml.fit import reopen
     from edgepack.paddle_ml.observe import observe
 

@@ -232,3 +232,31 @@ def test_a_text_with_two_answers_is_named() -> None:
         "42: the same text has other spans on line 5",
         "43: this row stands on line 6 already",
     ]
+
+
+def test_measurements_as_labels_are_a_warning() -> None:
+    train = facts("train", *(f"{n % 30}.5 第{n}条训练文本" for n in range(300)))
+    held = {name: facts(name, *(f"{n}.5 {name}之{n}" for n in range(30))) for name in NAMES[1:]}
+    (finding,) = check(train=train, **held)
+    assert finding.severity == "warning"
+    assert finding.reason.startswith("`label` holds 30 different numbers")
+
+
+def test_a_label_that_looks_like_another_is_named_once() -> None:
+    train = facts("train", *(f"{'正面' if n % 2 else '负面'} 训练第{n}条文本" for n in range(40)), "正面\u200b 一条")
+    held = {name: facts(name, f"正面 {name}甲", f"负面 {name}乙", f"正面\u200b {name}丙") for name in NAMES[1:]}
+    found = [f for f in check(train=train, **held) if "looks" in f.reason or "differs" in f.reason]
+    assert said(found) == ["train.tsv:42: warning"]
+    assert found[0].reason == (
+        "the label `正面\\u200b` (3 rows, the first here) differs from `正面` (22 rows, the first at train.tsv:3) in "
+        "characters that are not seen: to a model they are two"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("正面", "负面"), ("c", "c++"), ("B", "8"), ("\u200b\u200b", "\ufeff"), ("a-b", "a_b")]
+)
+def test_labels_that_look_different_are_not_named(one: str, other: str) -> None:
+    train = facts("train", *(f"{one if n % 2 else other} 训练第{n}条文本" for n in range(40)))
+    held = {name: facts(name, f"{one} {name}甲", f"{other} {name}乙") for name in NAMES[1:]}
+    assert check(train=train, **held) == []

@@ -152,3 +152,28 @@ def test_labels_with_separators_are_any_number_of_labels(tmp_path: Path, separat
 )
 def test_what_recurs_between_separators_is_a_label(values: set[str], separator: str | None) -> None:
     assert separator_between_labels(Column("label", values=values)) == separator
+
+
+@pytest.mark.parametrize(
+    ("values", "refusal"),
+    [
+        ([f"{n * 0.137 - 1:.3f}" for n in range(24)], True),
+        ([f"{n}.5" for n in range(24)], True),
+        (list(range(24)), False),  # as years or numbers of classes may be
+        ([f"{n % 10 / 2}" for n in range(24)], False),  # stars
+        ([f"v{n}.{n}" for n in range(24)], False),
+    ],
+)
+def test_measurements_are_no_labels(tmp_path: Path, values: list[object], refusal: bool) -> None:
+    path = file(tmp_path, [*WORDS], values, header="text\tscore")
+    if refusal:
+        assert "`score` holds 24 different numbers" in refused(path)
+        assert refused(path).endswith("these look like measurements, not labels")
+    else:
+        assert chosen(path) == ("text", "score")
+
+
+def test_more_measurements_than_are_counted_are_named(tmp_path: Path) -> None:
+    texts: list[object] = [f"第{n}位客人说房间很大" for n in range(1100)]
+    path = file(tmp_path, texts, [f"{n}.25" for n in range(1100)], header="text\tlabel")
+    assert "`label` holds more than 1000 different numbers" in refused(path)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from edgepack.datasets.draft import Drafted, draft
 from edgepack.datasets.facts import SPLIT_NAMES, SplitName
 from edgepack.datasets.load import Splits, load_splits
+from edgepack.datasets.suited import check_suited
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
 from edgepack.recipe.load import load_recipe
@@ -152,6 +153,10 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
         ("text\tlabel\n很好\t1\n太吵\t0\n", "the test split has 0 rows"),
         ("", "the file is empty"),
         ("just\nlines\n", "this is no table"),
+        ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
+        ("sep=;\ntext;label\n很好;1\n太吵;0\n", "only tells Excel"),
+        ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),
+        ("text,label\n" + '很好,正\n太吵,负\n"不错,正\n' + "一般,负\n很小,正\n" * 9 + '位置",负\n', "look like rows"),
         ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "stands twice"),
         ("text,label\n" + "很好,1\n太吵,0\n" * 3 + '"不错,1\n一般,0\n', "broken CSV"),
     ],
@@ -183,6 +188,86 @@ def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
         with pytest.raises(RecipeInvalidError) as error:
             drafted(file, tmp_path / "recipe.yaml")
         assert words in error.value.findings[0].reason
+
+
+def test_traditional_chinese_in_big5_is_converted(tmp_path: Path) -> None:
+    rows = [f"房間很大，早餐也不錯，第 {n} 次來,{'正面' if n % 3 else '負面'}\n" for n in range(60)]
+    (tmp_path / "a.csv").write_text("".join(["text,label\n", *rows]), encoding="big5")
+    done = drafted(tmp_path / "a.csv", tmp_path / "recipe.yaml")
+    assert done.lines[0].startswith(f"{tmp_path / 'a.csv'}: Big5, comma-separated")
+    assert set(made(tmp_path / "recipe.yaml")[1].labels["train"]) == {"正面", "負面"}
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "words"),
+    [
+        ("部屋は広くて朝ごはんもおいしかったです", "cp932", "probably Shift_JIS"),
+        ("방이 넓고 직원들도 아주 친절했습니다", "euc_kr", "probably EUC-KR"),
+        ("das Frühstück war schön", "latin-1", "may be Windows-1252 (Latin-1) or Windows-1250"),
+        ("номер большой и чистый", "cp1251", "this line is not UTF-8"),
+    ],
+)
+def test_what_is_not_chinese_is_not_converted(tmp_path: Path, text: str, encoding: str, words: str) -> None:
+    rows = [f"{text} {n}\t{n % 2}\n" for n in range(60)]
+    (tmp_path / "a.tsv").write_bytes("".join(["text\tlabel\n", *rows]).encode(encoding))
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.tsv", tmp_path / "recipe.yaml")
+    assert words in error.value.findings[0].reason
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]
+
+
+def test_utf8_that_was_cut_is_not_read_as_something_else(tmp_path: Path) -> None:
+    raw = table(tmp_path / "a.tsv").read_bytes().rstrip()
+    (tmp_path / "a.tsv").write_bytes(raw[:-1])
+    raw.removesuffix(b"\n")[:-1].decode("gb18030", errors="replace")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.tsv", tmp_path / "recipe.yaml")
+    assert "ends in the middle of a character" in error.value.findings[0].reason
+
+
+def many(file: Path, rows: int) -> Path:
+    """As many different rows."""
+    lines = [f"{WORDS[n % 6]}，第 {n} 次来{WORDS[n // 6 % 6]}\t{'正面' if n % 3 else '负面'}\n" for n in range(rows)]
+    file.write_text("".join(["text\tlabel\n", *lines]), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(("rows", "points"), [(300, None), (1200, 5.0), (1800, 3.0), (3000, 2.0), (7000, 1.0)])
+def test_a_draft_has_only_limits_that_its_test_rows_decide(tmp_path: Path, rows: int, points: float | None) -> None:
+    done = drafted(many(tmp_path / "a.tsv", rows), tmp_path / "recipe.yaml")
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    text = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    too_few = [line for line in done.lines if "test rows are too few" in line]
+    assert ("1.0 takes about 616 test rows" in text) is (points != 1.0)
+    if points is None:
+        assert loaded.gates.accuracy is None
+        assert len(too_few) == 1
+        return
+    assert loaded.gates.accuracy is not None
+    assert loaded.gates.accuracy.max_drop_points == points
+    assert not too_few
+    labels = list(splits.labels["train"])
+    assert (
+        check_suited(loaded, len(splits.rows["train"]), labels, splits.lengths, Path("a"), lambda: splits.rows["test"])
+        == []
+    )
+
+
+def test_a_gate_of_spans_counts_spans(tmp_path: Path) -> None:
+    rows = ["北 B-city\n京 I-city\n" * 8 + "".join(f"{c} O\n" for c in f"的第{n}家") for n in range(150)]
+    (tmp_path / "a.conll").write_text("\n".join(rows), encoding="utf-8")
+    drafted(tmp_path / "a.conll", tmp_path / "recipe.yaml")
+    gate = made(tmp_path / "recipe.yaml")[0].gates.accuracy
+    assert gate is not None
+    assert (gate.metric, gate.max_drop_points) == ("entity_f1", 5.0)
+
+
+@pytest.mark.parametrize(("rows", "calibration"), [(120, 96), (400, 256)])
+def test_no_more_rows_calibrate_than_there_are(tmp_path: Path, rows: int, calibration: int) -> None:
+    drafted(many(tmp_path / "a.tsv", rows), tmp_path / "recipe.yaml")
+    assert f"calibration: {{from: train, rows: {calibration}}}" in (tmp_path / "recipe.yaml").read_text(
+        encoding="utf-8"
+    )
 
 
 def tagged(file: Path, name: str, tags: tuple[str, str] = ("B-city", "I-city")) -> Path:

@@ -52,7 +52,17 @@ def test_a_line_is_given_before_the_next_is_looked_at(tmp_path: Path) -> None:
         ("text\n很好\n".encode("utf-16"), "1: this line is not UTF-8; the file is probably UTF-16"),
         ("text\nok\n".encode("utf-16-le"), "1: this line is not UTF-8; the file is probably UTF-16LE"),
         ("text\nok\n".encode("utf-16-be"), "1: this line is not UTF-8; the file is probably UTF-16BE"),
-        (b"caf\xe9", "1: this line is not UTF-8"),
+        (
+            b"caf\xe9",
+            "1: this line is not UTF-8; the file may be Windows-1252 (Latin-1) or Windows-1250, which is not certain",
+        ),
+        ("很好\n不错".encode()[:-1], "2: the file ends in the middle of a character: its end is missing"),
+        ("ok，不错".encode()[:-2], "1: the file ends in the middle of a character: its end is missing"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "None: this is no text file"),
+        (
+            "很好\n".encode() + b"\xff\n",
+            "2: this line is not UTF-8, though lines before it are: the file mixes two encodings",
+        ),
         (b"a\n\xff" + b"\n\xff" * 100_000, "2: this line is not UTF-8"),
         (bytes(8), "None: this is no text: a quarter of its first bytes are NUL"),
     ],
@@ -85,9 +95,17 @@ def test_every_byte_is_told_of_as_it_is_read(tmp_path: Path, monkeypatch: pytest
 def test_other_encodings_can_be_asked_for(tmp_path: Path, encoding: str) -> None:
     file = made(tmp_path, "文本\t标签\r\n很好\t1".encode(encoding))
     assert list(text_lines(file, encoding=encoding)) == ["文本\t标签\r\n", "很好\t1"]
-    broken = made(tmp_path, file.read_bytes() + b"\xff")
+    broken = made(tmp_path, file.read_bytes() + {"utf-16": b"\x00\xdca\x00", "gb18030": b"\xff\n\n\n"}[encoding])
     with pytest.raises(UnreadableError, match=r"not .* throughout"):
         list(text_lines(broken, encoding=encoding))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "gb18030", "cp950"])
+def test_a_file_of_another_encoding_that_was_cut_is_named(tmp_path: Path, encoding: str) -> None:
+    file = made(tmp_path, "text\tlabel\n很好\t好".encode(encoding)[:-1])
+    with pytest.raises(UnreadableError, match="ends in the middle of a character") as stopped:
+        list(text_lines(file, encoding=encoding))
+    assert stopped.value.finding.line == 2
 
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

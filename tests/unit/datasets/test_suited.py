@@ -6,19 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.artifacts import DataArtifact, Row
 from edgepack.datasets.lengths import Lengths
-from edgepack.datasets.suited import check_suited
+from edgepack.datasets.suited import check_built, check_suited
 from edgepack.recipe.model import Recipe
 
 FILE = Path("recipe.yaml")
 
 
-def warnings(data: dict[str, object], rows: int = 300, labels: int = 2, longest: int = 20) -> list[str]:
-    recipe = Recipe.model_validate({
+def made(data: dict[str, object], **gate: object) -> Recipe:
+    return Recipe.model_validate({
         "edgepack": 1, "name": "a", "version": "1.0.0",
         "data": {"train": "a.tsv", **data}, "student": {"model": "ernie-1.0", "max_length": 32},
+        "gates": {"accuracy": gate} if gate else {},
     })  # fmt: skip
-    found = check_suited(recipe, rows, labels, {"train": Lengths({longest: rows})}, FILE)
+
+
+def warnings(data: dict[str, object], rows: int = 300, longest: int = 20, test: int = 30, **gate: object) -> list[str]:
+    lengths = {"train": Lengths({longest: rows}), "test": Lengths({20: test})}
+    held = [Row(f"第{n}条", "a" if n % 10 else "b") for n in range(test)]
+    found = check_suited(made(data, **gate), rows, ["a", "b"], lengths, FILE, lambda: held)
     assert {finding.severity for finding in found} <= {"warning"}
     return [finding.reason for finding in found]
 
@@ -53,3 +60,27 @@ def test_samples_that_cannot_be_drawn_or_teach_nothing(data: dict[str, object], 
 def test_texts_that_would_be_cut() -> None:
     (reason,) = warnings({}, longest=40)
     assert "longer than 32 tokens (`student.max_length`)" in reason
+
+
+@pytest.mark.parametrize(
+    ("test", "metric", "undecided"), [(30, "accuracy", 1), (400, "accuracy", 0), (400, "macro_f1", 1)]
+)
+def test_gates_that_no_model_can_pass(test: int, metric: str, undecided: int) -> None:
+    found = warnings({}, test=test, metric=metric, max_drop_points=1.0)
+    assert len(found) == undecided
+    assert all(f"{test} test rows cannot show it" in reason for reason in found)
+
+
+def test_a_build_says_the_same_of_the_rows_that_it_laid_down(tmp_path: Path) -> None:
+    rows = "".join(f'{{"text": "第{n}条", "label": "{n % 2}"}}\n' for n in range(40))
+    (tmp_path / "test.jsonl").write_text(rows, encoding="utf-8")
+    data = DataArtifact(
+        tmp_path,
+        labels=("0", "1"),
+        rows={"train": 300, "dev": 40, "test": 40},
+        warnings=(),
+        token_counts={"train": {20: 300}, "dev": {20: 40}, "test": {20: 40}},
+    )
+    (finding,) = check_built(data, made({}, metric="f1", max_drop_points=1.0))
+    assert "40 test rows cannot show it: were no answer changed, F1 could yet" in finding.reason
+    assert check_built(data, made({}, metric="f1", max_drop_points=30)) == []

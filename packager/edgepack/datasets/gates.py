@@ -1,0 +1,133 @@
+"""What accuracy gates can show with the test rows there are, known before anything is trained.
+
+A gate passes when a whole interval is on the right side of its limit (docs/30-gates.md). How narrow the interval can
+be, only the number of test rows decides: with too few, the best model there is ends inconclusive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from edgepack.artifacts import Row
+from edgepack.recipe.model import AccuracyGate
+from edgepack.wording import counted, metric_name
+from edgepack_runtime import metrics, stats
+from edgepack_runtime.spans import Span
+from edgepack_runtime.stats import Interval
+
+MOST_GATED_ROWS: Final = 2000  # that go with a bundle: 10 s on a device of 5 ms a text, +-1.4 points around 88 %
+DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests, the first that can be decided
+CHANGED: Final = 0.01  # of the answers are taken to change by INT8, half of them for the better
+_POSITIVE_SHARE: Final = 0.5  # of a label that turns wrong, at a perfect F1: 2 tp / (2 tp + errors) loses by half
+
+Units = Sequence[float]  # answers that count together, for each class that the metric is a mean of
+
+
+def units_of(metric: str, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str]) -> Units:
+    """How many answers there are for `metric` in the test rows that go with a bundle, MOST_GATED_ROWS at most.
+
+    Args:
+        rows: all test rows.
+        read: gives them, where they are needed.
+        labels: those of the model.
+    """
+    share = min(1.0, MOST_GATED_ROWS / max(rows, 1))
+    if metric == metrics.ACCURACY:
+        return [rows * share]
+    answers = [row.label for row in read()]
+    counts = Counter(name for answer in answers for name in _names(answer))
+    if metric == metrics.F1:
+        positive = counts[metrics.positive_label(labels, answers)] if len(labels) == 2 else 0
+        return [positive * share] if positive else []
+    each = [number * share for _, number in sorted(counts.items())]
+    return each if metric == metrics.MACRO_F1 else [math.fsum(each)] if each else []
+
+
+def best_drop(metric: str, units: Units, confidence: float, changed: float = 0.0) -> float:
+    """How much (0 to 1) `metric` may yet have dropped, as far as is known, when no answer changed.
+
+    `units` are not empty. `changed` is the share of answers that did change, as many for the better as for the worse.
+    The same that `scoring.drop` says where both models are right everywhere.
+    """
+    parts = []
+    for number in units:
+        one_way = max(1.0, changed / 2 * number) if changed else 0.0
+        fits = 2 * one_way <= number
+        parts.append(stats.paired_drop(one_way, one_way, number, confidence) if fits else Interval(0.0, -1.0, 1.0))
+    return stats.mean_of(parts).high * (_POSITIVE_SHARE if metric == metrics.F1 else 1.0)
+
+
+def best_value(units: Units, confidence: float) -> float:
+    """What a metric (0 to 1) is known to reach when every answer is right, as `scoring.interval` says."""
+    return stats.mean_of([stats.wilson(number, number, confidence) for number in units]).low
+
+
+def rows_for(rows: int, units: Units, decides: Callable[[Units], bool]) -> int | None:
+    """The fewest test rows, with their labels in the same shares, that `decides`; None if no gate reads as many."""
+
+    def enough(number: int) -> bool:
+        return decides([one * number / min(rows, MOST_GATED_ROWS) for one in units])
+
+    if not enough(MOST_GATED_ROWS):
+        return None
+    low, high = 0, MOST_GATED_ROWS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def suggested_drop(metric: str, units: Units, confidence: float) -> float | None:
+    """The tightest of DROPS, in points, that is decided if CHANGED of the answers change; None of none."""
+    known = 100 * best_drop(metric, units, confidence, CHANGED) if units else math.inf
+    return next((points for points in DROPS if known <= points), None)
+
+
+def rows_for_drop(metric: str, rows: int, units: Units, confidence: float, points: float) -> int | None:
+    """How many test rows decide a limit of so many points if CHANGED of the answers change."""
+    return rows_for(rows, units, lambda some: 100 * best_drop(metric, some, confidence, CHANGED) <= points)
+
+
+def check_gate(
+    gate: AccuracyGate, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Reason and fix of each limit that no model can be shown to keep. Arguments as those of `units_of`."""
+    units = units_of(gate.metric, rows, read, labels)
+    if not units:
+        return []
+    named, shown = metric_name(gate.metric), counted(min(rows, MOST_GATED_ROWS), "test row")
+    found = []
+    reached = best_value(units, gate.confidence)
+    if gate.min is not None and reached < gate.min:
+        limit = gate.min
+        needed = rows_for(rows, units, lambda some: best_value(some, gate.confidence) >= limit)
+        reason = (
+            f"`gates.accuracy.min` is {limit:g}, and {shown} cannot show it: were every answer right, {named} would be "
+            f"known to be {reached:.4f} or more, and no better"
+        )
+        found.append((reason, _fix(needed, f"a limit of {math.floor(100 * reached) / 100:g} or less")))
+    dropped = 100 * best_drop(gate.metric, units, gate.confidence)
+    if gate.max_drop_points is not None and dropped > gate.max_drop_points:
+        points = gate.max_drop_points
+        needed = rows_for(rows, units, lambda some: 100 * best_drop(gate.metric, some, gate.confidence) <= points)
+        reason = (
+            f"`gates.accuracy.max_drop_points` is {points:g}, and {shown} cannot show it: were no answer changed, "
+            f"{named} could yet have dropped by {dropped:.2f} points"
+        )
+        found.append((reason, _fix(needed, f"a limit of {math.ceil(10 * dropped) / 10:g} or more")))
+    return found
+
+
+def _fix(needed: int | None, limit: str) -> str:
+    rows = f"use {needed} test rows or more, or " if needed is not None else "use "
+    return f"{rows}{limit}; as it is, the gate ends inconclusive whatever is trained"
+
+
+def _names(answer: str | Sequence[str | Span]) -> list[str]:
+    """The class of each label or span of an answer."""
+    if isinstance(answer, str):
+        return [answer]
+    return [one.label if isinstance(one, Span) else one for one in answer]

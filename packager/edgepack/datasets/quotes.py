@@ -1,0 +1,102 @@
+"""A quote that was never meant as one opens a field, and all rows up to the next such quote become its text.
+
+The csv module reads that without an error. What gives it away are the lines of the field: they are rows of the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from edgepack.datasets.log import FindingLog
+
+MOST_LINES: Final = 20  # of a field that needs no word; more is a long document, or a quote too many
+# Lines up to which each row shows what rows of the table are like, and how many each stands for after that: to take
+# note of all would make reading slower by a fourteenth.
+REMEMBERED_FIRST: Final = 50
+REMEMBERED_EVERY: Final = 16
+_REMEMBERED: Final = 200  # rows, the latest
+_FEW: Final = 20  # rows that show little yet: the lines are compared with each other too, then
+_MIN_EVIDENCE: Final = 2  # lines that look like rows; a single one may be chance
+_RECURRENCE: Final = 2  # how often, on average, a value comes in a column of labels
+_LONGEST: Final = 40  # characters of a value that are compared
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+
+_Place = tuple[int, str]  # a column from 0, and what stands in it
+
+
+class Quotes:
+    """Watches the rows of one CSV file go by; `separator` stands between their fields."""
+
+    def __init__(self, separator: str, log: FindingLog) -> None:
+        self._separator, self._log = separator, log
+        self._rows: deque[list[str]] = deque(maxlen=_REMEMBERED)
+        self._width = 0  # of the first row
+        self._known: frozenset[_Place] = frozenset()
+        self._use_known = 0  # times before it is made anew
+
+    def remember(self, fields: Sequence[str]) -> None:
+        """Take note of a row that stands on a line of its own."""
+        self._width = self._width or len(fields)
+        self._rows.append([field[:_LONGEST] for field in fields])
+
+    def hold(self, first: int, last: int, fields: Sequence[str]) -> bool:
+        """Whether a field holds rows; that, and a field of many lines, is noted in the log.
+
+        Args:
+            first: line, from 1, on which the row of `fields` starts.
+            last: line on which it ends.
+        """
+        for column, field in enumerate(fields):
+            lines = _LINE_END.split(field)
+            if len(lines) > 1 and self._are_rows(lines, fields[:column], fields[column + 1 :]):
+                reason = f"a quote opens a field of {len(lines)} lines, up to line {last}: they look like rows"
+                fix = "remove the stray quotes, there and where the field ends; if it is one text, write it as .jsonl"
+                self._log.end("broken CSV", first, reason, fix)
+                return True
+            if len(lines) > MOST_LINES:
+                reason = f"a field in quotes has {len(lines)} lines, up to line {last}"
+                fix = "see whether it is one text; if not, remove the quote that opens it and the one that closes it"
+                self._log.add("fields of many lines", "warning", first, reason, fix)
+        return False
+
+    def _are_rows(self, lines: list[str], before: Sequence[str], after: Sequence[str]) -> bool:
+        """Whether most lines of a field have as many fields as a row, and one of them holds what is known as a label.
+
+        What stands `before` and `after` the field in its row is part of its first and last line, and proves nothing.
+        """
+        width = self._width or len(before) + 1 + len(after)
+        cut = [line.split(self._separator) for line in lines]
+        inside = [row for row in cut[1:-1] if row != [""]]
+        needed = max(_MIN_EVIDENCE, (len(inside) + 1) / 2)
+        alike = [row for row in inside if len(row) == width]
+        first = len(before) + len(cut[0]) == width > len(before) + 1
+        last = len(cut[-1]) + len(after) == width > len(after) + 1
+        if len(alike) + first + last < needed:
+            return False
+        rows = [frozenset(enumerate(row)) for row in alike]
+        rows += [frozenset(enumerate(cut[0][1:], len(before) + 1))] if first else []
+        rows += [frozenset(enumerate(cut[-1][:-1]))] if last else []
+        known = self._labels(alike)
+        return sum(not known.isdisjoint(row) for row in rows) >= needed
+
+    def _labels(self, alike: Sequence[list[str]]) -> frozenset[_Place]:
+        """What recurs in the rows before; where they are few, in them and the lines that are cut like rows."""
+        if len(self._rows) < _FEW:
+            return _recurring([*self._rows, *alike])
+        if not self._use_known:
+            self._known, self._use_known = _recurring(self._rows), _REMEMBERED
+        self._use_known -= 1
+        return self._known
+
+
+def _recurring(rows: Collection[list[str]]) -> frozenset[_Place]:
+    """The values of columns that hold few different ones, as those of labels do."""
+    found: set[_Place] = set()
+    for column in range(max(map(len, rows), default=0)):
+        counts = Counter(row[column] for row in rows if len(row) > column)
+        if counts.total() >= _RECURRENCE * len(counts):
+            found.update((column, value) for value in counts if value.strip())
+    return frozenset(found)

@@ -1,0 +1,116 @@
+"""What a gate can show with so many test rows: the same that the gate itself says."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgepack.artifacts import Row
+from edgepack.datasets.gates import (
+    CHANGED,
+    DROPS,
+    MOST_GATED_ROWS,
+    best_drop,
+    best_value,
+    check_gate,
+    rows_for_drop,
+    suggested_drop,
+    units_of,
+)
+from edgepack.recipe.model import AccuracyGate
+from edgepack_runtime import metrics, scoring
+from edgepack_runtime.spans import Span
+
+LABELS = ["no", "yes"]
+ONE = [Row(f"第{n}条", "yes" if n % 3 == 0 else "no") for n in range(240)]
+MANY = [Row(f"第{n}条", ("a", "b", "c")[: n % 4]) for n in range(120)]
+SPANS = [Row(f"第{n}条文本", tuple(Span(i, i + 1, "xy"[i % 2]) for i in range(n % 4))) for n in range(120)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "rows"),
+    [
+        ("accuracy", ONE),
+        ("macro_f1", ONE),
+        ("micro_f1", ONE),
+        ("f1", ONE),
+        ("accuracy", MANY),
+        ("macro_f1", MANY),
+        ("micro_f1", MANY),
+        ("entity_f1", SPANS),
+        ("macro_f1", SPANS),
+    ],
+)
+def test_perfect_answers_reach_what_the_gate_says(metric: str, rows: list[Row]) -> None:
+    truths = [row.label for row in rows]
+    positive = metrics.positive_label(LABELS, truths) if metric == "f1" else None
+    units = units_of(metric, len(rows), lambda: rows, LABELS)
+    drop = scoring.drop(metric, truths, truths, truths, 0.95, positive)
+    assert best_drop(metric, units, 0.95) == pytest.approx(drop.high)
+    assert best_value(units, 0.95) == pytest.approx(scoring.interval(metric, truths, truths, 0.95, positive).low)
+
+
+def said(rows: int, metric: str = "accuracy", **limits: float) -> list[str]:
+    held = [ONE[n % len(ONE)] for n in range(rows)]
+    gate = AccuracyGate.model_validate({"metric": metric, **limits})
+    return [f"{reason}: {fix}" for reason, fix in check_gate(gate, rows, lambda: held, LABELS)]
+
+
+def test_a_gate_that_perfect_answers_cannot_pass_is_named() -> None:
+    assert said(30, max_drop_points=1.0) == [
+        "`gates.accuracy.max_drop_points` is 1, and 30 test rows cannot show it: were no answer changed, accuracy "
+        "could yet have dropped by 11.35 points: use 381 test rows or more, or a limit of 11.4 or more; as it is, the "
+        "gate ends inconclusive whatever is trained"
+    ]
+    (found,) = said(30, min=0.9, max_drop_points=15)
+    assert "were every answer right, accuracy would be known to be 0.8865 or more, and no better" in found
+    assert "use 35 test rows or more, or a limit of 0.88 or less" in found
+
+
+@pytest.mark.parametrize(("metric", "decides"), [("accuracy", 381), ("micro_f1", 381)])
+def test_the_number_of_rows_named_is_the_first_that_decides(metric: str, decides: int) -> None:
+    assert said(decides, metric, max_drop_points=1.0) == []
+    assert f"use {decides} test rows" in said(decides - 1, metric, max_drop_points=1.0)[0]
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "f1"])
+def test_f1_takes_more_rows_than_accuracy(metric: str) -> None:
+    assert said(381, max_drop_points=1.0) == []
+    assert len(said(381, metric, max_drop_points=1.0)) == 1
+    assert said(1500, metric, max_drop_points=1.0) == []
+
+
+def test_what_no_bundle_has_rows_for_is_named() -> None:
+    (found,) = said(5000, max_drop_points=0.1)
+    assert f"{MOST_GATED_ROWS} test rows cannot show it" in found
+    assert "use a limit of 0.2 or more" in found
+    assert said(5000, max_drop_points=0.2) == []
+
+
+def test_where_nothing_is_to_be_found_nothing_is_said() -> None:
+    gate = AccuracyGate(metric="entity_f1", max_drop_points=1.0)
+    assert check_gate(gate, 2, lambda: [Row("一", ()), Row("二", ())], []) == []
+
+
+@pytest.mark.parametrize("points", DROPS)
+def test_a_limit_is_suggested_from_the_number_of_rows_named_on(points: float) -> None:
+    rows = rows_for_drop("accuracy", 100, [100], 0.95, points)
+    assert rows is not None
+    assert suggested_drop("accuracy", [rows], 0.95) == points
+    assert suggested_drop("accuracy", [rows - 1], 0.95) != points
+
+
+@pytest.mark.parametrize("rows", [100, 250, 700, 2000])
+def test_a_suggested_limit_passes_with_some_answers_changed(rows: int) -> None:
+    points = suggested_drop("accuracy", [rows], 0.95)
+    assert points is not None
+    changed = max(1, int(CHANGED / 2 * rows))
+    truths = ["a"] * rows
+    first = ["b"] * changed + ["a"] * (rows - changed)
+    found = scoring.drop("accuracy", truths, first, first[::-1], 0.95)
+    assert found.value == 0
+    assert 100 * found.high <= points
+
+
+@pytest.mark.parametrize("units", [[], [1], [2], [12], [30]])
+def test_too_few_rows_have_no_limit(units: list[float]) -> None:
+    assert suggested_drop("accuracy", units, 0.95) is None
