@@ -50,8 +50,10 @@ class Quotes:
             last: line on which it ends.
         """
         for column, field in enumerate(fields):
-            lines = _LINE_END.split(field)
-            if len(lines) > 1 and self._are_rows(lines, fields[:column], fields[column + 1 :]):
+            if "\n" not in field and "\r" not in field:
+                continue
+            lines = field.split("\n") if "\r" not in field else _LINE_END.split(field)
+            if self._are_rows(lines, fields[:column], fields[column + 1 :]):
                 reason = f"a quote opens a field of {len(lines)} lines, up to line {last}: they look like rows"
                 fix = "remove the stray quotes, there and where the field ends; if it is one text, write it as .jsonl"
                 self._log.end("broken CSV", first, reason, fix)
@@ -68,17 +70,20 @@ class Quotes:
         What stands `before` and `after` the field in its row is part of its first and last line, and proves nothing.
         """
         width = self._width or len(before) + 1 + len(after)
-        cut = [line.split(self._separator) for line in lines]
-        inside = [row for row in cut[1:-1] if row != [""]]
-        needed = max(_MIN_EVIDENCE, (len(inside) + 1) / 2)
-        alike = [row for row in inside if len(row) == width]
-        first = len(before) + len(cut[0]) == width > len(before) + 1
-        last = len(cut[-1]) + len(after) == width > len(after) + 1
-        if len(alike) + first + last < needed:
+        within = [line.count(self._separator) for line in lines]  # one less than the fields of each line
+        first = len(before) + within[0] == width - 1 and within[0] > 0
+        last = within[-1] + len(after) == width - 1 and within[-1] > 0
+        needed = max(_MIN_EVIDENCE, (len(lines) - 1 - lines.count("")) / 2)
+        if width < 2 or within[1:-1].count(width - 1) + first + last < needed:
             return False
+        alike = [
+            line.split(self._separator)
+            for line, separators in zip(lines[1:-1], within[1:-1], strict=True)
+            if separators == width - 1
+        ]
         rows = [frozenset(enumerate(row)) for row in alike]
-        rows += [frozenset(enumerate(cut[0][1:], len(before) + 1))] if first else []
-        rows += [frozenset(enumerate(cut[-1][:-1]))] if last else []
+        rows += [frozenset(enumerate(lines[0].split(self._separator)[1:], len(before) + 1))] if first else []
+        rows += [frozenset(enumerate(lines[-1].split(self._separator)[:-1]))] if last else []
         known = self._labels(alike)
         return sum(not known.isdisjoint(row) for row in rows) >= needed
 

@@ -194,7 +194,11 @@ def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[
 
 
 def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
-    """Any number of spans, sorted, none of which overlap."""
+    """Any number of spans, sorted, each once.
+
+    Spans that overlap are kept. A token has one tag, so that no model of ours can find both: it learns the first, and
+    is held to both.
+    """
     found = json_list(value)
     if found is None:
         fix = 'write a list, empty where there are none: [{"start": 0, "end": 2, "label": "city"}]'
@@ -203,12 +207,11 @@ def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, 
     spans = [_span(line, text, item, log) for item in found]
     if None in spans:
         return None
-    ordered = sorted(span for span in spans if span is not None)
+    ordered = sorted({span for span in spans if span is not None})
     for before, after in pairwise(ordered):
         if after.start < before.end:
-            reason = f"{_named(before)} and {_named(after)} overlap"
-            log.add("spans that overlap", "error", line, reason, "keep one of them: a token can have one tag only")
-            return None
+            reason = f"{_named(before)} and {_named(after)} overlap: only the first is learnt, and both are asked for"
+            log.add("spans that overlap", "warning", line, reason, "keep one of them: a token can have one tag only")
     return tuple(ordered)
 
 

@@ -149,14 +149,6 @@ def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
             "the span 0 to 1 (`a`) is '北' in the text, and its own `text` says '北京'",
         ),
         (
-            [{"start": 1, "end": 3, "label": "a"}, {"start": 0, "end": 2, "label": "b"}],
-            "the span 0 to 2 (`b`) and the span 1 to 3 (`a`) overlap",
-        ),
-        (
-            [{"start": 0, "end": 2, "label": "a"}, {"start": 0, "end": 2, "label": "a"}],
-            "the span 0 to 2 (`a`) and the span 0 to 2 (`a`) overlap",
-        ),
-        (
             [{"start": 0, "end": 1.0, "label": "a"}],
             "a span is no object with `start`, `end` (whole numbers) and `label`",
         ),
@@ -174,6 +166,19 @@ def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
 )
 def test_spans_that_do_not_fit_are_errors(tmp_path: Path, spans: object, reason: str) -> None:
     assert record(tmp_path, SPANS, text="北京大学", spans=spans) == ([], [f"1: error: {reason}"])
+
+
+def test_spans_that_overlap_are_kept_with_a_warning(tmp_path: Path) -> None:
+    book, company = {"start": 0, "end": 3, "label": "book"}, {"start": 1, "end": 2, "label": "company"}
+    rows, found = record(tmp_path, SPANS, text="北京大学", spans=[company, book])
+    assert rows == [Row("北京大学", (Span(0, 3, "book"), Span(1, 2, "company")))]
+    told = "the span 0 to 3 (`book`) and the span 1 to 2 (`company`) overlap"
+    assert found == [f"1: warning: {told}: only the first is learnt, and both are asked for"]
+
+
+def test_a_span_that_stands_twice_counts_once(tmp_path: Path) -> None:
+    span = {"start": 0, "end": 2, "label": "a"}
+    assert record(tmp_path, SPANS, text="北京大学", spans=[span, span]) == ([Row("北京大学", (Span(0, 2, "a"),))], [])
 
 
 def test_white_space_at_the_edges_of_a_span_is_a_warning(tmp_path: Path) -> None:
