@@ -19,6 +19,7 @@ REMEMBERED_FIRST: Final = 50
 REMEMBERED_EVERY: Final = 16
 _REMEMBERED: Final = 200  # rows, the latest
 _FEW: Final = 20  # rows that show little yet: the lines are compared with each other too, then
+_FEWEST_LINES: Final = 3  # of a field that may hold rows: of two, only one is a row for certain
 _MIN_EVIDENCE: Final = 2  # lines that look like rows; a single one may be chance
 _RECURRENCE: Final = 2  # how often, on average, a value comes in a column of labels
 _LONGEST: Final = 40  # characters of a value that are compared
@@ -50,26 +51,38 @@ class Quotes:
             last: line on which it ends.
         """
         for column, field in enumerate(fields):
-            if "\n" not in field and "\r" not in field:
+            lines = (field.count("\n") or field.count("\r")) + 1
+            if lines < _FEWEST_LINES:
                 continue
-            lines = field.split("\n") if "\r" not in field else _LINE_END.split(field)
-            if self._are_rows(lines, fields[:column], fields[column + 1 :]):
-                reason = f"a quote opens a field of {len(lines)} lines, up to line {last}: they look like rows"
+            if self._may_be_rows(field) and self._are_rows(field, fields[:column], fields[column + 1 :]):
+                reason = f"a quote opens a field of {lines} lines, up to line {last}: they look like rows"
                 fix = "remove the stray quotes, there and where the field ends; if it is one text, write it as .jsonl"
                 self._log.end("broken CSV", first, reason, fix)
                 return True
-            if len(lines) > MOST_LINES:
-                reason = f"a field in quotes has {len(lines)} lines, up to line {last}"
+            if lines > MOST_LINES:
+                reason = f"a field in quotes has {lines} lines, up to line {last}"
                 fix = "see whether it is one text; if not, remove the quote that opens it and the one that closes it"
                 self._log.add("fields of many lines", "warning", first, reason, fix)
+        if len(self._rows) < _FEW:
+            self.remember(fields)
         return False
 
-    def _are_rows(self, lines: list[str], before: Sequence[str], after: Sequence[str]) -> bool:
+    def _may_be_rows(self, field: str) -> bool:
+        """A quick no to most texts of several lines: the second line or the last but one is cut into as many fields."""
+        start, end = field.find("\n"), field.rfind("\n")
+        if start < 0:  # the lines end in another way
+            return True
+        wanted = self._width - 1
+        if field.count(self._separator, start, field.find("\n", start + 1)) == wanted:
+            return True
+        return field.count(self._separator, field.rfind("\n", 0, end), end) == wanted
+
+    def _are_rows(self, field: str, before: Sequence[str], after: Sequence[str]) -> bool:
         """Whether most lines of a field have as many fields as a row, and one of them holds what is known as a label.
 
         What stands `before` and `after` the field in its row is part of its first and last line, and proves nothing.
         """
-        width = self._width or len(before) + 1 + len(after)
+        width, lines = self._width, _LINE_END.split(field)
         within = [line.count(self._separator) for line in lines]  # one less than the fields of each line
         first = len(before) + within[0] == width - 1 and within[0] > 0
         last = within[-1] + len(after) == width - 1 and within[-1] > 0
@@ -98,10 +111,10 @@ class Quotes:
 
 
 def _recurring(rows: Collection[list[str]]) -> frozenset[_Place]:
-    """The values of columns that hold few different ones, as those of labels do."""
+    """The values that come again of columns that hold few different ones, as those of labels do."""
     found: set[_Place] = set()
     for column in range(max(map(len, rows), default=0)):
         counts = Counter(row[column] for row in rows if len(row) > column)
         if counts.total() >= _RECURRENCE * len(counts):
-            found.update((column, value) for value in counts if value.strip())
+            found.update((column, value) for value, times in counts.items() if times > 1 and value.strip())
     return frozenset(found)

@@ -56,6 +56,23 @@ def test_findings_read_as_written_down(name: str, monkeypatch: pytest.MonkeyPatc
     assert found == Path(f"{name}.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ("trian.tsv", "did you mean `train.tsv`?"),
+        ("train.csv", "did you mean `train.tsv`?"),
+        ("nope.tsv", "give a path relative to the recipe's folder, or an absolute one"),
+    ],
+)
+def test_a_file_is_suggested_by_its_name_and_not_by_its_suffix(tmp_path: Path, written: str, fix: str) -> None:
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n", encoding="utf-8")
+    data = f"{{train: {written}, dev: dev.tsv, test: test.tsv}}"
+    with pytest.raises(RecipeInvalidError) as caught:
+        load(tmp_path, MINIMAL.replace("{train: builtin:reviews-zh}", data))
+    assert [finding.fix for finding in caught.value.findings] == [fix]
+
+
 def test_the_error_says_how_many_and_the_first_reasons() -> None:
     with pytest.raises(RecipeInvalidError, match=r"kinds\.yaml has 14 errors") as caught:
         load_recipe(GOLDEN / "kinds.yaml", TARGETS)
