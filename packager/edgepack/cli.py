@@ -72,8 +72,10 @@ class _Commands(click.Group):
         except OSError as error:
             if not _is_of_output(error):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would fail on what is left once more at its end
-            if isinstance(error, BrokenPipeError):  # whoever read it has had enough
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)  # Python would fail on what is left once more at its end
+            if isinstance(error, BrokenPipeError):  # whoever read it has had enough, of errors perhaps too
+                os.dup2(nowhere, 2)
                 sys.exit(128 + 13)
             _end(EnvironmentUnfitError("the output cannot be written", why=error.strerror or ""))
 

@@ -218,7 +218,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
     made.add_column(first, no_wrap=True)
     for name in columns:
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
-        if name == "note":
+        if name in ("note", "before", "after"):
             made.add_column(name, overflow="fold")
         else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
             made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")

@@ -21,8 +21,10 @@ _REMEMBERED: Final = 200  # rows, the latest
 _FEW: Final = 20  # rows that show little yet: the lines are compared with each other too, then
 _FEWEST_LINES: Final = 3  # of a field that may hold rows: of two, only one is a row for certain
 _MIN_EVIDENCE: Final = 2  # lines that look like rows; a single one may be chance
+_MIN_SUSPECTS: Final = 3  # fields that may hold one row each, from which on they are told
 _RECURRENCE: Final = 2  # how often, on average, a value comes in a column of labels
 _LONGEST: Final = 40  # characters of a value that are compared
+_LOOK: Final = "see whether it is one text; if not, remove the quote that opens it and the one that closes it"
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 
 _Place = tuple[int, str]  # a column from 0, and what stands in it
@@ -37,6 +39,7 @@ class Quotes:
         self._width = 0  # of the first row
         self._known: frozenset[_Place] = frozenset()
         self._use_known = 0  # times before it is made anew
+        self._suspects: list[int] = []  # lines of fields that may hold one row
 
     def remember(self, fields: Sequence[str]) -> None:
         """Take note of a row that stands on a line of its own."""
@@ -53,6 +56,8 @@ class Quotes:
         for column, field in enumerate(fields):
             lines = (field.count("\n") or field.count("\r")) + 1
             if lines < _FEWEST_LINES:
+                if lines > 1 and self._holds_a_row(field, fields[:column], fields[column + 1 :]):
+                    self._suspect(first)
                 continue
             if self._may_be_rows(field) and self._are_rows(field, fields[:column], fields[column + 1 :]):
                 reason = f"a quote opens a field of {lines} lines, up to line {last}: they look like rows"
@@ -61,11 +66,28 @@ class Quotes:
                 return True
             if lines > MOST_LINES:
                 reason = f"a field in quotes has {lines} lines, up to line {last}"
-                fix = "see whether it is one text; if not, remove the quote that opens it and the one that closes it"
-                self._log.add("fields of many lines", "warning", first, reason, fix)
+                self._log.add("fields of many lines", "warning", first, reason, _LOOK)
         if len(self._rows) < _FEW:
             self.remember(fields)
         return False
+
+    def _suspect(self, first: int) -> None:
+        """Note a field that may hold one row: a text may happen to read so, and some texts do not all happen to."""
+        self._suspects.append(first)
+        if len(self._suspects) < _MIN_SUSPECTS:
+            return
+        for line in self._suspects if len(self._suspects) == _MIN_SUSPECTS else [first]:
+            reason = "a quote opens a field of 2 lines, and one of them reads like a whole row"
+            self._log.add("fields that read like rows", "warning", line, reason, _LOOK)
+
+    def _holds_a_row(self, field: str, before: Sequence[str], after: Sequence[str]) -> bool:
+        """Whether the first of two lines completes a row, or the second begins one, with what is known as a label."""
+        start, end = (line.split(self._separator) for line in _LINE_END.split(field, maxsplit=1))
+        first = len(start) > 1 and len(before) + len(start) == self._width
+        last = len(end) > 1 and len(end) + len(after) == self._width
+        places = set(enumerate(start[1:], len(before) + 1)) if first else set()
+        places |= set(enumerate(end[:-1])) if last else set()
+        return bool(places) and not self._labels([]).isdisjoint(places)
 
     def _may_be_rows(self, field: str) -> bool:
         """A quick no to most texts of several lines: the second line or the last but one is cut into as many fields."""

@@ -121,6 +121,10 @@ class Checkpoint:
         self._written = time.monotonic()
         self._took = self._written - started
 
+    def is_there(self) -> bool:
+        """Whether there is one, readable or not."""
+        return self._file.exists()
+
     def read(self) -> State | None:
         """The last checkpoint; None when there is none, or none that can be read."""
         try:

@@ -113,7 +113,10 @@ def cut(
     there = int(whole.config.num_hidden_layers)
     chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
     if max(chosen) > there or len(chosen) > there:
-        raise StageFailedError(f"the teacher has {there} layers, and the student is to start from {layers}")
+        raise StageFailedError(
+            f"the teacher has {there} layers, and the student is to start from {layers}",
+            fix=f"name layers from 1 to {there} in `student.model.layers`",
+        )
     _check_length(whole, max_length, "the teacher")
     config = ErnieConfig.from_dict({**whole.config.to_dict(), "num_hidden_layers": len(chosen)})
     network = _NETWORKS[task](config)

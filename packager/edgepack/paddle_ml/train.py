@@ -70,6 +70,8 @@ def train(course: Course, progress: Progress, checkpoint: Checkpoint) -> Trained
     run = _Run(course, checkpoint, progress.line)
     if run.resume():
         progress.line(f"{course.label}: goes on at step {run.step} of {run.total}, where it was interrupted")
+    elif checkpoint.is_there():
+        progress.line(f"{course.label}: its checkpoint is damaged, so that it starts anew")
     with progress.task(course.label, run.total, run.step) as task:
         while run.goes_on:
             run.finish_epoch(task)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from edgepack.recipe import huggingface, shapes
 from edgepack.recipe.columns import TAGGED_SUFFIXES, check_columns
+from edgepack.recipe.distillation import check_distillation
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.explain import did_you_mean, dotted, listed
 from edgepack.recipe.findings import Finding
@@ -41,7 +42,8 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
         _check_unlabelled,
         check_columns,
         _check_models,
-        _check_distillation,
+        check_distillation,
+        _check_steps,
         _check_precision,
         lambda doc: _check_targets(doc, known_targets),
         _check_gates,
@@ -207,32 +209,21 @@ def _check_length(document: Document, where: KeyPath, positions: int) -> Iterato
         yield path, reason, f"use at most {positions}: `max_length: {positions}`"
 
 
-def _check_distillation(document: Document) -> Iterator[_Problem]:
-    student, taught = document.get("student"), document.get("teacher") is not None
-    if not isinstance(student, dict):
-        return
-    distill, model = student.get("distill"), student.get("model")
-    if distill is not None and not taught:
-        fix = "add a `teacher`, or write `distill: null` to train on the labels alone"
-        yield ("student", "distill"), "`student.distill` is set, but there is no teacher", fix
-    if isinstance(model, dict) and "from" in model and not taught:
-        yield ("student", "model"), "`student.model` starts from a teacher, but there is none", "add a `teacher`"
-    alone = not taught or ("distill" in student and distill is None)
-    if alone and isinstance(document.get("data", "unlabelled"), str):
-        reason = "`data.unlabelled` is set, but without distillation nobody tells what those texts are"
-        yield ("data", "unlabelled"), reason, "add a `teacher` to distil from, or remove the key"
-    settings = distill if isinstance(distill, dict) else {}
-    if settings.get("layers") is not None and not (settings.get("hidden") or settings.get("relations")):
-        where = ("student", "distill", "layers")
-        yield where, "`student.distill.layers` maps layers that nothing matches", "set `hidden: true`, or remove it"
-
-
 def _check_precision(document: Document) -> Iterator[_Problem]:
     for role in ("teacher", "student"):
         precision = document.get(role, "precision")
         if precision in ("fp16", "bf16") and document.get(role, "device") == "cpu":
             reason = f"`{role}.precision: {precision}` needs a GPU, and `{role}.device` is cpu"
             yield (role, "precision"), reason, "use `auto`, or another device"
+
+
+def _check_steps(document: Document) -> Iterator[_Problem]:
+    for role in ("teacher", "student"):
+        parts, rows = document.get(role, "gradient_accumulation"), document.get(role, "batch_size")
+        rows = Training.model_fields["batch_size"].default if rows is None else rows
+        if type(parts) is int and type(rows) is int and parts > rows:
+            reason = f"`{role}.gradient_accumulation` is {parts}, and a step has {rows} rows (`batch_size`) to part"
+            yield (role, "gradient_accumulation"), reason, f"use at most {rows}, or a larger `batch_size`"
 
 
 def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Problem]:

@@ -27,6 +27,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "tuple_type": "a list",
+    "bool_type": "`true` or `false`",
     "model_type": "a section with keys of its own",
 }
 _FORMS: Final[Mapping[KeyPath, str]] = {
@@ -83,9 +84,11 @@ def explain(document: Document, details: Iterable[ErrorDetails], known: Iterable
     findings: dict[KeyPath, Finding] = {}
     for error in details:
         path = _path(document, error["loc"])
-        if path is None or path in findings or any(path[: len(other)] == other for other in known):
+        if path is None or any(path[: len(other)] == other for other in known):
             continue
         if error["type"] == "too_short" and document.get(*path):  # pydantic counts the items that are right
+            continue
+        if path in findings and error["type"] != "too_short":  # that says more than that a list is no number
             continue
         reason, fix = _words(document, path, error)
         findings[path] = document.error(path, reason, fix)
@@ -200,7 +203,8 @@ def _not_the_form(document: Document, path: KeyPath, error: ErrorDetails) -> tup
 
 
 def _empty(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    return f"`{dotted(path)}` is empty", "name at least one, or remove the key for the default"
+    otherwise = "" if _is_required(path) else ", or remove the key for the default"
+    return f"`{dotted(path)}` is empty", f"name at least one{otherwise}"
 
 
 _Words = Callable[[Document, KeyPath, ErrorDetails], tuple[str, str]]
@@ -211,7 +215,7 @@ _WORDS: Final[Sequence[tuple[Iterable[str], _Words]]] = (
     (("literal_error",), _not_a_choice),
     (_LIMITS, _out_of_range),
     (("string_pattern_mismatch",), _not_the_form),
-    (("too_short",), _empty),
+    (("too_short", "string_too_short"), _empty),
 )
 
 

@@ -124,7 +124,7 @@ class FromTeacher(Section):
     """A student that starts as some layers of the trained teacher, with its embeddings, width and vocabulary."""
 
     from_: Literal["teacher"] = Field(alias="from", description="Where the weights come from.")
-    layers: PositiveInt | tuple[PositiveInt, ...] = Field(
+    layers: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
         description="How many, evenly spread up to the top one; or which, counted from 1."
     )
 

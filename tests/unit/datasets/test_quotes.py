@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.datasets.log import FindingLog
+from edgepack.datasets.log import MAX_LISTED, FindingLog
 from edgepack.datasets.tables import read_rows
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Columns
@@ -43,6 +43,21 @@ def test_rows_inside_of_quotes_are_found(
     assert finding.reason == (
         f"a quote opens a field of {last - first + 1} lines, up to line {last}: they look like rows"
     )
+
+
+@pytest.mark.parametrize(("rows", "header", "column"), [(ROWS, "text,label", 0), (SWAPPED, "label,text", 1)])
+@pytest.mark.parametrize("pairs", [2, 3, 9])
+def test_quotes_around_single_rows_are_told_when_they_are_some(
+    tmp_path: Path, rows: list[str], header: str, column: int, pairs: int
+) -> None:
+    lines = [100 + 10 * pair for pair in range(pairs)]
+    for line in lines:
+        rows = quoted(rows, line, line + 1, column)
+    count, found = read(tmp_path, rows, header=header)
+    assert count == len(rows) - pairs
+    told = [finding.line for finding in found if finding.line is not None]
+    assert told == (lines[: MAX_LISTED["warning"]] if pairs >= 3 else [])
+    assert all("one of them reads like a whole row" in finding.reason for finding in found[: len(told)])
 
 
 def test_other_columns_and_line_ends_hide_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,152 @@
+"""What is wrong between a teacher and its student: layers that are not there, and texts cut into different tokens.
+
+All of it can be known before anything is trained, for models whose sizes lie on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgepack.recipe import shapes
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.model import Scratch, Training
+from edgepack.recipe.presets import PRESETS
+from edgepack.recipe.sources import beside, is_local
+
+_Problem = tuple[KeyPath, str, str]  # where, reason, fix
+_LAYERS: KeyPath = ("student", "model", "layers")
+_MAP: KeyPath = ("student", "distill", "layers")
+_ONCE = "name each layer once, the lowest first"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of the two models. What is not known from here is None."""
+
+    layers: int | None
+    positions: int | None
+    words: object  # what stands for the vocabulary: see `_differ`
+    max_length: int
+
+
+def check_distillation(document: Document) -> Iterator[_Problem]:
+    """Every such problem, with the path that it stands at."""
+    student, taught = document.get("student"), document.get("teacher") is not None
+    if not isinstance(student, dict):
+        return
+    distill, model = student.get("distill"), student.get("model")
+    if distill is not None and not taught:
+        fix = "add a `teacher`, or write `distill: null` to train on the labels alone"
+        yield ("student", "distill"), "`student.distill` is set, but there is no teacher", fix
+    if isinstance(model, dict) and "from" in model and not taught:
+        yield ("student", "model"), "`student.model` starts from a teacher, but there is none", "add a `teacher`"
+    alone = not taught or ("distill" in student and distill is None)
+    if alone and isinstance(document.get("data", "unlabelled"), str):
+        reason = "`data.unlabelled` is set, but without distillation nobody tells what those texts are"
+        yield ("data", "unlabelled"), reason, "add a `teacher` to distil from, or remove the key"
+    settings = distill if isinstance(distill, dict) else {}
+    inside = bool(settings.get("hidden") or settings.get("relations"))
+    if settings.get("layers") is not None and not inside:
+        yield _MAP, "`student.distill.layers` maps layers that nothing matches", "set `hidden: true`, or remove it"
+    if taught:
+        yield from _check_pair(document, settings if inside else {}, alone)
+
+
+def _check_pair(document: Document, settings: dict[str, Any], alone: bool) -> Iterator[_Problem]:
+    teacher = _side(document, "teacher", None)
+    student = _side(document, "student", teacher)
+    yield from _check_cut(document, teacher, student)
+    if settings:
+        yield from _check_map(settings.get("layers"), teacher, student)
+    tokens = document.get("task") == "token-classification" and not alone
+    if settings or tokens:
+        what = "matches what happens inside its teacher" if settings else "learns each token from its teacher"
+        yield from _check_tokens(what, teacher, student)
+
+
+def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[_Problem]:
+    """Which layers of its teacher a student starts from."""
+    model = document.get("student", "model")
+    if not isinstance(model, dict) or "from" not in model:
+        return
+    layers = model.get("layers")
+    chosen = [layers] if type(layers) is int else layers if isinstance(layers, list) else []
+    if not all(type(layer) is int for layer in chosen):
+        return
+    if teacher.layers is not None and any(layer > teacher.layers for layer in chosen):
+        reason = f"`student.model.layers` is {layers}, and the teacher has {teacher.layers} layers"
+        yield _LAYERS, reason, f"name layers from 1 to {teacher.layers}, or how many of them"
+    elif chosen != sorted(set(chosen)):
+        yield _LAYERS, f"`student.model.layers` is {layers}: each layer can be taken once, from below", _ONCE
+    if teacher.positions is not None and student.max_length > teacher.positions:
+        reason = f"`student.max_length` is {student.max_length}, and its teacher has {teacher.positions} positions"
+        yield ("student", "max_length"), reason, f"use at most {teacher.positions}, or a longer `teacher.max_length`"
+
+
+def _check_map(layers: object, teacher: _Side, student: _Side) -> Iterator[_Problem]:
+    """Which layer of the teacher each of the student's is held against."""
+    if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
+        return
+    if student.layers is not None and len(layers) != student.layers:
+        reason = f"`student.distill.layers` names {len(layers)}, and the student has {student.layers} layers"
+        yield _MAP, reason, "name one layer of the teacher for each of the student's, or remove it"
+    elif teacher.layers is not None and any(layer > teacher.layers for layer in layers):
+        reason = f"`student.distill.layers` is {layers}, and the teacher has {teacher.layers} layers"
+        yield _MAP, reason, f"name layers from 1 to {teacher.layers}"
+
+
+def _check_tokens(what: str, teacher: _Side, student: _Side) -> Iterator[_Problem]:
+    if teacher.max_length != student.max_length:
+        reason = f"a student that {what} must read the same tokens: its `max_length` is {student.max_length}"
+        fix = f"use {teacher.max_length}, as the teacher does, or another `teacher.max_length`"
+        yield ("student", "max_length"), f"{reason}, and the teacher's {teacher.max_length}", fix
+    if _differ(teacher.words, student.words):
+        reason = f"a student that {what} must read the same tokens, and the vocabularies of the two differ"
+        yield ("student", "model"), reason, "use two models of one family, or `{from: teacher, layers: ...}`"
+
+
+def _differ(one: object, other: object) -> bool:
+    """Whether two vocabularies are surely not the same. One of the hub may well lie in a local folder."""
+    if one is None or other is None or isinstance(one, bytes) != isinstance(other, bytes):
+        built = any(isinstance(words, tuple) and words[0] == "built" for words in (one, other))
+        return built and one is not None and other is not None
+    return one != other
+
+
+def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
+    model, length = document.get(role, "model"), document.get(role, "max_length")
+    if type(length) is not int:
+        length = Training.model_fields["max_length"].default
+    if isinstance(model, dict) and "from" in model and teacher is not None:
+        layers = model.get("layers")
+        count = layers if type(layers) is int else len(layers) if isinstance(layers, list) else None
+        return _Side(count, teacher.positions, teacher.words, length)
+    if isinstance(model, dict):
+        scratch = model.get("scratch")
+        found = scratch if isinstance(scratch, dict) else {}
+        layers = found.get("layers")
+        most = found.get("max_vocabulary", Scratch.model_fields["max_vocabulary"].default)
+        return _Side(layers if type(layers) is int else None, length, ("built", most), length)
+    if not isinstance(model, str):
+        return _Side(None, None, None, length)
+    if is_local(document, model):
+        folder = beside(document, model)
+        shape, words = shapes.of_folder(folder), _words(folder)
+    else:
+        shape = PRESETS.get(model)
+        words = ("of the hub", shape.vocabulary) if shape is not None else None
+    if shape is None:
+        return _Side(None, None, words, length)
+    return _Side(shape.layers, shape.positions, words, length)
+
+
+def _words(folder: Path) -> object:
+    """The vocabulary of a local folder; None where there is none."""
+    try:
+        content = (folder / "vocab.txt").read_bytes()
+    except (OSError, ValueError):
+        return None
+    return content
