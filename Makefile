@@ -44,10 +44,15 @@ bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in da
 clean: ## remove the environment, stage results and dist/
 	rm -rf $(VENV) $(LANE26) .edgepack dist build *.egg-info
 
+# An environment that holds what the locked installs need.
+define make-venv
+@python=$$(scripts/find-python) && echo "making $(1) with $$python" && "$$python" -m venv --clear $(1)
+@$(1)/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
+endef
+
 # Stamps, not .venv/bin/python: that is a link, and make would look at the age of the Python it leads to.
 $(VENV)/.created: scripts/find-python requirements/bootstrap.txt
-	@python=$$(scripts/find-python) && echo "making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
-	@$(PY) -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
+	$(call make-venv,$(VENV))
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.created requirements/build.txt pyproject.toml
@@ -62,8 +67,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	@touch $@
 
 $(LANE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/lane26.txt pyproject.toml
-	@python=$$(scripts/find-python) && echo "making $(LANE26) with $$python" && "$$python" -m venv --clear $(LANE26)
-	@$(LANE26)/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
+	$(call make-venv,$(LANE26))
 	@echo "installing the second lane (about 150 packages)"
 	@PYTHONWARNINGS=ignore $(LANE26)/bin/$(LOCKED_PIP) -r requirements/lane26.txt
 	@$(LANE26)/bin/python -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .

@@ -122,20 +122,18 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
 
 def _size(section: Teacher | Student, recipe: Recipe) -> str:
     """How many weights the model has, told without loading it."""
-    if isinstance(section.model, FromTeacher):
+    model, max_length, layers = section.model, section.max_length, None
+    if isinstance(model, FromTeacher):
         assert recipe.teacher is not None, "a recipe without a teacher is refused before"
-        shape, layers = shape_of(recipe.teacher.model, recipe.teacher.max_length), section.model.layers
-        count = layers if isinstance(layers, int) else len(layers)
-        shape = None if shape is None else replace(shape, layers=count)
-    else:
-        shape = shape_of(section.model, section.max_length)
+        layers = model.layers if isinstance(model.layers, int) else len(model.layers)
+        model, max_length = recipe.teacher.model, recipe.teacher.max_length
+    shape = shape_of(model, max_length)
     if shape is None:
         return "a model of unknown size"
+    shape = shape if layers is None else replace(shape, layers=layers)
     millions = parameters(shape, labels=2) / 1e6  # a label more is some hundred weights more
     # The vocabulary of a model from scratch is built from its texts, and may turn out smaller than it may be.
-    models = (section.model, recipe.teacher.model if recipe.teacher is not None else None)
-    source = models[isinstance(section.model, FromTeacher)]
-    return f"{'at most ' if isinstance(source, FromScratch) else ''}{millions:.1f} M weights"
+    return f"{'at most ' if isinstance(model, FromScratch) else ''}{millions:.1f} M weights"
 
 
 def _device(section: Training) -> str:

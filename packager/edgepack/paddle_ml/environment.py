@@ -8,13 +8,14 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from edgepack import machine
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.progress import SILENT, Progress
 
 PACKAGES = ("paddlepaddle", "paddlenlp", "paddleslim", "paddle2onnx")
 GPU_BUILD: Final = "paddlepaddle-gpu"  # the distribution with CUDA; its files are those of `paddlepaddle`
@@ -103,14 +104,10 @@ def threads(set_to: tuple[Setting, ...]) -> int:
         return 1
 
 
-def _nothing(text: str) -> None:
-    """Nobody listens."""
-
-
-def start(say: Callable[[str], None] = _nothing) -> None:
+def start(progress: Progress = SILENT) -> None:
     """Import Paddle and PaddleNLP with their threads set and their start-up messages kept off the screen.
 
-    `say` is told when that begins: it takes seconds, on a busy machine many.
+    `progress` is told when that begins: it takes seconds, on a busy machine many.
 
     Paddle uses one CPU thread unless OMP_NUM_THREADS says otherwise, and its MKL takes a slow path on AMD unless
     MKL_DEBUG_CPU_TYPE=5: both are read when Paddle is imported, never later. What the user set is kept.
@@ -126,7 +123,7 @@ def start(say: Callable[[str], None] = _nothing) -> None:
         _require_home()
         for setting in settings():
             os.environ[setting.name] = setting.value
-        say("importing Paddle")
+        progress.line("importing Paddle")
     said = io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stderr(said):
         warnings.simplefilter("ignore")

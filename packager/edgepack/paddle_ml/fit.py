@@ -48,8 +48,8 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
     examples = _examples(task, classifier, rows, teacher, data, progress)
     held_out = classifier.encode(dev)
 
-    def dev_score() -> float:
-        return scores.value(metric, dev, _answers(task, classifier, dev, held_out, SILENT, "dev"))
+    def on_dev() -> list[Answer]:
+        return _answers(task, classifier, dev, held_out, SILENT, "dev")
 
     course = Course(
         label=f"train {lesson.name}",
@@ -57,7 +57,7 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
         objective=task.objective(examples.targets, balanced=lesson.training.class_weights == "balanced"),
         examples=examples,
         settings=lesson.training,
-        score=dev_score,
+        score=lambda: scores.value(metric, dev, on_dev()),
         distill=lesson.distill,
         match=_match(lesson, classifier, teacher, out),
     )
@@ -78,7 +78,7 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
         weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
         steps=result.steps,
         train_seconds=round(result.seconds, 1),
-        dev_score=scores.score(metric, dev, _answers(task, classifier, dev, held_out, SILENT, "dev")),
+        dev_score=scores.score(metric, dev, on_dev()),
         test_score=scores.score(metric, test, on_test),
         test_metrics=scores.every_metric(data, test, on_test),
         epochs=result.epochs,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edgepack.recipe import shapes
 from edgepack.recipe.document import Document, KeyPath
@@ -23,12 +23,20 @@ _ONCE = "name each layer once, the lowest first"
 
 
 @dataclass(frozen=True)
+class _Words:
+    """What stands for a vocabulary: its file's content, or how many entries it has or may get."""
+
+    kind: Literal["built", "of the hub", "file"]
+    known: int | bytes
+
+
+@dataclass(frozen=True)
 class _Side:
     """One of the two models. What is not known from here is None."""
 
     layers: int | None
     positions: int | None
-    words: object  # what stands for the vocabulary: see `_differ`
+    words: _Words | None
     max_length: int
 
 
@@ -108,12 +116,12 @@ def _check_tokens(what: str, teacher: _Side, student: _Side) -> Iterator[_Proble
         yield ("student", "model"), reason, "use two models of one family, or `{from: teacher, layers: ...}`"
 
 
-def _differ(one: object, other: object) -> bool:
+def _differ(one: _Words | None, other: _Words | None) -> bool:
     """Whether two vocabularies are surely not the same. One of the hub may well lie in a local folder."""
-    if one is None or other is None or isinstance(one, bytes) != isinstance(other, bytes):
-        built = any(isinstance(words, tuple) and words[0] == "built" for words in (one, other))
-        return built and one is not None and other is not None
-    return one != other
+    if one is None or other is None:
+        return False
+    kinds = {one.kind, other.kind}
+    return one != other if len(kinds) == 1 else "built" in kinds
 
 
 def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
@@ -129,7 +137,7 @@ def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
         found = scratch if isinstance(scratch, dict) else {}
         layers = found.get("layers")
         most = found.get("max_vocabulary", Scratch.model_fields["max_vocabulary"].default)
-        return _Side(layers if type(layers) is int else None, length, ("built", most), length)
+        return _Side(layers if type(layers) is int else None, length, _Words("built", most), length)
     if not isinstance(model, str):
         return _Side(None, None, None, length)
     if is_local(document, model):
@@ -137,16 +145,15 @@ def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
         shape, words = shapes.of_folder(folder), _words(folder)
     else:
         shape = PRESETS.get(model)
-        words = ("of the hub", shape.vocabulary) if shape is not None else None
+        words = _Words("of the hub", shape.vocabulary) if shape is not None else None
     if shape is None:
         return _Side(None, None, words, length)
     return _Side(shape.layers, shape.positions, words, length)
 
 
-def _words(folder: Path) -> object:
+def _words(folder: Path) -> _Words | None:
     """The vocabulary of a local folder; None where there is none."""
     try:
-        content = (folder / "vocab.txt").read_bytes()
+        return _Words("file", (folder / "vocab.txt").read_bytes())
     except (OSError, ValueError):
         return None
-    return content

@@ -57,7 +57,7 @@ def run(
     progress: Progress,
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own."""
-    environment.start(progress.line)
+    environment.start(progress)
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")

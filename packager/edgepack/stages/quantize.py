@@ -25,7 +25,7 @@ def run(
     """Observe the calibration rows, which are training rows; `method: none` gives no ranges."""
     if section.method == "none":
         return ScalesArtifact(out, observer="none", calibration_rows=0, linears=())
-    environment.start(progress.line)
+    environment.start(progress)
     from edgepack.paddle_ml.fit import reopen
     from edgepack.paddle_ml.observe import observe
 

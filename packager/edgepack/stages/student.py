@@ -33,7 +33,7 @@ def run(
     checkpoint: Path,
 ) -> ModelArtifact:
     """Train on soft and hard labels, or on hard labels alone without `distill`; goes on from `checkpoint`."""
-    environment.start(progress.line)
+    environment.start(progress)
     from edgepack.paddle_ml.fit import Lesson, fit
 
     return fit(Lesson("student", section.model, section, teacher, section.distill), data, out, progress, checkpoint)
