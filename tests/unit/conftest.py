@@ -85,6 +85,15 @@ def receipt() -> dict[str, Any]:
         "accuracy": {
             "metric": "accuracy", "value": 0.8955, "low": 0.8722, "high": 0.9149, "n": 794, "confidence": 0.95,
         },
+        "classes": {
+            "metrics": {"accuracy": 0.8955, "macro_f1": 0.8712, "micro_f1": 0.8955},
+            "classes": 2,
+            "scores": [
+                {"label": "负面", "precision": 0.8406, "recall": 0.8017, "f1": 0.8207, "support": 237},
+                {"label": "正面", "precision": 0.9173, "recall": 0.9354, "f1": 0.9262, "support": 557},
+            ],
+            "confusion": {"正面": {"正面": 521, "负面": 36}, "负面": {"正面": 47, "负面": 190}},
+        },
         "latency": {
             "n": 662, "p50_ms": 1.248, "p95_ms": 2.02, "tokenize_p50_ms": 0.121, "run_p50_ms": 1.089,
             "post_p50_ms": 0.021, "threads": 1,

@@ -96,6 +96,19 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
         assert figure in words, figure
 
 
+def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
+    words = " ".join(Page(render(report)).words.split())
+    assert words.index("Gates ") < words.index("各标签表现") < words.index("负面 82.1 % 84.1 % 80.2 % 237")
+    assert "true \\ answered 正面 负面 正面 521 36 负面 47 190" in words
+    assert "macro F1 87.1 %" in words
+
+    told = report["targets"][0]["receipt"]["classes"]
+    told["classes"], told["confusion"] = 60, None  # more than a receipt has room for
+    words = Page(render(report)).words
+    assert "58 better ones are not shown" in words
+    assert "混淆矩阵" not in words
+
+
 def with_last_row(built: Any, row: LedgerRow) -> Any:
     """The build with another row for what its one target measured."""
     (delivered,) = built.deliveries
@@ -106,6 +119,9 @@ def test_text_from_outside_is_escaped(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
     row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)
     report = make(replace(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
+    classes = report["targets"][0]["receipt"]["classes"]
+    classes["scores"][0]["label"] = attack
+    classes["confusion"] = {attack: {attack: 3}}
     report["name"] = report["data"]["source"] = report["targets"][0]["receipt"]["conditions"]["cpu_model"] = attack
     page = Page(render(report))
     assert "script" not in {tag for tag, _ in page.tags}

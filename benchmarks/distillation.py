@@ -1,0 +1,205 @@
+"""What distillation is worth on real data: teacher, student alone and student distilled, several seeds each.
+
+Prints a table and ends in one JSON line. Goes on where it was when it is started again: every training is a stage of
+a build, kept in --work.
+
+    python benchmarks/distillation.py --data DATA --weights WEIGHTS [--only news-topics] [--seeds 3] [--work DIR]
+
+DATA holds folders with train, dev and test files of hotel-sentiment, news-topics (.tsv) and entities (.jsonl); WEIGHTS
+holds ERNIE folders for --teacher and --student. The budgets below are small, so that two CPU cores finish: a part of
+the rows, few epochs. Each seed draws other rows, other first weights of the head, another order and other dropout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROLES: Final = ("teacher", "alone", "distilled")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set with the budget of one training of each model. Without `unlabelled`, the labelled rows are all."""
+
+    data: str
+    task: str
+    metric: str  # what epochs are chosen by, and what the table shows
+    suffix: str
+    rows: int
+    max_length: int
+    teacher: dict[str, Any]
+    student: dict[str, Any]
+    unlabelled: int = 0  # texts of the training rows, their labels thrown away
+    distill: dict[str, Any] | None = None
+
+
+CASES: Final = {
+    "news-topics": Case(
+        "news-topics", "text-classification", "accuracy", "tsv", 4000, 28,
+        {"epochs": 2, "learning_rate": 7e-5}, {"epochs": 3, "learning_rate": 1.5e-4},
+    ),
+    "news-topics, 500 labels": Case(
+        "news-topics", "text-classification", "accuracy", "tsv", 500, 28,
+        {"epochs": 5, "learning_rate": 7e-5}, {"epochs": 5, "learning_rate": 1.5e-4},
+        unlabelled=4000,
+    ),
+    "entities": Case(
+        "entities", "token-classification", "entity_f1", "jsonl", 1500, 52,
+        {"epochs": 4, "learning_rate": 1e-4}, {"epochs": 5, "learning_rate": 3e-4},
+    ),
+    "hotel-sentiment": Case(
+        "hotel-sentiment", "text-classification", "accuracy", "tsv", 1200, 96,
+        {"epochs": 2, "learning_rate": 7e-5}, {"epochs": 3, "learning_rate": 1.5e-4},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training: its score on test (0 to 1), seconds an epoch with dev in them, tokens a second."""
+
+    score: float
+    seconds_per_epoch: float
+    tokens_per_second: float
+    steps: int
+
+
+def recipe(case: Case, options: argparse.Namespace, seed: int, role: str, folder: Path) -> Path:
+    """Write the recipe of one training; `alone` has no teacher."""
+    source = options.data / case.data
+    splits = {name: str(source / f"{name}.{case.suffix}") for name in ("train", "dev", "test")}
+    data = {**splits, "train_rows": case.rows, "seed": seed}
+    common = {"max_length": case.max_length, "seed": seed, "device": "cpu"}
+    teacher = {"model": str(options.weights / options.teacher), **case.teacher, **common}
+    student = {"model": str(options.weights / options.student), **case.student, **common}
+    if role == "distilled":
+        student |= {"distill": case.distill or {"temperature": 2.0, "hard_weight": 0.3}}
+        if case.unlabelled:
+            data |= {"unlabelled": str(texts_of(source / f"train.{case.suffix}", case.unlabelled, folder))}
+            # As many steps as on labelled rows alone would be unfair to neither: an epoch is longer by the texts.
+            student |= {"epochs": max(1, round(case.student["epochs"] / 2))}
+    document = {
+        "edgepack": 1, "name": "distillation", "version": "1.0.0", "task": case.task, "data": data,
+        **({} if role == "alone" else {"teacher": teacher}), "student": student,
+    }  # fmt: skip
+    path = folder / f"{role}-{seed}.yaml"
+    path.write_text(yaml.safe_dump(document, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def texts_of(table: Path, count: int, folder: Path) -> Path:
+    """The first texts of a TSV with a header, one a line and without their labels."""
+    lines = table.read_text(encoding="utf-8").splitlines()
+    column = lines[0].split("\t").index("text")
+    out = folder / "unlabelled.txt"
+    out.write_text("".join(line.split("\t")[column] + "\n" for line in lines[1 : count + 1]), encoding="utf-8")
+    return out
+
+
+def build(path: Path, work: Path, until: str) -> dict[str, Path]:
+    """Run a recipe up to a stage; the folder of each stage's result."""
+    command = [sys.executable, "-m", "edgepack.cli", "build", str(path), "--until", until, "--json"]
+    done = subprocess.run([*command, "--workspace", str(work)], stdout=subprocess.PIPE, text=True, check=True)
+    return {stage["stage"]: Path(stage["folder"]) for stage in json.loads(done.stdout)["stages"]}
+
+
+def read(folder: Path, metric: str) -> Trained:
+    """What a stage wrote down about its model."""
+    found = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
+    return Trained(
+        found["test_metrics"][metric],
+        found["train_seconds"] / found["epochs"],
+        found["usage"]["tokens_per_second"],
+        found["steps"],
+    )
+
+
+def measure(name: str, options: argparse.Namespace) -> dict[str, list[Trained]]:
+    """Train a case's three models once a seed."""
+    case = CASES[name]
+    folder = options.work / name.replace(",", "").replace(" ", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list[Trained]] = {role: [] for role in ROLES}
+    for seed in range(options.seeds):
+        paths = {role: recipe(case, options, seed, role, folder) for role in ("alone", "distilled")}
+        alone = build(paths["alone"], options.work / "stages", "student")
+        both = build(paths["distilled"], options.work / "stages", "student")
+        folders = {"teacher": both["teacher"], "alone": alone["student"], "distilled": both["student"]}
+        for role, at in folders.items():
+            found[role].append(read(at, case.metric))
+        said = ", ".join(f"{role} {found[role][-1].score:.1%}" for role in ROLES)
+        print(f"{name}, seed {seed}: {said}", file=sys.stderr, flush=True)
+    return found
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and range of scores, in percent."""
+    mean, low, high = (100 * value for value in (statistics.mean(values), min(values), max(values)))
+    return f"{mean:.1f} ({low:.1f}-{high:.1f})"
+
+
+def gap_closed(found: dict[str, list[Trained]]) -> float | None:
+    """What part of the teacher's lead over the student alone distillation gained; None without a lead."""
+    teacher, alone, distilled = (statistics.mean(run.score for run in found[role]) for role in ROLES)
+    return (distilled - alone) / (teacher - alone) if teacher > alone else None
+
+
+def table(results: dict[str, dict[str, list[Trained]]]) -> str:
+    """Markdown: a line a case."""
+    lines = [
+        "| data, labelled rows, metric of test in % | teacher | student alone | student distilled | of the gap | "
+        "s an epoch: teacher, alone, distilled |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, found in results.items():
+        case = CASES[name]
+        closed = gap_closed(found)
+        cells = [
+            f"{name}, {case.rows:,}, {case.metric}",
+            *(spread([run.score for run in found[role]]) for role in ROLES),
+            "no gap" if closed is None else f"{closed:.0%}",
+            ", ".join(f"{statistics.median(run.seconds_per_epoch for run in found[role]):.0f}" for role in ROLES),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--teacher", default="ernie-fixture-base6", help="folder in WEIGHTS")
+    parser.add_argument("--student", default="ernie-fixture-nano", help="folder in WEIGHTS")
+    parser.add_argument("--only", action="append", choices=list(CASES), help="a case; several may be named")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path(".edgepack/distillation"))
+    options = parser.parse_args()
+    for name in ("data", "weights", "work"):
+        setattr(options, name, getattr(options, name).resolve())
+    results = {name: measure(name, options) for name in options.only or CASES}
+    print(table(results))
+    document = {
+        name: {
+            "labelled_rows": CASES[name].rows,
+            "unlabelled_texts": CASES[name].unlabelled,
+            "metric": CASES[name].metric,
+            "gap_closed": gap_closed(found),
+            **{role: [asdict(run) for run in runs] for role, runs in found.items()},
+        }
+        for name, found in results.items()
+    }
+    print(json.dumps(document, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()
