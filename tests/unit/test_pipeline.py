@@ -60,7 +60,7 @@ def test_the_others_are_built_when_it_is_told_to_keep_going(two_targets: Build) 
     made = walk(two_targets.recipe, stages, Choice(keep_going=True), lambda rows: None)
     assert stages.called[5:] == ["bundle one", "gate", "bundle two", "bundle three", "gate"]
     assert len(made.deliveries) == 2
-    assert [(failure.target, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
+    assert [(failure.name, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
 
 
 def test_every_target_is_bundled_before_a_build_until_bundle_ends(two_targets: Build) -> None:

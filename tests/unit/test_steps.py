@@ -49,8 +49,8 @@ class Recorder:
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
 
-    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any]) -> Any:
-        self.keys[key.stage] = key.digest
+    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], candidate: str | None = None) -> Any:
+        self.keys[key.stage if candidate is None else f"{key.stage} {candidate}"] = key.digest
         return SimpleNamespace(artifact=None, digest=key.digest)
 
 
