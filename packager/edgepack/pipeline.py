@@ -81,7 +81,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
 
     def leave_out(failure: Failure) -> None:
         untrained.append(failure)
-        listener.line(f"warning: this candidate is left out: {failure.error}")
+        listener.line(f"warning: this candidate is left out: {failure.error.what}")
 
     try:
         with workspace.in_use():
@@ -147,6 +147,7 @@ def _candidates(
         except ToRun as missing:  # a plan wants to know of all of them
             unknown = missing
         except EdgepackError as error:
+            error.what += f" (candidate {candidate.name})"
             if not choice.keep_going:
                 raise
             failed.append(error)

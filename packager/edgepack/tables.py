@@ -73,7 +73,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
 def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:
     """The candidates on the dev rows, and why one of them was chosen."""
     first = selected.candidates[0].dev_score
-    made = table(live, "dev " + metric_name(first.metric), "parameters", "MiB", "trained in", "chosen", "note")
+    made = table(live, "dev " + metric_name(first.metric), "parameters", "MiB", "trained in", "chosen", "candidate")
     for one in selected.candidates:
         score = one.dev_score
         made.add_row(
@@ -249,7 +249,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
     made.add_column(first, no_wrap=True)
     for name in columns:
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
-        if name in ("note", "before", "after"):
+        if name in ("note", "before", "after", "candidate"):
             made.add_column(name, overflow="fold")
         else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
             made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")

@@ -90,11 +90,14 @@ def command(
 def _show_part(made: Part, console: Console, as_json: bool) -> None:
     """The folders of what was made, and the ledger as far as it goes."""
     if as_json:
+        from edgepack.report import document
+
+        selection = None if made.selection is None else document.selection(made.selection)
         ledger = [asdict(row) for row in made.ledger]
         stages = [
             {"stage": one.stage, "candidate": one.candidate, "folder": str(one.artifact.folder)} for one in made.made
         ]
-        click.echo(json.dumps({"stages": stages, "ledger": ledger}, ensure_ascii=False))
+        click.echo(json.dumps({"stages": stages, "selection": selection, "ledger": ledger}, ensure_ascii=False))
         return
     if made.selection is not None:
         console.selection(made.selection)

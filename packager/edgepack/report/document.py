@@ -44,7 +44,7 @@ def make(build: Build) -> dict[str, Any]:
             for role, model in (("teacher", build.teacher), ("student", build.student))
             if model is not None
         ],
-        "selection": None if build.selection is None else _selection(build.selection),
+        "selection": None if build.selection is None else selection(build.selection),
         "quantization": {
             "observer": build.scales.observer,
             "calibration_rows": build.scales.calibration_rows,
@@ -129,7 +129,7 @@ def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
     }
 
 
-def _selection(selected: SelectArtifact) -> dict[str, Any]:
+def selection(selected: SelectArtifact) -> dict[str, Any]:
     """The candidates on the dev rows, in the order of the recipe. `left_out` could not be trained."""
     return {
         "chosen": selected.chosen,

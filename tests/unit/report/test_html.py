@@ -96,6 +96,25 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
         assert figure in words, figure
 
 
+def test_candidates_are_there_where_there_were_several(built: Any, selection: Any, report: dict[str, Any]) -> None:
+    words = " ".join(Page(render(make(replace(built, selection=selection)))).words.split())
+    for figure in (
+        "Candidates",
+        "model={from: teacher, layers: 4}",
+        "90.4 %",
+        "[88.2, 92.3]",
+        "19,300,000",
+        "40.3 MiB",
+        "81",
+        "✓",
+        "the smallest of 2 within 0.5 points",
+        "looks better there than it is",
+    ):
+        assert figure in words, figure
+    assert words.index("Loss ledger") < words.index("Candidates") < words.index("Gates 门限")
+    assert "Candidates" not in Page(render(report)).words
+
+
 def with_last_row(built: Any, row: LedgerRow) -> Any:
     """The build with another row for what its one target measured."""
     (delivered,) = built.deliveries
