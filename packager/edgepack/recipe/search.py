@@ -87,7 +87,7 @@ def twins(document: Document, tried: Sequence[Trial], recipes: Sequence[Recipe])
     return [
         document.error(_OVER, f"the candidates {one} and {other} are one and the same", "remove a value of one of them")
         for (one, first), (other, second) in combinations(zip(names(tried), recipes, strict=True), 2)
-        if first.student == second.student
+        if first == second
     ]
 
 

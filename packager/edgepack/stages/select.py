@@ -44,12 +44,13 @@ def choose(candidates: Sequence[Compared], tolerance_points: float) -> tuple[Com
     points = [100 * (best.dev_score.value - one.dev_score.value) for one in candidates]
     near = [one for one, below in zip(candidates, points, strict=True) if below <= tolerance_points + _ROUNDING]
     chosen = min(near, key=lambda one: (one.parameters, -one.dev_score.value))
+    within = f"within {tolerance_points:g} {'point' if tolerance_points == 1 else 'points'} of"
     score = f"dev {metric_name(best.dev_score.metric)}, {quantity(best.dev_score.value, 'fraction')}"
     if len(candidates) == 1:
         return chosen, f"the only candidate; {score}"
     if len(near) == 1:
-        return chosen, f"the best {score}; no other is within {tolerance_points:g} points of it"
+        return chosen, f"the best {score}; no other is {within} it"
     smallest = sum(one.parameters == chosen.parameters for one in near)
     rank = "the smallest" if smallest == 1 else f"the best of the {smallest} smallest"
     whose = "its own" if chosen is best else f"of {best.name}"
-    return chosen, f"{rank} of {len(near)} within {tolerance_points:g} points of the best {score} ({whose})"
+    return chosen, f"{rank} of {len(near)} {within} the best {score} ({whose})"

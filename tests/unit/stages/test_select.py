@@ -29,6 +29,7 @@ def candidates(*figures: tuple[str, float, int]) -> list[Compared]:
         ([("a", 90, 9), ("b", 89, 4)], 0.5, "a", "the best dev accuracy, 90.0 %; no other is within 0.5 points of it"),
         ([("a", 90, 9), ("b", 89.5, 4)], 0.5, "b", "the smallest of 2 within 0.5 points of the best"),
         ([("a", 90, 9), ("b", 89.499, 4)], 0.5, "a", "no other"),
+        ([("a", 90, 9), ("b", 89, 4)], 1, "b", "the smallest of 2 within 1 point of the best"),
         ([("a", 90, 9), ("b", 60, 4)], 100, "b", "the smallest of 2 within 100 points"),
         ([("a", 89.9, 4), ("b", 90, 4), ("c", 90.2, 9)], 0.5, "b", "the best of the 2 smallest of 3"),
         ([("a", 90, 4), ("b", 90, 4)], 0, "a", "(its own)"),
