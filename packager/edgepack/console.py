@@ -28,7 +28,7 @@ from edgepack.tables import STYLES
 from edgepack.wording import duration, safe
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import LedgerRow
+    from edgepack.artifacts import LedgerRow, SelectArtifact
     from edgepack.recipe.findings import Finding
 
 WIDTH: Final = 100  # columns of tables, and of everything where there is no terminal
@@ -124,6 +124,10 @@ class Console:
     def ledger(self, rows: Sequence[LedgerRow]) -> None:
         """The loss ledger as a table: what each stage cost in accuracy, MiB and ms."""
         self.show(tables.ledger(rows, live=self._out.is_terminal))
+
+    def selection(self, selected: SelectArtifact) -> None:
+        """Which of several students was chosen, and between which."""
+        self.show(tables.selection(selected, live=self._out.is_terminal))
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-STAGES: Final = ("data", "teacher", "student", "quantize", "export", "bundle", "gate")
-OF_A_TARGET: Final = ("bundle", "gate")  # run for each target; the others run once
+STAGES: Final = ("data", "teacher", "student", "select", "quantize", "export", "bundle", "gate")
+OF_A_TARGET: Final = ("bundle", "gate")  # run for each target; the others run once, but `student` for each candidate
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from edgepack.artifacts import (
     LedgerRow,
     ModelArtifact,
     ScalesArtifact,
+    SelectArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError
@@ -29,31 +30,52 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Failure:
-    """A target that could not be built or gated, and why."""
+    """A target that could not be built or gated, or a candidate that could not be trained, and why."""
 
-    target: str
+    name: str
     error: EdgepackError
 
 
 @dataclass(frozen=True)
+class Made:
+    """The result of one stage; of a `student` that is one of several, with the name of its candidate."""
+
+    stage: str
+    artifact: Artifact
+    candidate: str | None = None
+
+
+@dataclass(frozen=True)
 class Part:
-    """What a build made that was told to end early: stage and artifact, in the order they were made."""
+    """What a build made that was told to end early, in the order it was made."""
 
     recipe: Recipe
-    made: tuple[tuple[str, Artifact], ...]
+    made: tuple[Made, ...]
+    untrained: tuple[Failure, ...] = ()
+
+    @property
+    def selection(self) -> SelectArtifact | None:
+        """Which of several students was chosen, when the build came so far."""
+        return next((one.artifact for one in self.made if isinstance(one.artifact, SelectArtifact)), None)
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
-        """As much of the loss ledger as there is."""
-        made = dict(self.made)
-        rows = [_trained(stage, model) for stage, model in made.items() if isinstance(model, ModelArtifact)]
-        exported = made.get("export")
-        return (*rows, *(_exported(exported) if isinstance(exported, ExportArtifact) else ()))
+        """As much of the loss ledger as there is. Of several students it tells of the chosen one alone.
+
+        It gives scores on the test rows, and nobody should choose by those.
+        """
+        chosen = (None, self.selection.chosen) if self.selection else (None,)
+        counted = [one for one in self.made if one.candidate in chosen]
+        rows = [_trained(one.stage, one.artifact) for one in counted if isinstance(one.artifact, ModelArtifact)]
+        exported = [
+            row for one in counted if isinstance(one.artifact, ExportArtifact) for row in _exported(one.artifact)
+        ]
+        return (*rows, *exported)
 
 
 @dataclass(frozen=True)
 class Build:
-    """Everything a build made, in the order it was made."""
+    """Everything a build made, in the order it was made. Of several students, `recipe` is that of the chosen one."""
 
     recipe: Recipe
     data: DataArtifact
@@ -63,6 +85,8 @@ class Build:
     export: ExportArtifact
     deliveries: tuple[Delivery, ...]
     failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
+    selection: SelectArtifact | None = None
+    untrained: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:

@@ -1,17 +1,21 @@
-"""The stages in order: data, teacher, student, quantize, export, then bundle and gate for each target."""
+"""The stages in order: data, teacher, student, quantize, export, then bundle and gate for each target.
+
+A recipe with `search` has a student for each of its candidates, and then the stage select.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from edgepack.artifacts import Artifact, DataArtifact
+from edgepack.artifacts import Artifact, DataArtifact, ExportArtifact, LedgerRow, ModelArtifact
 from edgepack.datasets.suited import check_built
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, STAGES, Choice
-from edgepack.outcome import Build, Delivery, Failure, Part, model_ledger
+from edgepack.outcome import Build, Delivery, Failure, Made, Part, model_ledger
 from edgepack.paddle_ml import checkpoint, environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
@@ -35,10 +39,10 @@ class Listener(Progress, Protocol):
 
 
 def stages_of(recipe: Recipe) -> list[str]:
-    """The stages that a build of `recipe` goes through, those of every target one after the other."""
-    once = [stage for stage in STAGES if stage not in OF_A_TARGET]
-    if recipe.teacher is None:
-        once.remove("teacher")
+    """The stages that a build of `recipe` goes through, those of every candidate and target one after the other."""
+    times = dict.fromkeys(STAGES, 1) | {"student": len(recipe.students), "select": min(len(recipe.candidates), 1)}
+    times["teacher"] = 0 if recipe.teacher is None else 1
+    once = [stage for stage in STAGES if stage not in OF_A_TARGET for _ in range(times[stage])]
     return [*once, *(OF_A_TARGET * len(recipe.targets))]
 
 
@@ -73,24 +77,99 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
         _check_environment(recipe, listener)
 
     step = _Step(workspace, listener, stages_of(recipe), choice, lambda stage: _check_device(recipe, choice, stage))
+    untrained: list[Failure] = []
+
+    def leave_out(failure: Failure) -> None:
+        untrained.append(failure)
+        listener.line(f"warning: this candidate is left out: {failure.error.what}")
 
     try:
         with workspace.in_use():
-            return walk(recipe, Steps(recipe, workspace, listener, step), choice, before_training)
+            steps = Steps(recipe, workspace, listener, step)
+            return replace(walk(recipe, steps, choice, before_training, leave_out), untrained=tuple(untrained))
     except EndOfPart:
-        return Part(recipe, tuple(step.made))
+        return Part(recipe, tuple(step.made), tuple(untrained))
 
 
-def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable[[DataArtifact], None]) -> Build:
-    """Go through the stages of `recipe` in order, handing each the results that it works on."""
+def walk(
+    recipe: Recipe,
+    steps: Steps,
+    choice: Choice,
+    before_training: Callable[[DataArtifact], None],
+    leave_out: Callable[[Failure], None] = lambda failure: None,
+) -> Build:
+    """Go through the stages of `recipe` in order, handing each the results that it works on.
+
+    After a candidate was chosen, its recipe is the one that is built. `leave_out` hears of those that could not be
+    trained, when the build was told to keep going.
+    """
     rows = steps.data()
     before_training(rows.artifact)
     taught_by = steps.teacher(rows) if recipe.teacher is not None else None
-    learner = steps.student(rows, taught_by)
+    selection = None
+    if recipe.candidates:
+        learners = _candidates(recipe, steps, rows, taught_by, choice, leave_out)
+        left_out = [candidate.name for candidate in recipe.candidates if candidate.name not in learners]
+        selection = steps.select(learners, left_out).artifact
+        learner = learners[selection.chosen]
+        (chosen,) = (candidate for candidate in recipe.candidates if candidate.name == selection.chosen)
+        recipe, steps = chosen.recipe, steps.of(chosen)
+    else:
+        learner = steps.student(rows, taught_by)
     scales = steps.quantize(rows, learner)
     exported = steps.export(rows, learner, scales)
     teacher_model = taught_by.artifact if taught_by else None
     ledger = tuple(row.timeless() for row in model_ledger(teacher_model, learner.artifact, exported.artifact))
+    deliveries, failures = _targets(recipe, steps, rows, exported, ledger, choice)
+    models = (teacher_model, learner.artifact, scales.artifact, exported.artifact)
+    return Build(recipe, rows.artifact, *models, deliveries, failures, selection)
+
+
+def _candidates(
+    recipe: Recipe,
+    steps: Steps,
+    rows: Result[DataArtifact],
+    taught_by: Result[ModelArtifact] | None,
+    choice: Choice,
+    leave_out: Callable[[Failure], None],
+) -> dict[str, Result[ModelArtifact]]:
+    """The students of all candidates, by name.
+
+    Raises:
+        EdgepackError: one could not be trained, or with `keep_going` none could.
+    """
+    trained: dict[str, Result[ModelArtifact]] = {}
+    failed: list[EdgepackError] = []
+    unknown: ToRun | None = None
+    for candidate in recipe.candidates:
+        try:
+            trained[candidate.name] = steps.of(candidate).student(rows, taught_by)
+        except ToRun as missing:  # a plan wants to know of all of them
+            unknown = missing
+        except EdgepackError as error:
+            error.what += f" (candidate {candidate.name})"
+            if not choice.keep_going:
+                raise
+            failed.append(error)
+            leave_out(Failure(candidate.name, error))
+    if unknown is not None:
+        raise unknown
+    if not trained:
+        raise failed[0]
+    if choice.until == "student":
+        raise EndOfPart
+    return trained
+
+
+def _targets(
+    recipe: Recipe,
+    steps: Steps,
+    rows: Result[DataArtifact],
+    exported: Result[ExportArtifact],
+    ledger: tuple[LedgerRow, ...],
+    choice: Choice,
+) -> tuple[tuple[Delivery, ...], tuple[Failure, ...]]:
+    """A bundle for every target and what its gate says; and the targets that failed, if the build is to keep going."""
     deliveries: list[Delivery] = []
     failures: list[Failure] = []
     for target in recipe.targets:
@@ -104,16 +183,7 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, before_training: Callable
             failures.append(Failure(target, error))
     if choice.until == "bundle":
         raise EndOfPart
-    return Build(
-        recipe,
-        rows.artifact,
-        teacher_model,
-        learner.artifact,
-        scales.artifact,
-        exported.artifact,
-        tuple(deliveries),
-        tuple(failures),
-    )
+    return tuple(deliveries), tuple(failures)
 
 
 def _check_environment(recipe: Recipe, listener: Listener) -> None:
@@ -132,14 +202,20 @@ def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:
     to_come = _TRAININGS[_TRAININGS.index(stage) :] if stage in _TRAININGS else ()
     if choice.until in to_come:
         to_come = to_come[: to_come.index(choice.until) + 1]
-    wanted = {role: section.device for role in to_come if (section := getattr(recipe, role)) is not None}
-    if not any(device.startswith("gpu") for device in wanted.values()):
+    sections = {"teacher": (recipe.teacher,), "student": recipe.students}
+    asked = ((role, section.device) for role in to_come for section in sections[role] if section is not None)
+    wanted = list(dict.fromkeys(asked))
+    if not any(device.startswith("gpu") for _, device in wanted):
         return  # importing Paddle takes seconds, and nothing can be wrong
     environment.start()
     from edgepack.paddle_ml import device
 
-    for role, place in wanted.items():
+    for role, place in wanted:
         device.require(place, f"{role}.device")
+
+
+class ToRun(Exception):
+    """A plan finds no result here, and what comes after it cannot be known."""
 
 
 class EndOfPart(Exception):
@@ -159,15 +235,18 @@ class _Step:
     ) -> None:
         self._workspace = workspace
         self._listener = listener
-        self._total = len(stages)
+        self._stages = stages
         self._choice = choice
         self._before = before
-        self.made: list[tuple[str, Artifact]] = []
+        self._begun = 0
+        self.made: list[Made] = []
 
-    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
+    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A], candidate: str | None = None) -> Result[A]:
+        self._begun += 1
         again = key.stage in self._choice.again
         found = None if again else self._workspace.load(kind, key)
-        self._listener.stage(key.stage, len(self.made) + 1, self._total, cached=found is not None)
+        name = key.stage if candidate is None else f"{key.stage} {candidate}"
+        self._listener.stage(name, self._begun, len(self._stages), cached=found is not None)
         if found is None:
             if not again and self._workspace.is_damaged(key):
                 self._listener.line("the stored result does not match its seal any more: it is made anew")
@@ -181,7 +260,8 @@ class _Step:
                     self._before(key.stage)
                     found = self._workspace.build(key, make)
             self._listener.stage_done(key.stage, time.monotonic() - started)
-        self.made.append((key.stage, found.artifact))
-        if key.stage == self._choice.until and key.stage not in OF_A_TARGET:
+        self.made.append(Made(key.stage, found.artifact, candidate))
+        # What runs several times ends where all of it is there, in `walk`.
+        if key.stage == self._choice.until and key.stage not in OF_A_TARGET and self._stages.count(key.stage) == 1:
             raise EndOfPart
         return found

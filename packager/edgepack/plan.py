@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -13,7 +13,7 @@ from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.load import load_splits
 from edgepack.order import OF_A_TARGET, Choice
 from edgepack.paddle_ml import checkpoint, environment
-from edgepack.pipeline import EndOfPart, check_choice, stages_of, walk
+from edgepack.pipeline import EndOfPart, ToRun, check_choice, stages_of, walk
 from edgepack.progress import SILENT
 from edgepack.recipe.model import FromScratch, FromTeacher, Recipe, Section, Student, Teacher, Training
 from edgepack.recipe.presets import shape_of
@@ -34,6 +34,7 @@ class PlannedStage:
     state: State
     folder: Path | None
     about: str
+    candidate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,43 +69,43 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
     checkpoint.interval_seconds()
     look = _Look(workspace, choice)
     # The first stage that is not there yet ends the walk: all that can be known is known.
-    with contextlib.suppress(_ToRun, EndOfPart):
+    with contextlib.suppress(ToRun, EndOfPart):
         walk(recipe, Steps(recipe, workspace, SILENT, look), choice, lambda rows: None)
     names = stages_of(recipe)
     last = max(index for index, name in enumerate(names) if name == choice.until) if choice.until else len(names)
     rows = _training_rows(recipe, look.found)
     stages = []
+    candidates = iter(recipe.candidates)
     for index, name in enumerate(names):
-        folder = look.found[index].folder if index < len(look.found) else None
+        found = look.found[index] if index < len(look.found) else None
+        folder = found.folder if found is not None else None
         state: State = "cached" if folder else "to run"
         if index > last or (choice.until == "bundle" and name == "gate"):
             state = "not asked for"
         target = recipe.targets[(index - names.index("bundle")) // 2] if name in OF_A_TARGET else None
-        stages.append(PlannedStage(name, target, state, folder, _about(name, recipe, rows)))
-    return Plan(recipe, tuple(_values(recipe, "")), tuple(stages))
-
-
-class _ToRun(Exception):
-    """A stage whose result is not in the workspace."""
+        of = next(candidates, None) if name == "student" else None
+        about = _about(name, recipe if of is None else of.recipe, rows)
+        stages.append(PlannedStage(name, target, state, folder, about, of.name if of is not None else None))
+    return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), tuple(stages))
 
 
 class _Look:
-    """Finds stage results and makes none."""
+    """Finds stage results and makes none; `found` has None where one is not in the workspace."""
 
     def __init__(self, workspace: Workspace, choice: Choice) -> None:
         self._workspace = workspace
         self._again = choice.again
-        self.found: list[Artifact] = []
+        self.found: list[Artifact | None] = []
 
-    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
+    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A], candidate: str | None = None) -> Result[A]:
         found = None if key.stage in self._again else self._workspace.load(kind, key)
+        self.found.append(found.artifact if found is not None else None)
         if found is None:
-            raise _ToRun
-        self.found.append(found.artifact)
+            raise ToRun
         return found
 
 
-def _training_rows(recipe: Recipe, found: list[Artifact]) -> int:
+def _training_rows(recipe: Recipe, found: list[Artifact | None]) -> int:
     if found and isinstance(found[0], DataArtifact):
         return found[0].rows["train"]
     count = len(load_splits(recipe.data).rows["train"])
@@ -145,11 +146,16 @@ def _device(section: Training) -> str:
     return "cpu (auto: this Paddle is built without CUDA)"
 
 
-def _values(section: Section, above: str) -> Iterator[Value]:
+def _values(section: Section, above: str, searched: Sequence[str]) -> Iterator[Value]:
+    """The values of a section; of the keys that are `searched` over there is no one value to tell."""
     for name, field in type(section).model_fields.items():
         key = f"{above}{field.alias or name}"
-        value = getattr(section, name)
+        value, given = getattr(section, name), name in section.model_fields_set
+        if key in searched:
+            continue
         if isinstance(value, Section):
-            yield from _values(value, f"{key}.")
+            yield from _values(value, f"{key}.", searched)
+        elif isinstance(value, dict):
+            yield from (Value(f"{key}.{below}", list(values), given) for below, values in value.items())
         else:
-            yield Value(key, list(value) if isinstance(value, tuple) else value, name in section.model_fields_set)
+            yield Value(key, list(value) if isinstance(value, tuple) else value, given)

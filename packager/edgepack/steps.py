@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -17,10 +18,12 @@ from edgepack.artifacts import (
     LedgerRow,
     ModelArtifact,
     ScalesArtifact,
+    SelectArtifact,
 )
 from edgepack.digest import sha256_file, sha256_folder
 from edgepack.progress import Progress
 from edgepack.recipe.model import (
+    Candidate,
     Data,
     FromScratch,
     FromTeacher,
@@ -31,7 +34,7 @@ from edgepack.recipe.model import (
     is_builtin,
     is_local_folder,
 )
-from edgepack.stages import bundle, data, export, gate, quantize, student, teacher
+from edgepack.stages import bundle, data, export, gate, quantize, select, student, teacher
 from edgepack.targets.host import host_facts
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
@@ -43,8 +46,11 @@ _FILES: Final = ("train", "dev", "test", "unlabelled")  # of the section `data`
 class Step(Protocol):
     """What brings about one stage's result: a build makes it or finds it, a plan only looks."""
 
-    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A]) -> Result[A]:
-        """The result of `key`; `make` is the stage itself, called with an empty folder."""
+    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A], candidate: str | None = None) -> Result[A]:
+        """The result of `key`; `make` is the stage itself, called with an empty folder.
+
+        `candidate` is the name of the one that it belongs to, for stages that run once for each.
+        """
 
 
 class Steps:
@@ -56,6 +62,13 @@ class Steps:
         self._listener = listener
         self._step = step
         self._tools = tool_versions()
+        self._candidate: str | None = None
+
+    def of(self, candidate: Candidate) -> Steps:
+        """The same for the recipe of one candidate."""
+        steps = copy.copy(self)
+        steps._recipe, steps._candidate = candidate.recipe, candidate.name
+        return steps
 
     def data(self) -> Result[DataArtifact]:
         section = self._recipe.data
@@ -69,7 +82,8 @@ class Steps:
         key = make_key("teacher", teacher.VERSION, _of_training(section), inputs, self._tools)
 
         def make(out: Path) -> ModelArtifact:
-            student.check(self._recipe.student)
+            for model in {repr(one.model): one for one in self._recipe.students}.values():
+                student.check(model)
             return teacher.run(section, rows.artifact, out, self._listener, self._workspace.checkpoint(key))
 
         return self._step(ModelArtifact, key, make)
@@ -84,8 +98,21 @@ class Steps:
         model = source.artifact if source else None
         kept = self._workspace.checkpoint(key)
         return self._step(
-            ModelArtifact, key, lambda out: student.run(section, rows.artifact, model, out, self._listener, kept)
+            ModelArtifact,
+            key,
+            lambda out: student.run(section, rows.artifact, model, out, self._listener, kept),
+            self._candidate,
         )
+
+    def select(self, trained: Mapping[str, Result[ModelArtifact]], left_out: Sequence[str]) -> Result[SelectArtifact]:
+        """`trained` are the students of the candidates, by name; those `left_out` could not be trained."""
+        section = self._recipe.search
+        assert section is not None, "asked for by a recipe with candidates only"
+        decides = {"tolerance": section.tolerance_points, "names": list(trained), "left_out": list(left_out)}
+        inputs = [learner.digest for learner in trained.values()]
+        key = make_key("select", select.VERSION, decides, inputs, {"edgepack": __version__})
+        models = {name: learner.artifact for name, learner in trained.items()}
+        return self._step(SelectArtifact, key, lambda out: select.run(section, models, left_out, out, self._listener))
 
     def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
         section = self._recipe.quantize

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.nvidia import sm_name
-from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, quantity, span
 from edgepack.wording import duration, metric_name, mib, safe
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import LedgerRow
+    from edgepack.artifacts import LedgerRow, SelectArtifact
     from edgepack.examination import Report
     from edgepack.plan import Plan
 
@@ -27,7 +27,18 @@ STYLES: Final = {
     "error": "red",
     "warning": "yellow",
 }
-_NUMERIC: Final = ("MiB", "packed MiB", "on the device MiB", "p50 ms", "p95 ms", "value", "limit", "n")
+_NUMERIC: Final = (
+    "MiB",
+    "parameters",
+    "trained in",
+    "packed MiB",
+    "on the device MiB",
+    "p50 ms",
+    "p95 ms",
+    "value",
+    "limit",
+    "n",
+)
 
 
 def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
@@ -57,6 +68,26 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
         f"{' or '.join(metrics)} with its interval{basis}; parity: largest difference of a logit to the row before",
         style="dim",
     )
+
+
+def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:
+    """The candidates on the dev rows, and why one of them was chosen."""
+    first = selected.candidates[0].dev_score
+    made = table(live, "dev " + metric_name(first.metric), "parameters", "MiB", "trained in", "chosen", "candidate")
+    for one in selected.candidates:
+        score = one.dev_score
+        made.add_row(
+            f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')}",
+            f"{one.parameters:,}",
+            _column(one.weight_bytes),
+            duration(one.train_seconds),
+            "yes" if one.name == selected.chosen else "",
+            safe(one.name),
+        )
+    yield made
+    yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
+    basis = f"{100 * first.confidence:.4g} %, n={first.n}"
+    yield Text(f"{CHOSEN_ON_DEV} Intervals: {basis}.\n", style="dim")
 
 
 def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
@@ -90,7 +121,7 @@ def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
     yield Text("")
     stages = table(live, "stage", "target", "state", "note")
     for stage in made.stages:
-        note = stage.about if stage.folder is None else f"{stage.about}; {stage.folder}".removeprefix("; ")
+        note = "; ".join(str(part) for part in (stage.candidate, stage.about, stage.folder) if part)
         stages.add_row(stage.stage, safe(stage.target or NOTHING), stage.state, safe(note))
     yield stages
 
@@ -218,7 +249,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
     made.add_column(first, no_wrap=True)
     for name in columns:
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
-        if name in ("note", "before", "after"):
+        if name in ("note", "before", "after", "candidate"):
             made.add_column(name, overflow="fold")
         else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
             made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")

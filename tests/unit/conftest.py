@@ -10,6 +10,7 @@ import pytest
 
 from edgepack.artifacts import (
     BundleArtifact,
+    Compared,
     DataArtifact,
     ExportArtifact,
     GateArtifact,
@@ -18,6 +19,7 @@ from edgepack.artifacts import (
     ModelFile,
     ScalesArtifact,
     Score,
+    SelectArtifact,
     Split,
     Usage,
 )
@@ -131,6 +133,15 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
         export,
         (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip
+
+
+@pytest.fixture
+def selection(tmp_path: Path) -> SelectArtifact:
+    """Of three candidates, one of which could not be trained."""
+    nano = Compared("model=./nano, hidden=false", interval(0.9), 10_569_000, 42_280_000, 35.2)
+    cut = Compared("model={from: teacher, layers: 4}", interval(0.904), 19_300_000, 77_200_000, 81.0)
+    why = "the smallest of 2 within 0.5 points of the best dev accuracy, 90.4 % (of model={from: teacher, layers: 4})"
+    return SelectArtifact(tmp_path, (nano, cut), nano.name, why, 0.5, ("model=./pico",))
 
 
 def recipe(folder: Path) -> Recipe:

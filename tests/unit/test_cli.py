@@ -7,13 +7,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from edgepack import cli
+from edgepack.artifacts import ModelArtifact
 from edgepack.commands import common
+from edgepack.errors import StageFailedError
+from edgepack.outcome import Build
+from edgepack.recipe.model import Student
 from edgepack_runtime.exit_codes import ExitCode
 
 RECIPE = """\
@@ -187,6 +193,44 @@ def test_a_plan_shows_every_value_and_where_it_comes_from(folder: Path) -> None:
     assert re.search(r"student\.batch_size +32  \(default\)\n", text)
     assert re.search(r"student\.epochs +2\.0\n", text)
     assert re.search(r"student +- +to run +at most 0\.2 M weights; 2 steps of 32 \(3 rows x 2 epochs\), cpu", text)
+
+
+SEARCH = "search={over: {student.epochs: [1, 2], student.seed: [3]}}"
+
+
+def test_check_and_plan_tell_the_candidates(folder: Path) -> None:
+    checked = run("check", "r.yaml", "--set", SEARCH)
+    assert checked.exit_code == 0, checked.output
+    assert "2 candidates for the student:\n        epochs=1, seed=3\n        epochs=2, seed=3\n" in checked.stderr
+    planned = run("plan", "r.yaml", "--set", SEARCH)
+    assert re.search(r"student +- +to run +epochs=1, seed=3; at most", planned.stdout)
+    assert re.search(r"search\.over\.student\.epochs +\[1, 2\]\n", planned.stdout)
+    refused = run("plan", "r.yaml", "--until", "select")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "this recipe has no stage select" in refused.stderr
+
+
+def test_a_candidate_that_was_left_out_does_not_pass_for_success(
+    folder: Path, built: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(section: Student, data: Any, teacher: Any, out: Path, *rest: Any) -> ModelArtifact:
+        if section.epochs == 2:
+            raise StageFailedError("student: it diverged", fix="a lower rate")
+        return replace(built.student, folder=out)
+
+    monkeypatch.setattr("edgepack.stages.student.run", train)
+    monkeypatch.setattr("edgepack.targets.wheels.fetch", lambda *inputs: None)
+    monkeypatch.setattr("edgepack.paddle_ml.environment.versions", dict)
+    arguments = ("build", "r.yaml", "--set", SEARCH, "--until", "select")
+    ended = run(*arguments, "--keep-going")
+    assert ended.exit_code == ExitCode.STAGE_FAILED
+    assert "chosen: epochs=1, seed=3: the only candidate" in ended.stdout
+    assert "not every candidate could be trained: epochs=2, seed=3" in ended.stderr
+    assert "fix: a lower rate" in ended.stderr
+    stopped = run(*arguments)
+    assert stopped.exit_code == ExitCode.STAGE_FAILED
+    assert "error: student: it diverged" in stopped.stderr
+    assert "chosen" not in stopped.stdout
 
 
 @pytest.mark.parametrize("command", ["plan", "build"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.artifacts import LedgerRow, Score
+from edgepack.artifacts import LedgerRow, Score, SelectArtifact
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
 from edgepack.recipe.findings import Finding
@@ -249,6 +249,19 @@ def test_parity_to_another_row_than_the_one_before_names_it(ledger: Ledger) -> N
     moved = LedgerRow("c", last.score, parity=0.5, parity_with="teacher")
     screen.console.ledger([first, last, moved])
     assert "5.0e-01 (to teacher)" in screen.out.getvalue()
+
+
+def test_candidates_are_told_with_what_decided(selection: SelectArtifact) -> None:
+    screen = Screen()
+    screen.console.selection(selection)
+    head, nano, cut, chosen, *_ = lines(screen.out)
+    assert head.split("  ")[0] == "dev accuracy"
+    assert re.fullmatch(r"90\.0 % \[87\.8, 91\.9\] +10,569,000 +40\.3 +35\.2 s +yes +model=\./nano, hidden=false", nano)
+    assert re.fullmatch(
+        r"90\.4 % \[88\.2, 92\.3\] +19,300,000 +73\.6 +1 min 21 s +model=\{from: teacher, layers: 4\}", cut
+    )
+    assert chosen.startswith("chosen: model=./nano, hidden=false: the smallest of 2 within 0.5 points")
+    assert "the test rows had no say in the choice. Intervals: 95 %, n=794." in screen.out.getvalue()
 
 
 def test_lines_are_not_broken_in_a_log() -> None:

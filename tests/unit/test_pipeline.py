@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
-from edgepack import pipeline
+from edgepack import pipeline, plan
+from edgepack.artifacts import ModelArtifact, SelectArtifact
 from edgepack.console import Console
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.nvidia import Nvidia
 from edgepack.order import Choice
-from edgepack.outcome import Build, Part
+from edgepack.outcome import Build, Failure, Part
 from edgepack.paddle_ml import environment, gpus
 from edgepack.paddle_ml.gpus import Card
 from edgepack.pipeline import EndOfPart, stages_of, walk
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.load import load_recipe
+from edgepack.recipe.model import Candidate, Recipe
 from edgepack.workspace import Workspace
 
 
@@ -60,7 +62,7 @@ def test_the_others_are_built_when_it_is_told_to_keep_going(two_targets: Build) 
     made = walk(two_targets.recipe, stages, Choice(keep_going=True), lambda rows: None)
     assert stages.called[5:] == ["bundle one", "gate", "bundle two", "bundle three", "gate"]
     assert len(made.deliveries) == 2
-    assert [(failure.target, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
+    assert [(failure.name, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
 
 
 def test_every_target_is_bundled_before_a_build_until_bundle_ends(two_targets: Build) -> None:
@@ -144,3 +146,197 @@ def test_a_gpu_is_not_asked_of_what_comes_after_the_end(train: Train) -> None:
     with pytest.raises(EnvironmentUnfitError, match=r"teacher\.device: gpu"):
         train({"teacher": "gpu", "student": "gpu"}, until="teacher")
     assert train({"teacher": "gpu", "student": "gpu"}, until="data") == []
+
+
+class Choosing(Stages):
+    """`Stages` for a recipe with candidates: those in `broken` cannot be trained, `chosen` goes on."""
+
+    def __init__(self, built: Build, broken: tuple[str, ...] = (), chosen: str = "epochs=2") -> None:
+        super().__init__(built, "")
+        self.left_out: list[str] = []
+        self._unfit, self._chosen, self._at = broken, chosen, ""
+
+    def of(self, candidate: Candidate) -> Choosing:
+        self._at = candidate.name
+        self.called.append(candidate.name)
+        return self
+
+    def student(self, rows: Any, taught_by: Any) -> Any:
+        if self._at in self._unfit:
+            raise StageFailedError(f"student: nothing learns with {self._at}", fix="give it up")
+        return SimpleNamespace(artifact=replace(self._built.student, steps=int(self._at[-1])), digest=self._at)
+
+    def select(self, learners: dict[str, Any], left_out: list[str]) -> Any:
+        self.called.append(f"select from {len(learners)}")
+        self.left_out = left_out
+        return SimpleNamespace(artifact=SelectArtifact(Path(), (), self._chosen, "", 0.5), digest="select")
+
+
+@pytest.fixture
+def three(built: Build) -> Build:
+    """A build whose recipe has three candidates."""
+    recipes = [
+        built.recipe.model_copy(update={"student": built.recipe.student.model_copy(update={"epochs": float(epochs)})})
+        for epochs in (1, 2, 3)
+    ]
+    candidates = tuple(Candidate(f"epochs={number}", recipe) for number, recipe in enumerate(recipes, 1))
+    return replace(built, recipe=built.recipe.with_candidates(candidates))
+
+
+def test_after_the_choice_the_build_is_that_of_the_chosen_one(three: Build) -> None:
+    stages: Any = Choosing(three)
+    made = walk(three.recipe, stages, Choice(), lambda rows: None)
+    several = ["epochs=1", "epochs=2", "epochs=3", "select from 3", "epochs=2"]
+    assert stages.called == ["data", "teacher", *several, "quantize", "export", "bundle linux-x86_64-cpu", "gate"]
+    assert made.recipe.student.epochs == 2
+    assert made.recipe.candidates == ()
+    assert made.student.steps == 2
+    assert made.selection is not None
+
+
+def test_a_candidate_that_fails_ends_the_build(three: Build) -> None:
+    stages: Any = Choosing(three, broken=("epochs=2",))
+    with pytest.raises(StageFailedError, match="nothing learns with epochs=2") as caught:
+        walk(three.recipe, stages, Choice(), lambda rows: None)
+    assert caught.value.what.endswith("(candidate epochs=2)")
+    assert stages.called[-1] == "epochs=2"
+
+
+def test_the_others_are_compared_when_it_is_told_to_keep_going(three: Build) -> None:
+    stages: Any = Choosing(three, broken=("epochs=2",), chosen="epochs=3")
+    heard: list[Failure] = []
+    made = walk(three.recipe, stages, Choice(keep_going=True), lambda rows: None, heard.append)
+    assert made.student.steps == 3
+    assert stages.left_out == ["epochs=2"]
+    assert [failure.name for failure in heard] == ["epochs=2"]
+
+
+def test_without_any_candidate_there_is_nothing_to_keep_going_with(three: Build) -> None:
+    stages: Any = Choosing(three, broken=("epochs=1", "epochs=2", "epochs=3"))
+    with pytest.raises(StageFailedError, match="nothing learns with epochs=1"):
+        walk(three.recipe, stages, Choice(keep_going=True), lambda rows: None)
+    assert "select" not in " ".join(stages.called)
+
+
+def test_a_recipe_with_candidates_has_a_student_for_each_and_a_choice(three: Build) -> None:
+    assert stages_of(three.recipe)[:8] == ["data", "teacher", *["student"] * 3, "select", "quantize", "export"]
+    assert "select" not in stages_of(three.recipe.candidates[0].recipe)
+
+
+SEARCHED = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
+student: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}, device: cpu}
+search: {over: {student.epochs: [1, 2]}}
+"""
+
+
+@pytest.fixture
+def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Builds of SEARCHED until a stage, whose students are as good as their epochs; says which were trained."""
+    trained: list[float] = []
+    (tmp_path / "r.yaml").write_text(SEARCHED, encoding="utf-8")
+
+    def make(section: Any, data: Any, teacher: Any, out: Path, *rest: Any) -> ModelArtifact:
+        if section.epochs > 8:
+            raise StageFailedError("student: it takes too long", fix="fewer epochs")
+        trained.append(section.epochs)
+        score = replace(built.student.dev_score, value=section.epochs / 10)
+        return replace(built.student, folder=out, dev_score=score, parameters=int(section.epochs))
+
+    monkeypatch.setattr("edgepack.stages.student.run", make)
+
+    def run(*settings: str, until: str = "select", console: Console | None = None, **choice: Any) -> Any:
+        trained.clear()
+        found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], settings)
+        quiet = console or Console(quiet=True)
+        made = pipeline.run(found, Workspace(tmp_path / "w"), quiet, Choice(until, **choice))
+        assert isinstance(made, Part)
+        return made, list(trained), plan.make(found, Workspace(tmp_path / "w"))
+
+    return run
+
+
+def test_a_change_of_the_search_trains_what_is_new_alone(search: Callable[..., Any]) -> None:
+    made, trained, _ = search()
+    assert trained == [1, 2]
+    assert made.selection.chosen == "epochs=2"
+    made, trained, _ = search("search.tolerance_points=20")
+    assert trained == []
+    assert made.selection.chosen == "epochs=1"
+    assert search("search={over: {student.epochs: [3, 1, 2]}}")[1] == [3]
+    assert search("search=null", "student.epochs=3", until="student")[1] == []
+    assert search(start="select")[1] == []
+    assert search(start="student")[1] == [1, 2]
+
+
+def test_a_plan_tells_of_each_candidate(search: Callable[..., Any]) -> None:
+    search("search={over: {student.epochs: [2, 4]}}")
+    _, _, planned = search(until="data")
+    found = [(stage.candidate, stage.state) for stage in planned.stages if stage.stage in ("student", "select")]
+    assert found == [("epochs=1", "to run"), ("epochs=2", "cached"), (None, "to run")]
+    values = {value.key: value.value for value in planned.values}
+    assert values["search.over.student.epochs"] == [1, 2]
+    assert "student.epochs" not in values  # there is no one value of it
+    _, _, planned = search()
+    assert [stage.state for stage in planned.stages][:5] == ["cached"] * 4 + ["to run"]
+    assert planned.stages[1].about.startswith("at most 0.2 M weights; 1 steps of 32 (2 rows x 1 epochs)")
+
+
+def test_a_part_tells_the_test_score_of_the_chosen_one_alone(search: Callable[..., Any]) -> None:
+    made, _, _ = search(until="student")
+    assert [(one.stage, one.candidate) for one in made.made] == [
+        ("data", None), ("student", "epochs=1"), ("student", "epochs=2"),
+    ]  # fmt: skip
+    assert made.ledger == ()
+    made, _, _ = search()
+    assert [row.stage for row in made.ledger] == ["student"]
+
+
+def test_stages_of_candidates_are_told_by_name_and_number(
+    search: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    search("search={over: {student.epochs: [2]}}")
+    capsys.readouterr()
+    search("search={over: {student.epochs: [1, 9, 2]}}", console=Console(), keep_going=True)
+    told = capsys.readouterr().err
+    for line in (
+        "[2/9] student epochs=1\n",
+        "warning: this candidate is left out: student: it takes too long (candidate epochs=9)\n",
+        "[4/9] student epochs=2 (cached)\n",
+        "[5/9] select\n",
+        "1 candidate could not be trained: epochs=9\n",
+    ):
+        assert line in told, line
+
+
+def test_a_failed_candidate_is_tried_again_and_may_be_chosen_then(
+    search: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = "search={over: {student.epochs: [1, 9]}}"
+    made, _, _ = search(several, keep_going=True)
+    assert made.selection.left_out == ("epochs=9",)
+    assert [failure.name for failure in made.untrained] == ["epochs=9"]
+    with pytest.raises(StageFailedError, match="too long"):
+        search(several)
+    assert search("search={over: {student.epochs: [1]}}")[0].selection.left_out == ()
+
+
+def test_every_candidate_is_looked_at_before_the_teacher_is_trained(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed: list[Any] = []
+    monkeypatch.setattr("edgepack.stages.student.check", lambda section: probed.append(section.model.scratch.layers))
+    text = SEARCHED.replace("student:", "teacher: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\nstudent:")
+    (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
+    over = "{student.model.scratch.layers: [2, 3], student.epochs: [1, 2], student.device: [cpu]}"
+    found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], [f"search={{over: {over}}}"])
+    pipeline.run(found, Workspace(tmp_path / "w"), Console(quiet=True), Choice("teacher"))
+    assert probed == [2, 3]
+    gpu = [f"search={{over: {over.replace('[cpu]', '[cpu, gpu]')}}}", "teacher.epochs=1"]
+    found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], gpu)
+    monkeypatch.setattr(gpus, "look", lambda: gpus.Build("3.3.1", None, None, (), ()))
+    with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu was asked for"):
+        pipeline.run(found, Workspace(tmp_path / "w"), Console(quiet=True), Choice("student"))

@@ -49,8 +49,8 @@ class Recorder:
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
 
-    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any]) -> Any:
-        self.keys[key.stage] = key.digest
+    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], candidate: str | None = None) -> Any:
+        self.keys[key.stage if candidate is None else f"{key.stage} {candidate}"] = key.digest
         return SimpleNamespace(artifact=None, digest=key.digest)
 
 
@@ -60,6 +60,10 @@ def keys(folder: Path, *settings: str) -> dict[str, str]:
     steps = Steps(recipe, Workspace(folder / ".edgepack"), SILENT, recorder)
     rows = steps.data()
     taught_by = steps.teacher(rows) if recipe.teacher is not None else None
+    if recipe.candidates:
+        learners = {one.name: steps.of(one).student(rows, taught_by) for one in recipe.candidates}
+        steps.select(learners, [])
+        return recorder.keys
     learner = steps.student(rows, taught_by)
     steps.export(rows, learner, steps.quantize(rows, learner))
     return recorder.keys
@@ -125,3 +129,43 @@ def test_a_change_of_one_section_reruns_what_depends_on_it(
 def test_without_distillation_the_teacher_decides_nothing_of_its_student(project: Path) -> None:
     alone = keys(project, "student.distill=null")
     assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]
+
+
+SEARCH = "search={over: {student.epochs: [1, 2]}}"
+TRAINED = ("teacher", "student epochs=1", "student epochs=2")
+
+
+def of_candidates(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in (*TRAINED, "select") if before.get(stage) != after.get(stage)]
+
+
+def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path) -> None:
+    several = keys(project, SEARCH)
+    for epochs in (1, 2):
+        alone = keys(project, f"student.epochs={epochs}")
+        assert several[f"student epochs={epochs}"] == alone["student"]
+        assert several["teacher"] == alone["teacher"]
+
+
+@pytest.mark.parametrize(
+    ("search", "stages"),
+    [
+        ("{over: {student.epochs: [1, 2]}, tolerance_points: 2}", ["select"]),
+        ("{over: {student.epochs: [1, 2, 3]}}", ["select"]),
+        ("{over: {student.epochs: [2, 1]}}", ["select"]),  # the order decides between equals
+        ("{over: {student.epochs: [1, 2]}, max_candidates: 2}", []),
+    ],
+)
+def test_what_is_trained_stays_trained_when_the_search_changes(project: Path, search: str, stages: list[str]) -> None:
+    assert of_candidates(keys(project, SEARCH), keys(project, f"search={search}")) == stages
+
+
+def test_a_change_of_the_teacher_reaches_every_candidate(project: Path) -> None:
+    assert of_candidates(keys(project, SEARCH), keys(project, SEARCH, "teacher.epochs=1")) == [*TRAINED, "select"]
+
+
+def test_a_search_may_be_carried_to_another_place(project: Path) -> None:
+    search = "search={over: {student.model: [./weights/nano, ./weights/base]}}"
+    before = keys(project, search)
+    assert len(before) == 5
+    assert keys(project.rename(project.with_name("moved")), search) == before

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Where bundles that passed and reports go.",
 )
 @part.options
-@click.option("--keep-going", is_flag=True, help="Build the other targets when one fails.")
+@click.option("--keep-going", is_flag=True, help="Go on with the other candidates or targets when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 @click.pass_context
 def command(
@@ -67,12 +67,15 @@ def command(
     built = pipeline.run(loaded, Workspace(workspace), console, choice)
     if isinstance(built, Part):
         _show_part(built, console, as_json)
+        _raise_if_left_out(built, console)
         return
     report = document.make(built)
     delivered = delivery.deliver(built, report, dist)
     if as_json:
         click.echo(document.dumps(report))
     else:
+        if built.selection is not None:
+            console.selection(built.selection)
         console.ledger(list(built.ledger))
         for item in built.deliveries:
             console.gate(item.gate.receipt)
@@ -81,19 +84,27 @@ def command(
     _raise_unless_passed(built)
     if not as_json:
         console.closing(_next_steps(built, delivered))
+    _raise_if_left_out(built, console)
 
 
 def _show_part(made: Part, console: Console, as_json: bool) -> None:
     """The folders of what was made, and the ledger as far as it goes."""
     if as_json:
+        from edgepack.report import document
+
+        selection = None if made.selection is None else document.selection(made.selection)
         ledger = [asdict(row) for row in made.ledger]
-        stages = [{"stage": stage, "folder": str(artifact.folder)} for stage, artifact in made.made]
-        click.echo(json.dumps({"stages": stages, "ledger": ledger}, ensure_ascii=False))
+        stages = [
+            {"stage": one.stage, "candidate": one.candidate, "folder": str(one.artifact.folder)} for one in made.made
+        ]
+        click.echo(json.dumps({"stages": stages, "selection": selection, "ledger": ledger}, ensure_ascii=False))
         return
+    if made.selection is not None:
+        console.selection(made.selection)
     if made.ledger:
         console.ledger(made.ledger)
-    last, artifact = made.made[-1]
-    console.closing([f"ended after {last}, as asked; its result lies in {artifact.folder}"])
+    last = made.made[-1]
+    console.closing([f"ended after {last.stage}, as asked; its result lies in {last.artifact.folder}"])
 
 
 def _raise_unless_passed(built: Build) -> None:
@@ -101,7 +112,7 @@ def _raise_unless_passed(built: Build) -> None:
     from edgepack.report.blame import explain
 
     if built.failures:
-        names = ", ".join(failure.target for failure in built.failures)
+        names = ", ".join(failure.name for failure in built.failures)
         first = built.failures[0].error
         raise type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
@@ -112,6 +123,17 @@ def _raise_unless_passed(built: Build) -> None:
                 why="\n".join(line for item in missed for line in explain(item.gate.receipt, built.ledger)),
                 fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
             )
+
+
+def _raise_if_left_out(built: Build | Part, console: Console) -> None:
+    """What could be made of the other candidates is there by now; that some failed must not pass for success."""
+    for failure in built.untrained:
+        console.error(failure.error)
+    if built.untrained:
+        names = "; ".join(failure.name for failure in built.untrained)
+        first = built.untrained[0].error
+        why = "the reasons stand above; what was made comes of the others"
+        raise type(first)(f"not every candidate could be trained: {names}", why=why, fix=first.fix)
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:

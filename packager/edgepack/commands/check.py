@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from edgepack.commands import common
+from edgepack.wording import counted
 
 
 @click.command()
@@ -27,5 +28,8 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...]) -> 
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     console.findings([*splits.warnings, *suited])
     console.line(describe_lengths(splits.lengths))
+    if loaded.candidates:
+        names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
+        console.line(f"{counted(len(loaded.candidates), 'candidate')} for the student:\n{names}")
     counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())
     click.echo(f"{recipe}: valid ({counts} rows)")

@@ -36,7 +36,8 @@ def check_suited(
         file: what the findings name, which is the recipe where it is known.
         read_test: gives the test rows; called only where a gate depends on what their labels are.
     """
-    models = {"teacher": recipe.teacher, "student": recipe.student}
+    students = sorted(recipe.students, key=lambda student: student.max_length)  # the first cuts the most texts
+    models = {"teacher": recipe.teacher, "student": students[0]}
     limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
     problems = _samples(recipe, train_rows, len(labels))
     if recipe.gates.accuracy is not None and "test" in lengths:

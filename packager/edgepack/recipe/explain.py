@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -29,6 +29,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "tuple_type": "a list",
     "bool_type": "`true` or `false`",
     "model_type": "a section with keys of its own",
+    "dict_type": "a section with keys of its own",
 }
 _FORMS: Final[Mapping[KeyPath, str]] = {
     ("name",): "use small letters a-z, digits, `.`, `_` and `-`, 64 at most, a letter or digit first",
@@ -44,7 +45,6 @@ _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
 NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
     ("serve",): ("answer over HTTP", _EARLIER),
     ("sign",): ("sign bundles", _EARLIER),
-    ("search",): ("search over settings", _EARLIER),
     ("include",): ("add the Paddle graph to a bundle", _EARLIER),
     ("student", "vocabulary"): ("prune the vocabulary", "remove the key: the whole vocabulary is kept"),
     ("quantize", "max_drop_points"): (
@@ -109,6 +109,18 @@ def listed(words: Iterable[str]) -> str:
 def dotted(path: KeyPath) -> str:
     """`targets[0]`, `teacher.model`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+
+
+def recipe_keys() -> list[KeyPath]:
+    """The path of every key that a recipe may hold, sections before what stands below them."""
+
+    def below(path: KeyPath, sections: Iterable[type[BaseModel]]) -> Iterator[KeyPath]:
+        for section in sections:
+            for name in _fields(section):
+                yield (*path, name)
+                yield from below((*path, name), _sections((*path, name)))
+
+    return list(dict.fromkeys(below((), [Recipe])))
 
 
 def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:

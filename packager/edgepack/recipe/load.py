@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe import overrides
+from edgepack.recipe import overrides, search
 from edgepack.recipe.checks import cross_checks
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.explain import explain, not_yet
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Recipe, Section, is_builtin
+from edgepack.recipe.model import Candidate, Recipe, Section, is_builtin
 from edgepack.recipe.parse import parse
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
 from edgepack.wording import counted
@@ -52,15 +52,17 @@ def load_recipe(
     if document is not None:
         document, more = overrides.apply(document, settings)
         findings += more
+        tried, more = search.trials(document)
+        findings += more
         said = {finding.place for finding in findings}
-        recipe, more = _validate(document, known_targets)
+        recipe, more = _checked(document, tried, known_targets)
         # A value that could not be read is null from here on: what is said about that null is only confusing.
         findings += [finding for finding in more if finding.place not in said]
-    if findings or document is None or recipe is None:
+    if findings or recipe is None:
         ranks = {overrides.place(text): rank for rank, text in enumerate(settings, 1)}
         findings.sort(key=lambda finding: (ranks.get(finding.setting or "", 0), finding.line or 0))
         raise _invalid(path, findings)
-    return _resolve(recipe, document)
+    return recipe
 
 
 def _read(path: Path) -> bytes:
@@ -81,6 +83,24 @@ def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
         fix="correct what is named above and run the command again",
         findings=findings,
     )
+
+
+def _checked(
+    document: Document, tried: Sequence[search.Trial], known_targets: Collection[str]
+) -> tuple[Recipe | None, list[Finding]]:
+    """The recipe of the first trial with those of all as its candidates; None with what keeps it from being one."""
+    recipes, found = [], []
+    for trial in tried:
+        recipe, findings = _validate(trial.document, known_targets)
+        recipes += [] if recipe is None else [_resolve(recipe, trial.document)]
+        found.append((trial, findings))
+    findings = search.merged(found)
+    if len(recipes) < len(tried) or recipes[0].search is None:
+        return (recipes[0] if len(recipes) == len(tried) else None), findings
+    findings += search.twins(document, tried, recipes)
+    plain = [_changed(recipe, search=None) for recipe in recipes]
+    named = zip(search.names(tried), plain, strict=True)
+    return recipes[0].with_candidates(tuple(Candidate(*pair) for pair in named)), findings
 
 
 def _validate(document: Document, known_targets: Collection[str]) -> tuple[Recipe | None, list[Finding]]:

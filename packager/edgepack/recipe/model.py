@@ -7,10 +7,11 @@ version cannot honour is not in the model, so that asking for it is an error and
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 BUILTIN_PREFIX = "builtin:"
 MODEL = "PaddleNLP name, local folder, or `{scratch: {...}}`."
@@ -192,6 +193,24 @@ class Student(Training):
     distill: Distill | None = Field(Distill(), description="Loss against the teacher; null trains on the labels alone.")
 
 
+class Search(Section):
+    """Several students from one recipe: each is trained once, the dev rows compare them, and one goes on."""
+
+    over: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
+        min_length=1,
+        description="Dotted keys of the student, as `student.model`, with a list of values each; every combination of "
+        "values is a candidate.",
+    )
+    tolerance_points: float = Field(
+        0.5,
+        ge=0,
+        le=100,
+        description="The smallest candidate whose dev score is at most so many percentage points below the best is "
+        "chosen.",
+    )
+    max_candidates: int = Field(16, ge=1, le=256, description="More combinations than these are an error.")
+
+
 class Quantize(Section):
     """How the float student becomes INT8."""
 
@@ -269,11 +288,43 @@ class Recipe(Section):
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
+    search: Search | None = Field(None, description="Several students to choose one from; null for the one above.")
     quantize: Quantize = Field(Quantize(), description="How the student becomes INT8.")
     targets: tuple[str, ...] = Field(
         ("linux-x86_64-cpu",), min_length=1, description="Profiles of devices, a bundle for each."
     )
     gates: Gates = Field(Gates(), description="What must hold before a bundle ships and before an install goes live.")
+    _candidates: tuple[Candidate, ...] = PrivateAttr(())
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What `search` asks for, in the order of the recipe; nothing where it asks for nothing.
+
+        `student` is that of the first of them until one is chosen.
+        """
+        return self._candidates
+
+    @property
+    def students(self) -> tuple[Student, ...]:
+        """Every student that a build may train."""
+        return tuple(candidate.recipe.student for candidate in self._candidates) or (self.student,)
+
+    def with_candidates(self, candidates: tuple[Candidate, ...]) -> Recipe:
+        """A copy that offers `candidates`."""
+        copy = self.model_copy()
+        copy._candidates = candidates
+        return copy
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of the values of `search.over`: the whole recipe with them, and without the search.
+
+    `name` is the only one of its kind in its recipe and holds no path of this machine: `model=./nano, hidden=false`.
+    """
+
+    name: str
+    recipe: Recipe
 
 
 def is_builtin(source: str) -> bool:

@@ -27,17 +27,47 @@ def apply(document: Document, settings: Sequence[str]) -> tuple[Document, list[F
     Returns:
         A new document, and a finding for each setting that could not be put in.
     """
-    made = replace(
+    made = copied(document)
+    findings: list[Finding] = []
+    for text in settings:
+        findings += _set(made, text)
+    return made, findings
+
+
+def copied(document: Document) -> Document:
+    """A document of its own, to `put` values into."""
+    return replace(
         document,
         data=copy.deepcopy(document.data),
         lines=dict(document.lines),
         raw=dict(document.raw),
         settings=dict(document.settings),
     )
-    findings: list[Finding] = []
-    for text in settings:
-        findings += _set(made, text)
-    return made, findings
+
+
+def put(document: Document, path: KeyPath, value: Document) -> None:
+    """Put into `document` what `value` holds at `path`, and where that was written. Sections on the way are made."""
+    section: dict[str, Any] = document.data
+    for depth, key in enumerate(path[:-1], 1):
+        if section.get(str(key)) is None:
+            section[str(key)] = {}
+            if path in value.settings:
+                document.settings[path[:depth]] = value.settings[path]
+            elif path in value.lines:
+                document.lines[path[:depth]] = value.lines[path]
+        section = section[str(key)]
+    section[str(path[-1])] = value.get(*path)
+    for known in (document.lines, document.raw, document.settings):
+        _forget(known, path)
+    document.lines.update(value.lines)
+    document.raw.update(value.raw)
+    document.settings.update(value.settings)
+
+
+def in_the_way(document: Document, path: KeyPath) -> KeyPath | None:
+    """What stands above `path` and is neither a section nor nothing, so that no value can be put there."""
+    above = (path[:depth] for depth in range(1, len(path)))
+    return next((here for here in above if not isinstance(document.get(*here), dict | None)), None)
 
 
 def place(text: str) -> str:
@@ -56,22 +86,8 @@ def _set(document: Document, text: str) -> list[Finding]:
         return [_error(document.file, shown, *problem)]
     value, findings = parse_setting(written, document.file, path)
     if value is not None:
-        _put(document, path, value, shown)
+        put(document, path, replace(value, lines={}, settings=dict.fromkeys(value.lines, shown)))
     return [replace(finding, line=None, setting=shown) for finding in findings]
-
-
-def _put(document: Document, path: KeyPath, value: Document, shown: str) -> None:
-    section: dict[str, Any] = document.data
-    for depth, key in enumerate(path[:-1], 1):
-        if section.get(str(key)) is None:
-            section[str(key)] = {}
-            document.settings[path[:depth]] = shown
-        section = section[str(key)]
-    section[str(path[-1])] = value.get(*path)
-    for known in (document.lines, document.raw, document.settings):
-        _forget(known, path)
-    document.settings.update(dict.fromkeys(value.lines, shown))
-    document.raw.update(value.raw)
 
 
 def _forget(known: dict[KeyPath, Any], path: KeyPath) -> None:
@@ -96,18 +112,16 @@ def _too_long(text: str) -> tuple[str, str] | None:
 
 def _no_way(document: Document, path: KeyPath) -> tuple[str, str] | None:
     """Why no value can be put at `path`, when what stands on the way is neither a section nor nothing."""
-    for depth in range(1, len(path)):
-        here = path[:depth]
-        found = document.get(*here)
-        if isinstance(found, list):
-            return (
-                f"`{dotted(here)}` is a list, and `--set` sets a list as a whole",
-                f"write `--set '{dotted(here)}=[...]'`",
-            )
-        if found is not None and not isinstance(found, dict):
-            reason = f"`{dotted(here)}` is a single value, so nothing stands below it"
-            return reason, f"set it to a section as a whole: `--set '{dotted(here)}={{{path[depth]}: ...}}'`"
-    return None
+    here = in_the_way(document, path)
+    if here is None:
+        return None
+    if isinstance(document.get(*here), list):
+        return (
+            f"`{dotted(here)}` is a list, and `--set` sets a list as a whole",
+            f"write `--set '{dotted(here)}=[...]'`",
+        )
+    reason = f"`{dotted(here)}` is a single value, so nothing stands below it"
+    return reason, f"set it to a section as a whole: `--set '{dotted(here)}={{{path[len(here)]}: ...}}'`"
 
 
 def _error(file: Path, shown: str, reason: str, fix: str) -> Finding:

@@ -43,6 +43,7 @@ _TYPES: Final = {
     "string": "text",
     "null": "null",
     "boolean": "true/false",
+    "object": "lists by key",
 }
 BAR: Final = r"\|"  # a bar that does not end its cell
 _FLOAT_BYTES: Final = 4
@@ -123,7 +124,7 @@ def _range(value: Mapping[str, Any]) -> str:
         said += [", ".join(f"`{one}`" for one in allowed)] if allowed else []
         said += [f"{sign} {choice[bound]:g}" for bound, sign in _BOUNDS if bound in choice]
         said += [f"`{choice['pattern']}`"] if "pattern" in choice else []
-        said += [f"{choice['minItems']} or more"] if "minItems" in choice else []
+        said += [f"{choice[least]} or more" for least in ("minItems", "minProperties") if least in choice]
     return ", ".join(said)
 
 

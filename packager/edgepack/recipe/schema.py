@@ -1,7 +1,8 @@
 """The JSON Schema of recipes, for editors: `python -m edgepack.recipe.schema FILE` writes it.
 
-It says of a recipe's text what `model.py` says of its values. The one difference: where the model wants a number, a
-choice or null, the text may also be a scalar with `${NAME}` in it, which becomes one when the recipe is loaded.
+It says of a recipe's text what `model.py` says of its values, with two differences. Where the model wants a number, a
+choice or null, the text may also be a scalar with `${NAME}` in it, which becomes one when the recipe is loaded. And the
+keys that `search.over` may give need not stand in their section: whether one has them is left to `edgepack check`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import Recipe, Student
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE: Final = {
@@ -28,6 +29,7 @@ def schema() -> dict[str, Any]:
     """The schema, as draft 2020-12 has it."""
     made = Recipe.model_json_schema()
     sections: dict[str, Any] = {name: _section(section) for name, section in made.pop("$defs").items()}
+    del sections[Student.__name__]["required"]
     return {
         "$schema": DIALECT,
         **_section(made),

@@ -16,6 +16,9 @@ _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
     "MiB": (1.0, 1, " MiB"),
 }
 NOTHING: Final = "-"
+CHOSEN_ON_DEV: Final = (
+    "The best of several on the same dev rows looks better there than it is; the test rows had no say in the choice."
+)
 
 
 def quantity(value: float | None, unit: str) -> str:

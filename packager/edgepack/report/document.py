@@ -16,6 +16,7 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     ModelArtifact,
+    SelectArtifact,
     Split,
 )
 from edgepack.datasets.suited import check_built
@@ -43,6 +44,7 @@ def make(build: Build) -> dict[str, Any]:
             for role, model in (("teacher", build.teacher), ("student", build.student))
             if model is not None
         ],
+        "selection": None if build.selection is None else selection(build.selection),
         "quantization": {
             "observer": build.scales.observer,
             "calibration_rows": build.scales.calibration_rows,
@@ -124,6 +126,17 @@ def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
         "test_score": asdict(model.test_score),
         "test_metrics": model.test_metrics,
         "usage": asdict(model.usage),
+    }
+
+
+def selection(selected: SelectArtifact) -> dict[str, Any]:
+    """The candidates on the dev rows, in the order of the recipe. `left_out` could not be trained."""
+    return {
+        "chosen": selected.chosen,
+        "why": selected.why,
+        "tolerance_points": selected.tolerance_points,
+        "candidates": [asdict(candidate) for candidate in selected.candidates],
+        "left_out": list(selected.left_out),
     }
 
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, quantity, span
 from edgepack.report.document import dumps
 from edgepack.wording import metric_name
 
@@ -59,7 +59,7 @@ def render(report: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
     )
     words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size}
-    environment.globals.update(words, NOTHING=NOTHING)
+    environment.globals.update(words, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV)
     costed = [row for row in report["ledger"] if row["model_mib"] is not None or row["p50_ms"] is not None]
     return environment.get_template(TEMPLATE).render(
         report=report,

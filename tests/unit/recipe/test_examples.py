@@ -70,8 +70,8 @@ def furnish(folder: Path, document: Document) -> None:
     for split, rows in ROWS.items():
         if not is_builtin(data["train"]):
             write_split(folder / data[split], rows, data.get("columns", {}))
-    for role in ("teacher", "student"):
-        model = document.get(role, "model")
+    models = [document.get(role, "model") for role in ("teacher", "student")]
+    for model in [*models, *(document.get("search", "over", "student.model") or [])]:
         if isinstance(model, str) and model.startswith("./"):
             write_model(folder / model)
 
@@ -79,6 +79,7 @@ def furnish(folder: Path, document: Document) -> None:
 def test_the_examples_were_found() -> None:
     found = {example.stem for example in EXAMPLES}
     assert {"quickstart", "hotel-sentiment", "student-only", "air-gapped", "question-pairs", "entities"} <= found
+    assert "several-students" in found
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ KEYS = st.sampled_from([
     "label", "calibration", "from", "rows", "seed", "teacher", "student", "model", "scratch",
     "layers", "hidden", "heads", "distill", "temperature", "quantize", "method", "observer",
     "targets", "gates", "accuracy", "min", "latency", "p50_ms", "p95_ms", "size", "serve", "epochs",
-    "device", "precision", "from_", "str", "FromScratch",
+    "device", "precision", "from_", "str", "FromScratch", "search", "over", "student.model", "student.distill.hidden",
+    "tolerance_points", "max_candidates",
 ])  # fmt: skip
 VALUES = st.recursive(
     st.none()
@@ -89,6 +90,23 @@ def test_any_environment_loads_or_is_refused(tmp_path: Path, text: str, environm
     outcome(
         tmp_path, (BASE_TEXT + json.dumps({"targets": [text]}).strip("{}") + "\n").encode(), environment=environment
     )
+
+
+CHOICES = st.dictionaries(
+    st.sampled_from(["student.model", "student.epochs", "student.distill", "student.distill.hidden", "student", "a.b"])
+    | KEYS,
+    st.lists(VALUES | st.sampled_from(["ernie-1.0", {"from": "teacher", "layers": 2}, 1, 2.5]), max_size=3) | VALUES,
+    max_size=4,
+)
+
+
+@SUPPRESSED
+@given(CHOICES, st.sampled_from([{}, {"max_candidates": 4}, {"tolerance_points": 3}, {"max_candidates": "x"}]))
+def test_any_search_loads_or_is_refused(tmp_path: Path, over: dict[str, object], more: dict[str, object]) -> None:
+    student = {"model": "ernie-1.0"}
+    recipe = outcome(tmp_path, json.dumps({**BASE, "student": student, "search": {"over": over, **more}}).encode())
+    if recipe is not None:
+        assert len({candidate.name for candidate in recipe.candidates}) == len(recipe.candidates) > 0
 
 
 PATHS = st.lists(KEYS | SCALARS, max_size=5).map(".".join)

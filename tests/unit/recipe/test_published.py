@@ -35,7 +35,7 @@ def sections(section: type[BaseModel] = Recipe) -> Iterator[type[BaseModel]]:
 def fits(value: object, rule: dict[str, Any]) -> bool:
     """Whether `value` obeys `rule`: the words of JSON Schema that edgepack's uses, and no other."""
     known = {"$ref", "anyOf", "type", "const", "enum", "pattern", "properties", "required", "additionalProperties"}
-    known |= {"items", "minItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    known |= {"items", "minItems", "minProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
     assert rule.keys() - known <= {"title", "description", "default", "$schema", "$defs"}, rule
     kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
     if "$ref" in rule and not fits(value, SCHEMA["$defs"][rule["$ref"].removeprefix("#/$defs/")]):
@@ -50,6 +50,10 @@ def fits(value: object, rule: dict[str, Any]) -> bool:
         return re.search(rule.get("pattern", ""), value) is not None
     if isinstance(value, list):
         return len(value) >= rule.get("minItems", 0) and all(fits(item, rule.get("items", {})) for item in value)
+    if isinstance(value, dict) and "minProperties" in rule:
+        return len(value) >= rule["minProperties"] and all(
+            fits(item, rule["additionalProperties"]) for item in value.values()
+        )
     if isinstance(value, dict) and "properties" in rule:
         assert rule["additionalProperties"] is False
         keys = rule["properties"]
@@ -138,6 +142,8 @@ def test_the_schema_accepts_every_example(example: Path) -> None:
         {"gates": {"accuracy": {"min": None, "max_drop_points": "${DROP}"}, "latency": None}},
         {"version": "${RELEASE}", "name": "a-${BRANCH}"},
         {"data": {"train": "a.tsv", "calibration": {"from": "train", "rows": 8}, "columns": {"text": "酒店"}}},
+        {"search": None},
+        {"search": {"over": {"student.model": ["./a", {"from": "teacher", "layers": 2}, None]}, "tolerance_points": 1}},
     ],
     ids=str,
 )
@@ -171,6 +177,11 @@ def test_the_schema_accepts_what_the_loader_accepts(extra: dict[str, Any]) -> No
         {"gates": {"accuracy": {"min": 1}}},
         {"gates": {"latency": {"threads": 0}}},
         {"quantize": {"method": "qat"}},
+        {"search": {}},
+        {"search": {"over": {}}},
+        {"search": {"over": {"student.model": []}}},
+        {"search": {"over": {"student.model": "./a"}}},
+        {"search": {"over": {"student.model": ["./a"]}, "max_candidates": 0}},
     ],
     ids=str,
 )

@@ -29,6 +29,18 @@ def test_it_is_json_and_names_no_path_of_this_machine(tmp_path: Path, built: Any
     assert json.loads(text)["ledger"][4]["p50_ms"] == 1.214
 
 
+def test_of_several_students_all_are_told_and_the_chosen_one_is_the_student(
+    tmp_path: Path, built: Any, selection: Any
+) -> None:
+    report = make(replace(built, selection=selection))
+    assert report["selection"]["chosen"] == "model=./nano, hidden=false"
+    assert [one["parameters"] for one in report["selection"]["candidates"]] == [10_569_000, 19_300_000]
+    assert report["selection"]["candidates"][1]["dev_score"]["value"] == 0.904
+    assert report["selection"]["left_out"] == ["model=./pico"]
+    assert str(tmp_path) not in dumps(report)
+    assert make(built)["selection"] is None
+
+
 def test_built_in_data_keep_their_name(built: Any) -> None:
     recipe = Recipe.model_validate({
         **built.recipe.model_dump(by_alias=True),

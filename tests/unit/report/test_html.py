@@ -109,6 +109,25 @@ def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
     assert "混淆矩阵" not in words
 
 
+def test_candidates_are_there_where_there_were_several(built: Any, selection: Any, report: dict[str, Any]) -> None:
+    words = " ".join(Page(render(make(replace(built, selection=selection)))).words.split())
+    for figure in (
+        "Candidates",
+        "model={from: teacher, layers: 4}",
+        "90.4 %",
+        "[88.2, 92.3]",
+        "19,300,000",
+        "40.3 MiB",
+        "81",
+        "✓",
+        "the smallest of 2 within 0.5 points",
+        "looks better there than it is",
+    ):
+        assert figure in words, figure
+    assert words.index("Loss ledger") < words.index("Candidates") < words.index("Gates 门限")
+    assert "Candidates" not in Page(render(report)).words
+
+
 def with_last_row(built: Any, row: LedgerRow) -> Any:
     """The build with another row for what its one target measured."""
     (delivered,) = built.deliveries

@@ -1,0 +1,198 @@
+"""`search`: one recipe with several values for some of its keys -> a whole recipe for every combination of them.
+
+Each combination is a document of its own that is checked like any recipe; its values keep the lines that they stand on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe import overrides
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.explain import NOT_YET_KEYS, did_you_mean, dotted, recipe_keys
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import Recipe, Search
+
+SEARCHED: Final = "student"  # the one section whose keys can be searched over
+_OVER: KeyPath = ("search", "over")
+_Problem = tuple[KeyPath, str, str]  # where, reason, fix
+_Values = Mapping[str, Sequence[Any]]  # dotted key -> what is tried for it
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination: its values in words (`model` -> `./nano`), and the whole recipe with them."""
+
+    values: tuple[tuple[str, str], ...]
+    document: Document
+
+    @property
+    def name(self) -> str:
+        """`model=./nano, hidden=false`; two that only differ in folders above may share it."""
+        return ", ".join(f"{key}={value}" for key, value in self.values)
+
+
+def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
+    """Every combination of the values of `search.over`, in the order of the recipe, the last key's changing first.
+
+    Returns:
+        At least one: without `search` the document itself; where something is wrong with `search.over`, what the first
+        values make, so that the rest of the recipe can be checked. And what is wrong with it.
+    """
+    over = document.get(*_OVER)
+    if not isinstance(over, dict):  # the model tells what it should be
+        return [Trial((), document)], []
+    problems = list(_problems(document, over))
+    wrong = {path[2] for path, _, _ in problems if len(path) == 3}
+    tried = {key: values for key, values in over.items() if key not in wrong and isinstance(values, list) and values}
+    if not problems:
+        problems = list(_too_many(document, tried))
+    each = [range(len(values)) for values in tried.values()]
+    picks = [[0] * len(each)] if problems else product(*each)
+    made = [_trial(document, tried, pick) for pick in picks]
+    return made, [document.error(path, reason, fix) for path, reason, fix in problems]
+
+
+def names(tried: Sequence[Trial]) -> list[str]:
+    """The name of each, with its number where others have the same."""
+    plain = [trial.name for trial in tried]
+    return [
+        name if plain.count(name) == 1 else f"{name} (number {number})" for number, name in enumerate(plain, start=1)
+    ]
+
+
+def merged(checked: Sequence[tuple[Trial, Sequence[Finding]]]) -> list[Finding]:
+    """What was found in the trials, each finding once, saying which candidates have it unless all have."""
+    having: dict[Finding, list[Trial]] = {}
+    for trial, findings in checked:
+        for finding in dict.fromkeys(findings):
+            having.setdefault(finding, []).append(trial)
+    everyone = [trial for trial, _ in checked]
+
+    def told(finding: Finding, some: list[Trial]) -> Finding:
+        of_some = f"{finding.reason} ({_told(some, everyone)})"
+        return finding if len(some) == len(everyone) else replace(finding, reason=of_some)
+
+    return [told(finding, some) for finding, some in having.items()]
+
+
+def twins(document: Document, tried: Sequence[Trial], recipes: Sequence[Recipe]) -> list[Finding]:
+    """Candidates that are written differently and are the same."""
+    return [
+        document.error(_OVER, f"the candidates {one} and {other} are one and the same", "remove a value of one of them")
+        for (one, first), (other, second) in combinations(zip(names(tried), recipes, strict=True), 2)
+        if first == second
+    ]
+
+
+def _told(some: Sequence[Trial], everyone: Sequence[Trial]) -> str:
+    """Which candidates `some` are: by the values that they and no others have, else by the first of them."""
+    shared = [pair for pair in some[0].values if all(pair in trial.values for trial in some)]
+    alike = sum(all(pair in trial.values for pair in shared) for trial in everyone)
+    word = "candidate" if len(some) == 1 else "candidates"
+    if alike == len(some):
+        return f"{word} with {', '.join(f'{key}={value}' for key, value in shared)}"
+    return f"{word} {some[0].name}" + (f" and {len(some) - 1} more" if len(some) > 1 else "")
+
+
+def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[_Problem]:
+    known = recipe_keys()
+    for key, values in over.items():
+        problem = _check_key(document, key, values, known) or _check_nesting(key, over)
+        if problem is not None:
+            yield ((*_OVER, key), *problem)
+        elif isinstance(values, list):
+            yield from _check_values(key, values)
+            path: KeyPath = tuple(key.split("."))
+            if path in document.settings:
+                reason = f"`{key}` is set, and `search.over` tries values of its own for it"
+                yield path, reason, "leave it out, or set `search=null` as well"
+
+
+def _check_key(document: Document, key: str, values: object, known: Sequence[KeyPath]) -> tuple[str, str] | None:
+    """What is wrong with a key of `search.over`, and how to put it right."""
+    path: KeyPath = tuple(key.split("."))
+    inside = [dotted(other) for other in known if other[0] == SEARCHED and len(other) > 1]
+    if isinstance(values, dict):
+        reason = f"`search.over` takes dotted keys with a list of values each, and `{key[:60]}` is a section"
+        longer: KeyPath = (*path, next(iter(values), ""))
+        written = f"{dotted(longer if longer in known else path)[:60]}: [...]"
+        by_setting = (*_OVER, key) in document.settings
+        return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
+    if path in NOT_YET_KEYS or (path in known and dotted(path) not in inside):
+        reason = f"`search.over`: this version of edgepack does not search over `{key}` yet"
+        return reason, f"name keys below `{SEARCHED}.`, as `{SEARCHED}.model`"
+    if path not in known:
+        otherwise = f"name a key below `{SEARCHED}.`, as `{SEARCHED}.model`"
+        return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, otherwise)
+    above = overrides.in_the_way(document, path)
+    if above is not None:
+        reason = f"`search.over`: `{key}` stands below `{dotted(above)}`, which is no section here"
+        return reason, f"search over `{dotted(above)}` as a whole"
+    return None
+
+
+def _check_nesting(key: str, over: Mapping[str, Any]) -> tuple[str, str] | None:
+    above = next((other for other in over if other != SEARCHED and key.startswith(f"{other}.")), None)
+    if above is None:
+        return None
+    return f"`search.over` has `{key}` and `{above}`, which holds it", f"write the values of `{above}` out as a whole"
+
+
+def _check_values(key: str, values: Sequence[Any]) -> Iterator[_Problem]:
+    written = [json.dumps(value, sort_keys=True) for value in values]
+    for index, value in enumerate(written):
+        if value in written[:index]:
+            yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} stands twice", "remove one of the two"
+
+
+def _too_many(document: Document, tried: _Values) -> Iterator[_Problem]:
+    most = document.get("search", "max_candidates")
+    most = most if type(most) is int else Search.model_fields["max_candidates"].default
+    count = math.prod(map(len, tried.values()))
+    if count > most:
+        each = " x ".join(str(len(values)) for values in tried.values())
+        reason = f"`search.over` makes {count} candidates ({each}), and `search.max_candidates` is {most}"
+        yield _OVER, reason, f"remove values, or write `max_candidates: {count}` to train them all"
+
+
+def _trial(document: Document, tried: _Values, pick: Sequence[int]) -> Trial:
+    made = overrides.copied(document)
+    last = [key.rpartition(".")[2] for key in tried]
+    values = []
+    for (key, choices), index in zip(tried.items(), pick, strict=True):
+        path: KeyPath = tuple(key.split("."))
+        overrides.put(made, path, _moved(document, (*_OVER, key, index), path))
+        short = path[-1] if last.count(str(path[-1])) == 1 else dotted(path[1:])
+        values.append((str(short), _shown(choices[index])))
+    return Trial(tuple(values), made)
+
+
+def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:
+    """A document that holds nothing but the value at `source`, at `path`, with the places where it was written."""
+    value = document.get(*source)
+    for key in reversed(path):
+        value = {key: value}
+
+    def under(known: Mapping[KeyPath, Any]) -> dict[KeyPath, Any]:
+        depth = len(source)
+        return {(*path, *place[depth:]): known[place] for place in known if place[:depth] == source}
+
+    return Document(document.file, value, under(document.lines), under(document.raw), under(document.settings))
+
+
+def _shown(value: Any) -> str:
+    """A value in a name: as in a recipe, but of an absolute path the last part alone."""
+    if isinstance(value, str):
+        return Path(value).name if Path(value).is_absolute() else value
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_shown(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return json.dumps(value)
