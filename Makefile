@@ -23,7 +23,7 @@ test: $(VENV)/.installed-dev ## all tests: unit, then integration with the real 
 	@$(PY) -m pytest
 
 test-lane26: $(LANE26)/.installed ## training, checkpoints and a whole build in the second lane of the Paddle stack
-	@$(LANE26)/bin/python -m pytest $(addprefix tests/integration/test_,training.py huggingface.py build.py)
+	@$(LANE26)/bin/python -m pytest $(addprefix tests/integration/test_,training.py width.py huggingface.py build.py)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
 	$(PY) -m ruff check .

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +17,7 @@ from edgepack.pipeline import EndOfPart, ToRun, check_choice, stages_of, walk
 from edgepack.progress import SILENT
 from edgepack.recipe.model import FromScratch, FromTeacher, Recipe, Section, Student, Teacher, Training
 from edgepack.recipe.presets import shape_of
-from edgepack.recipe.shapes import parameters
+from edgepack.recipe.shapes import cut, parameters
 from edgepack.steps import Steps
 from edgepack.workspace import Key, Result, Workspace
 
@@ -123,15 +123,16 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
 
 def _size(section: Teacher | Student, recipe: Recipe) -> str:
     """How many weights the model has, told without loading it."""
-    model, max_length, layers = section.model, section.max_length, None
+    model, max_length = section.model, section.max_length
+    start = model if isinstance(model, FromTeacher) else None
     if isinstance(model, FromTeacher):
         assert recipe.teacher is not None, "a recipe without a teacher is refused before"
-        layers = model.layers if isinstance(model.layers, int) else len(model.layers)
         model, max_length = recipe.teacher.model, recipe.teacher.max_length
     shape = shape_of(model, max_length)
     if shape is None:
         return "a model of unknown size"
-    shape = shape if layers is None else replace(shape, layers=layers)
+    if start is not None:
+        shape = cut(shape, start.layers if isinstance(start.layers, int) else len(start.layers), start.width)
     millions = parameters(shape, labels=2) / 1e6  # a label more is some hundred weights more
     # The vocabulary of a model from scratch is built from its texts, and may turn out smaller than it may be.
     return f"{'at most ' if isinstance(model, FromScratch) else ''}{millions:.1f} M weights"

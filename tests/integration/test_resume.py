@@ -14,6 +14,7 @@ import pytest
 from tests.integration import courses
 from tests.integration.conftest import RECIPE, Project, write_rows
 from tests.integration.courses import ONE, Heard, classifier_of
+from tests.integration.test_width import pruned, taught
 
 from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
 from edgepack.recipe.model import Distill
@@ -69,6 +70,24 @@ def test_an_interrupted_training_ends_with_the_same_weights(
     assert found.keys() == undisturbed.keys()
     for name, value in undisturbed.items():
         assert np.array_equal(found[name], value), name
+
+
+def test_an_interrupted_training_of_a_pruned_student_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """What it keeps of its teacher is chosen anew before its checkpoint is taken up."""
+
+    def end(folder: Path, checkpoint: Checkpoint) -> Arrays:
+        teacher = taught(folder / "teacher")
+        student = pruned(folder / "teacher", "student", 0.5)
+        distill = Distill(hidden=True, relations=True)
+        return courses.learn(
+            ONE, folder, classifier=student, checkpoint=checkpoint, distill=distill, teacher=teacher
+        ).weights
+
+    expected = end(tmp_path / "one", Checkpoint(tmp_path / "one" / "checkpoint", seconds=1e9))
+    with pytest.raises(Killed):
+        end(tmp_path / "two", Killing(tmp_path / "two" / "checkpoint", 9))
+    found = end(tmp_path / "two", Checkpoint(tmp_path / "two" / "checkpoint", seconds=1e9))
+    assert all(np.array_equal(found[name], value) for name, value in expected.items())
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK", None])

@@ -233,6 +233,20 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
     assert "chosen" not in stopped.stdout
 
 
+def test_a_plan_counts_the_weights_that_a_pruned_student_keeps(folder: Path) -> None:
+    teacher = "teacher:\n  model: {scratch: {layers: 4, hidden: 312, heads: 12, max_vocabulary: 16}}\nstudent:\n"
+    start, _, _ = RECIPE.partition("student:\n")
+    millions = {}
+    for width in (1, 0.5):
+        student = f"  model: {{from: teacher, layers: 4, width: {width}}}\n"
+        (folder / "r.yaml").write_text(start + teacher + student, encoding="utf-8")
+        found = re.search(r"student +- +to run +(?:at most )?([0-9.]+) M weights", run("plan", "r.yaml").stdout)
+        assert found is not None
+        millions[width] = float(found[1])
+    # Half of 4 x 312 x 312 and of 2 x 312 x 1248 in each of four layers.
+    assert millions[1] - millions[0.5] == pytest.approx(4 * (2 * 312 * 312 + 312 * 1248) / 1e6, abs=0.1)
+
+
 @pytest.mark.parametrize("command", ["plan", "build"])
 def test_a_variable_that_makes_no_sense_shows_before_anything_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, command: str

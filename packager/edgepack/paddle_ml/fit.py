@@ -8,8 +8,9 @@ from pathlib import Path
 
 from edgepack import scores
 from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row
+from edgepack.datasets.draw import Draw
 from edgepack.errors import StageFailedError
-from edgepack.paddle_ml import device, models
+from edgepack.paddle_ml import device, importance, models, prune
 from edgepack.paddle_ml.batches import Array, Encoded, Examples
 from edgepack.paddle_ml.checkpoint import Checkpoint
 from edgepack.paddle_ml.match import Match
@@ -42,7 +43,7 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
     progress.line(f"{lesson.name}: device {device.choose(lesson.training.device)}")
     task, metric = task_of(data), scores.metric_of(data)
     rows, dev, test = data.read("train"), data.read("dev"), data.read("test")
-    classifier = _create(lesson, data, rows, out)
+    classifier = _create(lesson, data, rows, out, progress)
     progress.line(f"{lesson.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
     teacher = reopen(lesson.teacher, data) if lesson.teacher is not None and lesson.distill is not None else None
     examples = _examples(task, classifier, rows, teacher, data, progress)
@@ -92,15 +93,34 @@ def reopen(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
     return models.load(artifact.folder, artifact.labels, artifact.max_length, data.task)
 
 
-def _create(lesson: Lesson, data: DataArtifact, rows: Sequence[Row], out: Path) -> Classifier:
-    training = lesson.training
-    if isinstance(lesson.model, FromTeacher):
+def _create(lesson: Lesson, data: DataArtifact, rows: Sequence[Row], out: Path, progress: Progress) -> Classifier:
+    training, model = lesson.training, lesson.model
+    if isinstance(model, FromTeacher):
         assert lesson.teacher is not None, "a recipe without a teacher is refused before"
+        kept = _kept(lesson, model.width, data, rows, progress) if model.width < 1 else None
         return models.cut(
-            lesson.teacher.folder, lesson.model.layers, data.model_labels, training.max_length, out, data.task
+            lesson.teacher.folder, model.layers, data.model_labels, training.max_length, out, data.task, kept
         )
     texts = [text for row in rows for text in (row.text, row.text_pair) if text is not None]
-    return models.create(lesson.model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
+    return models.create(model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
+
+
+def _kept(
+    lesson: Lesson, width: float, data: DataArtifact, rows: Sequence[Row], progress: Progress
+) -> list[prune.Kept]:
+    """The parts of each of the teacher's layers that matter most, by a seeded sample of the labelled rows."""
+    assert lesson.teacher is not None
+    draw = Draw(importance.SAMPLE_ROWS, len(rows), f"width/{lesson.training.seed}")
+    sample = [row for row in rows if draw()]
+    balanced = lesson.training.class_weights == "balanced"
+    found = importance.measure(
+        reopen(lesson.teacher, data), task_of(data), sample, balanced=balanced, progress=progress
+    )
+    kept = prune.choose(found, width)
+    heads = f"{len(kept[0].heads)} of {len(found[0].heads)} heads"
+    neurons = f"{len(kept[0].neurons)} of {len(found[0].neurons)} neurons"
+    progress.line(f"{lesson.name}: every layer keeps {heads} and {neurons}, chosen on {len(sample)} training rows")
+    return kept
 
 
 def _examples(

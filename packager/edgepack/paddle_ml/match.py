@@ -14,6 +14,7 @@ import paddle.nn.functional as F
 
 from edgepack.errors import StageFailedError
 from edgepack.paddle_ml.batches import Batch
+from edgepack.paddle_ml.networks import attentions
 from edgepack.paddle_ml.schedule import spread
 from edgepack.recipe.model import Distill
 
@@ -48,7 +49,10 @@ class Match:
                 fix="name a layer of the teacher, from 1, for each layer of the student, or leave the key out",
             )
         self._map = list(chosen)
-        self._heads = theirs.num_attention_heads
+        # One group for each of the teacher's heads; a student that was pruned to less width than that has fewer.
+        inside = [attentions(network)[0] for network in (student, teacher)]
+        narrowest = min(attention.num_heads * attention.head_dim for attention in inside)
+        self._groups = min(inside[1].num_heads, narrowest)
         self.projection = paddle.nn.Linear(ours.hidden_size, theirs.hidden_size)
         self._seen: dict[str, list[Any]] = {"student": [], "teacher": []}
         if self._relations:
@@ -102,10 +106,10 @@ class Match:
         return (divergence * mask).sum(axis=-1) / mask.sum(axis=-1)
 
     def _relation(self, states: Any) -> Any:
-        """(B, T, H) -> (B, R, T, T): products of tokens with tokens, in as many parts as the teacher has heads."""
+        """(B, T, H) -> (B, R, T, T): products of tokens with tokens, in R groups of their width."""
         rows, tokens, width = states.shape
-        part = width // self._heads
-        split = states[:, :, : part * self._heads].reshape([rows, tokens, self._heads, part]).transpose([0, 2, 1, 3])
+        part = width // self._groups
+        split = states[:, :, : part * self._groups].reshape([rows, tokens, self._groups, part]).transpose([0, 2, 1, 3])
         return paddle.matmul(split, split, transpose_y=True) / math.sqrt(part)
 
     def _watch(self, network: Any, who: str, layer: int) -> None:

@@ -13,28 +13,18 @@ from typing import Any, Final
 
 import numpy as np
 import paddle
-from paddlenlp.transformers import (
-    ErnieConfig,
-    ErnieForSequenceClassification,
-    ErnieForTokenClassification,
-    ErnieTokenizer,
-)
+from paddlenlp.transformers import ErnieConfig, ErnieTokenizer
 
 from edgepack.artifacts import Row
 from edgepack.datasets import vocabulary
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.paddle_ml import huggingface, tokens
+from edgepack.paddle_ml import huggingface, networks, prune, tokens
 from edgepack.paddle_ml.batches import Encoded
 from edgepack.paddle_ml.schedule import spread
 from edgepack.recipe.model import FromScratch, FromTeacher, Scratch, TaskName, is_local_folder
-from edgepack.recipe.shapes import SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights
+from edgepack.recipe.shapes import KEPT_HEADS, SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights
 from edgepack_runtime.tokenizer import ErnieTokenizer as Tokenizer
 
-_NETWORKS: Final[dict[str, Any]] = {
-    "text-classification": ErnieForSequenceClassification,
-    "text-pair-classification": ErnieForSequenceClassification,
-    "token-classification": ErnieForTokenClassification,
-}
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = (
@@ -97,7 +87,13 @@ def create(
 
 
 def cut(
-    teacher: Path, layers: int | Sequence[int], labels: tuple[str, ...], max_length: int, folder: Path, task: TaskName
+    teacher: Path,
+    layers: int | Sequence[int],
+    labels: tuple[str, ...],
+    max_length: int,
+    folder: Path,
+    task: TaskName,
+    kept: Sequence[prune.Kept] | None = None,
 ) -> Classifier:
     """A classifier of some layers of a trained one, with its embeddings, pooler and head.
 
@@ -105,11 +101,12 @@ def cut(
         teacher: folder of the trained classifier.
         layers: how many, evenly spread up to the top one, or which, from 1.
         folder: gets the tokenizer's files.
+        kept: of each layer of the teacher, the heads and neurons that stay; None for all of them.
 
     Raises:
         StageFailedError: when the teacher does not have these layers, or has fewer positions than `max_length`.
     """
-    whole = _NETWORKS[task].from_pretrained(str(teacher))
+    whole = networks.from_pretrained(task, str(teacher))
     there = int(whole.config.num_hidden_layers)
     chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
     if max(chosen) > there or len(chosen) > there:
@@ -118,12 +115,13 @@ def cut(
             fix=f"name layers from 1 to {there} in `student.model.layers`",
         )
     _check_length(whole, max_length, "the teacher")
-    config = ErnieConfig.from_dict({**whole.config.to_dict(), "num_hidden_layers": len(chosen)})
-    network = _NETWORKS[task](config)
-    weights = whole.state_dict()
-    taken = {name: weights[_name_in_teacher(name, chosen)] for name in network.state_dict()}
-    network.set_state_dict(taken)
-    huggingface.honour_epsilon(network)
+    config = {**whole.config.to_dict(), "num_hidden_layers": len(chosen)}
+    weights = {name: value.numpy() for name, value in whole.state_dict().items()}
+    if kept is not None:
+        config |= {KEPT_HEADS: len(kept[0].heads), "intermediate_size": len(kept[0].neurons)}
+        weights = prune.narrowed(weights, kept, networks.attentions(whole)[0].head_dim)
+    network = networks.build(task, ErnieConfig.from_dict(config))
+    network.set_state_dict({name: weights[_name_in_teacher(name, chosen)] for name in network.state_dict()})
     ErnieTokenizer.from_pretrained(str(teacher)).save_pretrained(str(folder))
     return Classifier(network, tokens.open_tokenizer(folder), task, labels, max_length)
 
@@ -147,13 +145,12 @@ def probe(source: str | FromScratch | FromTeacher) -> None:
 
 def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
     if is_local_folder(source) and checkpoint_weights(Path(source)) is not None:
-        return huggingface.load(Path(source), _NETWORKS[task], n_labels)
+        return huggingface.load(Path(source), networks.KINDS[task], n_labels)
     try:
         tokenizer = ErnieTokenizer.from_pretrained(source)
-        network = _NETWORKS[task].from_pretrained(source, num_classes=n_labels)
+        network = networks.from_pretrained(task, source, num_classes=n_labels)
     except Exception as error:
         raise _refusal(source, error) from error
-    huggingface.honour_epsilon(network)
     return tokenizer, network
 
 
@@ -184,8 +181,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName) -> Classifier:
     """A classifier that `Classifier.save` wrote, in evaluation mode."""
-    network = _NETWORKS[task].from_pretrained(str(folder))
-    huggingface.honour_epsilon(network)
+    network = networks.from_pretrained(task, str(folder))
     network.eval()
     return Classifier(network, tokens.open_tokenizer(folder), task, labels, max_length)
 
@@ -214,4 +210,4 @@ def _from_scratch(
     ErnieTokenizer(vocab_file=str(vocabulary_file), do_lower_case=True, model_max_len=max_length).save_pretrained(
         str(folder)
     )
-    return _NETWORKS[task](config)
+    return networks.build(task, config)

@@ -5,6 +5,7 @@ All of it can be known before anything is trained, for models whose sizes lie on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from edgepack.recipe.sources import beside, is_local
 
 _Problem = tuple[KeyPath, str, str]  # where, reason, fix
 _LAYERS: KeyPath = ("student", "model", "layers")
+_WIDTH: KeyPath = ("student", "model", "width")
 _MAP: KeyPath = ("student", "distill", "layers")
 _ONCE = "name each layer once, the lowest first"
 
@@ -35,6 +37,7 @@ class _Side:
     """One of the two models. What is not known from here is None."""
 
     layers: int | None
+    heads: int | None
     positions: int | None
     words: _Words | None
     max_length: int
@@ -76,10 +79,14 @@ def _check_pair(document: Document, settings: dict[str, Any], alone: bool) -> It
 
 
 def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[_Problem]:
-    """Which layers of its teacher a student starts from."""
+    """Which layers of its teacher a student starts from, and how much of each."""
     model = document.get("student", "model")
     if not isinstance(model, dict) or "from" not in model:
         return
+    width = model.get("width")
+    if type(width) is float and teacher.heads is not None and 0 < width * teacher.heads < 0.5:
+        reason = f"`student.model.width` is {width:g}, which leaves none of the {teacher.heads} heads of its teacher"
+        yield _WIDTH, reason, f"use at least {math.ceil(100 / teacher.heads) / 100:g}, which leaves one"
     layers = model.get("layers")
     chosen = [layers] if type(layers) is int else layers if isinstance(layers, list) else []
     if not all(type(layer) is int for layer in chosen):
@@ -131,15 +138,15 @@ def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
     if isinstance(model, dict) and "from" in model and teacher is not None:
         layers = model.get("layers")
         count = layers if type(layers) is int else len(layers) if isinstance(layers, list) else None
-        return _Side(count, teacher.positions, teacher.words, length)
+        return _Side(count, None, teacher.positions, teacher.words, length)
     if isinstance(model, dict):
         scratch = model.get("scratch")
         found = scratch if isinstance(scratch, dict) else {}
-        layers = found.get("layers")
+        layers, heads = (value if type(value := found.get(key)) is int else None for key in ("layers", "heads"))
         most = found.get("max_vocabulary", Scratch.model_fields["max_vocabulary"].default)
-        return _Side(layers if type(layers) is int else None, length, _Words("built", most), length)
+        return _Side(layers, heads, length, _Words("built", most), length)
     if not isinstance(model, str):
-        return _Side(None, None, None, length)
+        return _Side(None, None, None, None, length)
     if is_local(document, model):
         folder = beside(document, model)
         shape, words = shapes.of_folder(folder), _words(folder)
@@ -147,8 +154,8 @@ def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
         shape = PRESETS.get(model)
         words = _Words("of the hub", shape.vocabulary) if shape is not None else None
     if shape is None:
-        return _Side(None, None, words, length)
-    return _Side(shape.layers, shape.positions, words, length)
+        return _Side(None, None, None, words, length)
+    return _Side(shape.layers, shape.heads, shape.positions, words, length)
 
 
 def _words(folder: Path) -> _Words | None:

@@ -122,11 +122,18 @@ class FromScratch(Section):
 
 
 class FromTeacher(Section):
-    """A student that starts as some layers of the trained teacher, with its embeddings, width and vocabulary."""
+    """A student that starts as some layers of the trained teacher, with its embeddings, hidden size and vocabulary."""
 
     from_: Literal["teacher"] = Field(alias="from", description="Where the weights come from.")
     layers: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
         description="How many, evenly spread up to the top one; or which, counted from 1."
+    )
+    width: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Part of the attention heads and feed-forward neurons that each layer keeps: those that matter "
+        "most to the teacher's answers. The hidden size stays.",
     )
 
 

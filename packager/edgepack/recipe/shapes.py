@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from edgepack.recipe.sources import is_file
 
 CONFIG_FILE: Final = "config.json"  # as PaddleNLP's save_pretrained names what it writes
 WEIGHTS_FILE: Final = "model_state.pdparams"
+# Key of config.json, ours: attention heads of each layer of a model that was pruned in width.
+KEPT_HEADS: Final = "kept_attention_heads"
 # What PaddleNLP's ErnieConfig takes for a number that config.json does not hold.
 _ABSENT: Final[Mapping[str, int]] = {
     "num_hidden_layers": 12,
@@ -42,6 +44,12 @@ class Shape:
     positions: int  # most tokens of a text, [CLS] and [SEP] included
     token_types: int
     task_types: int  # 0 where the model has no task embedding
+    head_size: int | None = None  # of a model that was pruned in width; None is `hidden` / `heads`
+
+    @property
+    def attention(self) -> int:
+        """Width of what the heads of a layer put out together."""
+        return self.hidden if self.head_size is None else self.heads * self.head_size
 
 
 def parameters(shape: Shape, labels: int) -> int:
@@ -49,11 +57,25 @@ def parameters(shape: Shape, labels: int) -> int:
     hidden = shape.hidden
     rows = shape.vocabulary + shape.positions + shape.token_types + shape.task_types
     norm = 2 * hidden  # scale and shift
-    attention = 4 * (hidden * hidden + hidden)  # Q, K, V and output, each with its bias
+    attention = 4 * hidden * shape.attention + 3 * shape.attention + hidden  # Q, K, V and output, each with its bias
     feed_forward = 2 * hidden * shape.feed_forward + shape.feed_forward + hidden
     layer = attention + feed_forward + 2 * norm
     pooler = hidden * hidden + hidden
     return rows * hidden + norm + shape.layers * layer + pooler + hidden * labels + labels
+
+
+def part_of(count: int, width: float) -> int:
+    """How many of `count` heads or neurons a layer keeps that is pruned to `width`: rounded, and at least one."""
+    return max(1, int(count * width + 0.5))
+
+
+def cut(shape: Shape, layers: int, width: float) -> Shape:
+    """The shape of a student that starts as `layers` layers of a model, pruned to `width` (above 0, at most 1)."""
+    if width == 1:
+        return replace(shape, layers=layers)
+    heads, feed_forward = part_of(shape.heads, width), part_of(shape.feed_forward, width)
+    size = shape.head_size or shape.hidden // shape.heads
+    return replace(shape, layers=layers, heads=heads, feed_forward=feed_forward, head_size=size)
 
 
 def of_scratch(scratch: Scratch, max_length: int) -> Shape:
@@ -94,7 +116,17 @@ def of_config(fields: Mapping[str, Any]) -> Shape | None:
         return None
     if not fields.get("use_task_id", False):
         sizes[-1] = 0
-    return Shape(*sizes)
+    shape = Shape(*sizes)
+    if KEPT_HEADS not in fields:
+        return shape
+    kept = kept_heads(fields, shape.heads)
+    return None if kept is None else replace(shape, heads=kept, head_size=shape.hidden // shape.heads)
+
+
+def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
+    """`KEPT_HEADS` of a config.json; None where it is no number of heads of a model that had `heads`."""
+    kept = fields[KEPT_HEADS]
+    return kept if type(kept) is int and 1 <= kept <= heads else None
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:

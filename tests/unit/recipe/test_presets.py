@@ -10,7 +10,7 @@ import pytest
 
 from edgepack.recipe.model import FromScratch, Scratch
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
-from edgepack.recipe.shapes import Shape, of_config, of_folder, parameters
+from edgepack.recipe.shapes import KEPT_HEADS, Shape, cut, of_config, of_folder, parameters
 
 NANO = Shape(4, 312, 12, 1248, 40000, 2048, 4, 0)
 
@@ -37,6 +37,25 @@ def test_parameters_counted_by_hand() -> None:
     embeddings = (5 + 4 + 2 + 1) * 2 + 4
     layer = 4 * (4 + 2) + (6 + 3) + (6 + 2) + 4 + 4
     assert parameters(tiny, 3) == embeddings + layer + (4 + 2) + (6 + 3)
+
+
+def test_the_shape_of_a_student_that_starts_from_its_teacher() -> None:
+    shape = Shape(4, 12, 3, 8, 50, 16, 2, 3)
+    assert cut(shape, 2, 1.0) == Shape(2, 12, 3, 8, 50, 16, 2, 3)
+    narrow = cut(shape, 1, 0.6)
+    assert narrow == Shape(1, 12, 2, 5, 50, 16, 2, 3, head_size=4)
+    layer = 3 * (12 * 8 + 8) + (8 * 12 + 12) + (12 * 5 + 5) + (5 * 12 + 12) + 4 * 12
+    assert parameters(narrow, 2) - parameters(cut(narrow, 0, 1.0), 2) == layer
+    assert cut(narrow, 1, 0.5) == Shape(1, 12, 1, 3, 50, 16, 2, 3, head_size=4)  # pruned again
+
+
+def test_the_shape_of_a_folder_with_a_pruned_model() -> None:
+    fields = {"num_hidden_layers": 4, "hidden_size": 312, "num_attention_heads": 12, "intermediate_size": 624}
+    shape = of_config({**fields, KEPT_HEADS: 6})
+    assert shape is not None
+    assert (shape.heads, shape.head_size, shape.attention, shape.feed_forward) == (6, 26, 156, 624)
+    for kept in (0, 13, "6", True, None):
+        assert of_config({**fields, KEPT_HEADS: kept}) is None
 
 
 def test_the_shape_of_each_kind_of_source(tmp_path: Path) -> None:
