@@ -128,16 +128,28 @@ class Checkpoint:
     def read(self) -> State | None:
         """The last checkpoint; None when there is none, or none that can be read."""
         try:
-            with np.load(self._file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}  # every array is checked against its CRC
-            position = Position(**json.loads(arrays.pop(_POSITION).tobytes()))
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+            return parse(self._file)
+        except OSError:
             return None
-        parts: dict[str, Arrays] = {"network": {}, "optimizer": {}, "best": {}}
-        for name, array in arrays.items():
-            part, _, rest = name.partition("/")
-            parts[part][rest] = array
-        return State(position, **parts)
+
+    def content(self) -> bytes:
+        """The file, for another process to `parse`. Raises OSError when there is none."""
+        return self._file.read_bytes()
+
+
+def parse(source: Path | IO[bytes]) -> State | None:
+    """What a checkpoint's file says; None when it is damaged."""
+    try:
+        with np.load(source, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}  # every array is checked against its CRC
+        position = Position(**json.loads(arrays.pop(_POSITION).tobytes()))
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+    parts: dict[str, Arrays] = {"network": {}, "optimizer": {}, "best": {}}
+    for name, array in arrays.items():
+        part, _, rest = name.partition("/")
+        parts[part][rest] = array
+    return State(position, **parts)
 
 
 def _write(out: IO[bytes], arrays: Arrays) -> None:

@@ -126,7 +126,7 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
 
 def test_of_several_gpus_each_must_work() -> None:
     two = replace(WITH_CUDA, cards=(H200, T4))
-    assert device.decide("gpu:1,0", two, DRIVER, {}).place == "gpu:1"
+    assert device.decide("gpu:1,0", two, DRIVER, {}).place == "gpu:1,0"
     with pytest.raises(EnvironmentUnfitError, match="gpu:0,1 was asked for"):
         device.decide("gpu:0,1", replace(two, cards=(H200, replace(T4, failure="out of memory"))), DRIVER, {})
     with pytest.raises(EnvironmentUnfitError, match="gpu:0,2 was asked for"):
