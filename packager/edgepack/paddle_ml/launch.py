@@ -20,6 +20,7 @@ from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.paddle_ml import device, environment, gpus, lifeline, models, relay, worker
 from edgepack.paddle_ml.fit import Lesson, teach
 from edgepack.paddle_ml.lifeline import Lifeline
+from edgepack.paddle_ml.meeting import GONE
 from edgepack.paddle_ml.ranks import ALONE
 from edgepack.paddle_ml.schedule import rate_scale
 from edgepack.progress import Progress
@@ -203,7 +204,7 @@ def failed(lesson: Lesson, folder: Path) -> None:
 
 
 def _is_of_others(error: Exception) -> bool:
-    return isinstance(error, StageFailedError) and "another process" in error.what
+    return isinstance(error, StageFailedError) and error.what == GONE
 
 
 def _last_lines(file: Path) -> list[str]:

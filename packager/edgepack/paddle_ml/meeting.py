@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from edgepack.errors import StageFailedError
 
-_ARRIVED: Final = "edgepack/arrived"
-_ENDED: Final = "edgepack/ended"
+_ARRIVED, _LEFT, _ENDED = "edgepack/arrived", "edgepack/left", "edgepack/ended"
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.001, 0.05  # between two looks: a step may wait for milliseconds or for minutes
 LIMIT_SECONDS: Final = 1800.0  # as long as NCCL waits, which carries what GPUs exchange
+GONE: Final = "training: another of its processes has ended"
+_SEE: Final = "see what the builds on the other machines say, and start the build again on all of them"
 
 
 class Meeting:
@@ -35,24 +36,36 @@ class Meeting:
         """Return when every rank has come as often as this one.
 
         Raises:
-            StageFailedError: when one of them says that it ends, or does not come.
+            StageFailedError: when one of them has ended, or does not come.
         """
         self._due += self._count
-        there = self._store.add(_ARRIVED, 1)
-        started, pause = time.monotonic(), _SHORTEST_SECONDS
-        while there < self._due:
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_SECONDS)
-            there = self._store.add(_ARRIVED, 0)
-            if pause == _LONGEST_SECONDS and self._store.add(_ENDED, 0):
-                raise StageFailedError("training: another process of it has ended with an error")
-            if time.monotonic() - started > self._limit_seconds:
-                raise StageFailedError(
-                    "training: another process of it does not go on",
-                    why=f"it was waited for for {self._limit_seconds / 60:g} minutes",
-                    fix="see what the builds on the other machines say, and start the build again on all of them",
-                )
+        self._add(_ARRIVED, 1)
+        self._until(_ARRIVED, self._due)
+
+    def leave(self, *, last: bool) -> None:
+        """Come no more. `last`: once all others have left, as the process has to that keeps the store."""
+        self._add(_LEFT, 1)
+        if last:
+            self._until(_LEFT, self._count)
 
     def end(self) -> None:
-        """Tell the others that this rank will not come any more."""
-        self._store.add(_ENDED, 1)
+        """Tell the others that this rank ends with an error."""
+        self._add(_ENDED, 1)
+
+    def _until(self, name: str, due: int) -> None:
+        started, pause = time.monotonic(), _SHORTEST_SECONDS
+        while self._add(name, 0) < due:
+            if self._add(_ENDED, 0):
+                raise StageFailedError(GONE, why="it ended with an error of its own", fix=_SEE)
+            if time.monotonic() - started > self._limit_seconds:
+                why = f"one of them did not go on for {self._limit_seconds / 60:g} minutes"
+                raise StageFailedError(GONE, why=why, fix=_SEE)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SECONDS)
+
+    def _add(self, name: str, number: int) -> int:
+        try:
+            return int(self._store.add(name, number))
+        except (RuntimeError, ValueError, OSError) as error:  # what Paddle makes of a connection that is lost
+            why = str(error).strip().partition("\n")[0]
+            raise StageFailedError(GONE, why=why, fix=_SEE) from error

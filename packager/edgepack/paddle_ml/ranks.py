@@ -97,6 +97,11 @@ class Ranks:
         if self._meeting is not None:
             self._meeting.wait()
 
+    def leave(self) -> None:
+        """Exchange nothing more: the process may end. The first rank waits for all others to say so."""
+        if self._meeting is not None:
+            self._meeting.leave(last=self.is_first)
+
     def end(self) -> None:
         """Tell the others that this rank ends with an error."""
         if self._meeting is not None:

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from pydantic import TypeAdapter
 from edgepack import __version__
 from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.digest import sha256_file, sha256_folder
-from edgepack.errors import EdgepackError, StageFailedError
+from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import environment, lifeline, ranks, relay
 from edgepack.paddle_ml.fit import Lesson, teach
 from edgepack.paddle_ml.ranks import Ranks
@@ -70,12 +71,13 @@ def main() -> None:
     try:
         together = ranks.join(ranks.own_place(job.lesson.training.device))
         _train(job, together, folder)
-    except (EdgepackError, OSError, RuntimeError) as error:
+    except Exception as error:
+        # Whatever it is, the build has to hear of it, and the others must not wait.
+        _log.exception("training ended with an error")
         relay.write_error(folder, ranks.local_rank(), error)
         if together is not None:
-            together.end()
-        if not isinstance(error, EdgepackError):
-            _log.exception("training ended with an error")
+            with suppress(StageFailedError):  # they are gone already
+                together.end()
         _leave(1)
     _leave(0)
 
@@ -97,7 +99,7 @@ def _train(job: Job, together: Ranks, folder: Path) -> None:
     made = teach(job.lesson, job.data, out, progress, job.checkpoint, together)
     if together.is_first_here:
         (folder / RESULT).write_bytes(_RESULT.dump_json(made))
-    together.meet()  # nobody leaves while another one may still need it
+    together.leave()
 
 
 def _check_agreement(job: Job, together: Ranks) -> None:
