@@ -169,7 +169,7 @@ def test_the_launcher_gets_what_the_recipe_says(tmp_path: Path, monkeypatch: pyt
     assert "--devices" not in command
     assert (after(command, "--nnodes"), after(command, "--master")) == ("3", "127.0.0.1:8379")
     assert after(command, "--host") == "127.0.0.1"
-    with pytest.raises(EnvironmentUnfitError, match="'nowhere.invalid' cannot be found"):
+    with pytest.raises(EnvironmentUnfitError, match=r"'nowhere\.invalid' cannot be found"):
         launch.command(Training(device="cpu", nodes=Nodes(count=2, master="nowhere.invalid:1")), tmp_path, {})
 
 
@@ -197,7 +197,11 @@ def test_what_ended_the_processes_is_raised_with_its_class(tmp_path: Path) -> No
     relay.write_error(tmp_path, 0, ValueError("odd"))
     with pytest.raises(StageFailedError, match="student: training ended with an error") as caught:
         launch.failed(lesson, tmp_path)
-    assert caught.value.why.splitlines()[:3] == ["process 1: ValueError: odd", "process 2: ended without a word", "began"]
+    assert caught.value.why.splitlines()[:3] == [
+        "process 1: ValueError: odd",
+        "process 2: ended without a word",
+        "began",
+    ]
     relay.write_error(tmp_path, 0, StageFailedError(GONE))
     wanted = EnvironmentUnfitError("no memory", why="full", fix="free some")
     relay.write_error(tmp_path, 1, wanted)
@@ -215,6 +219,8 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
 
     source = FromTeacher.model_validate({"from": "teacher", "layers": [1, 2]})
     data = DataArtifact(tmp_path, ("a", "b"), {"train": 3}, ("w",), {"train": {3: 1}})
-    job = Job(Lesson("student", source, TWO_GPUS, None, Distill(hidden=True)), data, tmp_path / "out", tmp_path / "kept")
+    job = Job(
+        Lesson("student", source, TWO_GPUS, None, Distill(hidden=True)), data, tmp_path / "out", tmp_path / "kept"
+    )
     job.write(tmp_path)
     assert Job.read(tmp_path) == job

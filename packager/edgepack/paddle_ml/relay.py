@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from edgepack import errors
 from edgepack.errors import EdgepackError
@@ -23,7 +23,7 @@ class Teller:
     """A `Progress` that writes down what it is told, for a `Listener` in another process."""
 
     def __init__(self, folder: Path) -> None:
-        self._out: IO[str] = (folder / _PROGRESS).open("a", encoding="utf-8")
+        self._file = folder / _PROGRESS
         self._tasks = 0
 
     @contextmanager
@@ -45,8 +45,8 @@ class Teller:
 
     def write(self, event: dict[str, Any]) -> None:
         """One event, there at once for who reads."""
-        self._out.write(json.dumps(event) + "\n")
-        self._out.flush()
+        with self._file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")
 
 
 class _Bar:

@@ -30,7 +30,7 @@ from edgepack.recipe.shapes import WEIGHTS_FILE
 
 MODULE: Final = "edgepack.paddle_ml.worker"
 JOB, RESULT, LIFELINE = "job.json", "result.json", "lifeline"
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def main() -> None:
         _train(job, together, folder)
     except Exception as error:
         # Whatever it is, the build has to hear of it, and the others must not wait.
-        _log.exception("training ended with an error")
+        log.exception("training ended with an error")
         relay.write_error(folder, ranks.local_rank(), error)
         if together is not None:
             with suppress(StageFailedError):  # they are gone already
