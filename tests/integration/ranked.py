@@ -5,6 +5,7 @@ Each of the two stands for a machine of its own: it keeps checkpoints, in a fold
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -97,6 +98,24 @@ def short_of_memory(folder: Path, settings: Training, ranks: Any) -> Ended:
     return learn(ONE, folder, classifier=classifier, settings=settings, ranks=ranks)
 
 
+def overflowing(folder: Path, settings: Training, ranks: Any) -> Ended:
+    """A gradient of the second rank alone is infinite in one step, which mixed precision then leaves out."""
+    from edgepack.paddle_ml.precision import Precision
+
+    turns = itertools.count()
+
+    def backward(_: Precision, loss: Any) -> None:
+        ours = ranks is None or not ranks.is_first
+        (loss * float("inf") if ours and next(turns) == 2 else loss).backward()
+
+    def step(_: Precision, optimizer: Any) -> None:
+        if all(np.isfinite(parameter.grad.numpy()).all() for parameter in optimizer._parameter_list):
+            optimizer.step()
+
+    with mock.patch.multiple(Precision, backward=backward, step=step):
+        return plain(folder, settings, ranks)
+
+
 def interrupted(folder: Path, settings: Training, ranks: Any) -> Ended:
     """Killed on both machines, and one of them loses its checkpoint: the other's counts for both."""
     if ranks is None:
@@ -121,6 +140,7 @@ SCENARIOS: Final = (
     distilled,
     stopped_early,
     short_of_memory,
+    overflowing,
     interrupted,
 )
 

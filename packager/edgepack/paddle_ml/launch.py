@@ -53,6 +53,7 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
     progress.line(f"{lesson.name}: device {device.decide(training.device, gpus.look(), nvidia.look())}")
     progress.line(f"{lesson.name}: {described(training)}")
     models.probe(lesson.model)  # a download is done once, and not by each process
+    # Nobody else can read it, and it goes away: the launcher writes down the whole environment beside its logs.
     with tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         worker.Job(lesson, data, out.absolute(), checkpoint.absolute()).write(folder)
@@ -73,30 +74,30 @@ def described(training: Training) -> str:
 
 def _run(training: Training, folder: Path, progress: Progress) -> None:
     """Start the processes and hand on what they say until they have ended; they end with this one."""
+    typed, environ = command(training, folder, os.environ), variables(training, os.environ, machine.cores().threads)
     line = Lifeline(folder / worker.LIFELINE)
-    try:
-        with (folder / _LOG).open("wb") as log, relay.Listener(folder, progress) as listener:
-            # A session of its own: Ctrl-C is for the build alone, which then lets go of the lifeline.
-            launcher = subprocess.Popen(
-                command(training, folder, os.environ),
-                env=variables(training, os.environ, machine.cores().threads),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    with (folder / _LOG).open("wb") as log, relay.Listener(folder, progress) as listener:
+        # A session of its own: Ctrl-C is for the build alone, which then lets go of the lifeline.
+        launcher = subprocess.Popen(
+            typed,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
             while launcher.poll() is None:
                 listener.catch_up()
                 time.sleep(_POLL_SECONDS)
             listener.catch_up()
-    except BaseException:
-        line.cut()
-        _wait(launcher)
-        raise
-    line.cut()
+        finally:
+            line.cut()
+            _end(launcher)
 
 
-def _wait(launcher: subprocess.Popen[bytes]) -> None:
+def _end(launcher: subprocess.Popen[bytes]) -> None:
+    """Wait for what hangs on a line that is cut."""
     try:
         launcher.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:

@@ -38,10 +38,18 @@ class Ranks:
         count: of the processes on all machines.
         local: its number among those of its machine, from 0.
         meeting: where they wait for each other before each exchange; None where the exchange itself waits.
+        aside: told what concerns this process alone; None where its progress is told that too.
     """
 
-    def __init__(self, rank: int = 0, count: int = 1, local: int = 0, meeting: Meeting | None = None) -> None:
-        self.rank, self.count = rank, count
+    def __init__(
+        self,
+        rank: int = 0,
+        count: int = 1,
+        local: int = 0,
+        meeting: Meeting | None = None,
+        aside: Callable[[str], None] | None = None,
+    ) -> None:
+        self.rank, self.count, self.aside = rank, count, aside
         self._meeting = meeting
         self.is_first = rank == 0
         self.is_first_here = local == 0
@@ -123,7 +131,7 @@ class Ranks:
 ALONE: Final = Ranks()
 
 
-def join(place: str) -> Ranks:
+def join(place: str, aside: Callable[[str], None] | None = None) -> Ranks:
     """Meet the others that `paddle.distributed.launch` started, and compute on `place` (cpu, gpu:N) from now on."""
     meeting = None
     if place == _CPU:
@@ -135,7 +143,7 @@ def join(place: str) -> Ranks:
         os.environ[BACKEND_VARIABLE] = "nccl"
     dist.init_parallel_env()
     paddle.set_device(place)
-    return Ranks(dist.get_rank(), dist.get_world_size(), local_rank(), meeting)
+    return Ranks(dist.get_rank(), dist.get_world_size(), local_rank(), meeting, aside)
 
 
 def local_rank() -> int:

@@ -81,7 +81,7 @@ def train(course: Course, progress: Progress, checkpoint: Checkpoint) -> Trained
         StageFailedError: when the loss is no longer a finite number.
         OSError: when a checkpoint cannot be written.
     """
-    run = _Run(course, checkpoint, progress.line)
+    run = _Run(course, checkpoint, course.ranks.aside or progress.line)
     if run.resume():
         progress.line(f"{course.label}: goes on at step {run.step} of {run.total}, where it was interrupted")
     elif checkpoint.is_there():

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ def main() -> None:
     job = Job.read(folder)
     together = None
     try:
-        together = ranks.join(ranks.own_place(job.lesson.training.device))
+        together = ranks.join(ranks.own_place(job.lesson.training.device), _aside(job, folder))
         _train(job, together, folder)
     except Exception as error:
         # Whatever it is, the build has to hear of it, and the others must not wait.
@@ -80,6 +81,13 @@ def main() -> None:
                 together.end()
         _leave(1)
     _leave(0)
+
+
+def _aside(job: Job, folder: Path) -> Callable[[str], None]:
+    """Of several processes of one machine all may say what happens to them alone: memory runs out on each by itself."""
+    teller, number = relay.Teller(folder), ranks.local_rank() + 1
+    name = f"{job.lesson.name}, process {number}"
+    return lambda text: teller.line(f"{name}: {text}")
 
 
 def _leave(status: int) -> None:
