@@ -26,6 +26,7 @@ Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 FILE: Final = "checkpoint.npz"
 _POSITION: Final = "position.json"
+_SCHEDULE: Final = "LR_Scheduler"  # in the states of Paddle's optimizers
 # Writing may take at most a twentieth of the time, however large the model and slow the disk.
 _COST: Final = 20
 SECONDS_VARIABLE: Final = "EDGEPACK_CHECKPOINT_SECONDS"
@@ -174,7 +175,8 @@ def optimizer_arrays(optimizer: Any) -> Arrays:
 def restore_optimizer(optimizer: Any, arrays: Mapping[str, Array], tensor: Any) -> None:
     """Put `optimizer_arrays` back, under the names that this process gives; `tensor` makes a Paddle tensor."""
     names = {index: name for name, index in _names(optimizer).items()}
-    state = {}
+    # Lane 2.6 does not take a state without that of the schedule, which follows from the step alone.
+    state = {_SCHEDULE: optimizer.state_dict()[_SCHEDULE]}
     for key, value in arrays.items():
         index, _, rest = key.partition("/")
         made = tensor(value)

@@ -18,12 +18,13 @@ import paddle
 import paddle.distributed as dist
 from pydantic import TypeAdapter
 
-from edgepack.paddle_ml.meeting import Meeting
+from edgepack.paddle_ml.meeting import Meeting, keep_beating
 
 T = TypeVar("T")
 BACKEND_VARIABLE: Final = "PADDLE_DISTRI_BACKEND"
 # What the launcher tells each process that it starts.
 _COUNT_VARIABLE: Final = "PADDLE_TRAINERS_NUM"
+_STORE_VARIABLE: Final = "PADDLE_MASTER"
 _LOCAL_RANK_VARIABLE: Final = "PADDLE_LOCAL_RANK"
 _GPU_VARIABLE: Final = "FLAGS_selected_gpus"
 _CPU: Final = "cpu"
@@ -137,8 +138,11 @@ def join(place: str, aside: Callable[[str], None] | None = None) -> Ranks:
     if place == _CPU:
         os.environ[BACKEND_VARIABLE] = "gloo"
         count = int(os.environ[_COUNT_VARIABLE])
-        meeting = Meeting(paddle.base.core.create_or_get_global_tcp_store(), count)
+        core = paddle.base.core
+        meeting = Meeting(core.create_or_get_global_tcp_store(), count)
         meeting.wait()
+        host, _, port = os.environ[_STORE_VARIABLE].rpartition(":")
+        keep_beating(core.TCPStore(host, int(port), False, 0), dist.get_rank())
     else:
         os.environ[BACKEND_VARIABLE] = "nccl"
     dist.init_parallel_env()

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from edgepack.errors import StageFailedError
-from edgepack.paddle_ml.meeting import GONE, Meeting
+from edgepack.paddle_ml.meeting import BEAT_SECONDS, GONE, SILENCE_SECONDS, Meeting
 
 
 class Store:
@@ -59,6 +59,49 @@ def test_one_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> None
     with pytest.raises(StageFailedError, match=GONE) as caught:
         Meeting(Store(), 2, limit_seconds=0).wait()
     assert caught.value.why == "one of them did not go on for 0 minutes"
+
+
+class Clock:
+    """Goes on by a second whenever somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += 1.0
+
+
+class Beaten(Store):
+    """A store in which the other ranks give signs of life, until some time."""
+
+    def __init__(self, clock: Clock, until: float, ranks: tuple[int, ...]) -> None:
+        super().__init__()
+        self._clock, self._until, self._ranks = clock, until, ranks
+
+    def add(self, name: str, number: int) -> int:
+        if name.rpartition("/")[2] in map(str, self._ranks) and self._clock.now < self._until:
+            return super().add(name, 1)
+        return super().add(name, number)
+
+
+def test_one_that_gives_no_sign_of_life_any_more_is_missed() -> None:
+    clock = Clock()
+    store = Beaten(clock, 50.0, (0, 2))
+    with pytest.raises(StageFailedError, match=GONE) as caught:
+        Meeting(store, 3, clock=clock, sleep=clock.sleep).wait()
+    assert caught.value.why == "process 1 of 3 was killed, or its machine is lost"
+    silence = clock.now - 50.0
+    assert SILENCE_SECONDS < silence + BEAT_SECONDS < SILENCE_SECONDS + 3 * BEAT_SECONDS
+
+
+def test_one_that_has_given_no_sign_yet_is_waited_for() -> None:
+    clock = Clock()
+    with pytest.raises(StageFailedError, match=GONE) as caught:
+        Meeting(Store(), 2, limit_seconds=100.0, clock=clock, sleep=clock.sleep).wait()
+    assert "did not go on" in caught.value.why
 
 
 def test_a_lost_store_is_a_process_that_has_ended() -> None:
