@@ -61,8 +61,8 @@ def in_parts(folder: Path, settings: Training, ranks: Any) -> Ended:
 
 
 def of_tokens(folder: Path, settings: Training, ranks: Any) -> Ended:
-    """Every row has another number of tokens that count, and the pooler is used by nothing."""
-    return plain(folder, settings, ranks, SPANS)
+    """Every row has another number of tokens that count; the pooler, which nothing uses, must not decay either."""
+    return plain(folder, settings.model_copy(update={"weight_decay": 1.0}), ranks, SPANS)
 
 
 def of_many_labels(folder: Path, settings: Training, ranks: Any) -> Ended:

@@ -87,9 +87,9 @@ def test_two_processes_train_as_one_with_twice_the_rows(
         assert np.array_equal(value, second[key]), key  # to the bit
     told = first.pop("losses"), alone.pop("losses")
     assert len(told[0]) == len(told[1])  # every step once, those before a kill among them
-    np.testing.assert_allclose(*told, rtol=1e-4)
+    np.testing.assert_allclose(*told, rtol=1e-5)
     for key, value in first.items():
-        assert np.abs(value - alone[key]).max() < 1e-4, key
+        assert np.abs(value - alone[key]).max() < 1e-5, key
 
 
 def test_a_rate_for_larger_batches_makes_a_difference(pair: Path, tmp_path: Path) -> None:

@@ -81,10 +81,7 @@ def teach(
         ranks=ranks,
     )
     result = train(course, progress, Checkpoint(checkpoint))
-    usage = result.usage
-    speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
-    best = f"best epoch {result.best_epoch} of {result.epochs}"
-    progress.line(f"{lesson.name}: {speed}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}")
+    progress.line(f"{lesson.name}: {_summary(result)}")
     classifier.save(out)
 
     def judge() -> _Judged:
@@ -100,6 +97,17 @@ def teach(
     judged = ranks.of_first(_Judged, judge)
     if judged.learnt_nothing:
         progress.line(f"warning: the {lesson.name} answers every test row alike: it has learnt nothing yet")
+    return _artifact(lesson, classifier, judged, out)
+
+
+def _summary(trained: Trained) -> str:
+    usage = trained.usage
+    speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
+    best = f"best epoch {trained.best_epoch} of {trained.epochs}"
+    return f"{speed}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}"
+
+
+def _artifact(lesson: Lesson, classifier: Classifier, judged: _Judged, out: Path) -> ModelArtifact:
     return ModelArtifact(
         folder=out,
         labels=classifier.labels,
