@@ -22,8 +22,9 @@ install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
 test: $(VENV)/.installed-dev ## all tests: unit, then integration with the real Paddle stack
 	@$(PY) -m pytest
 
-test-lane26: $(LANE26)/.installed ## training, checkpoints and a whole build in the second lane of the Paddle stack
-	@$(LANE26)/bin/python -m pytest $(addprefix tests/integration/test_,training.py width.py huggingface.py build.py)
+LANE26_TESTS := training width resume ranks nodes huggingface build
+test-lane26: $(LANE26)/.installed ## trainings, in several processes too, checkpoints and whole builds in the second lane of the Paddle stack
+	@$(LANE26)/bin/python -m pytest $(LANE26_TESTS:%=tests/integration/test_%.py)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
 	$(PY) -m ruff check .

@@ -184,8 +184,16 @@ def _of_data(section: Data) -> dict[str, Any]:
 
 
 def _of_training(section: Teacher | Student) -> dict[str, Any]:
-    """What of the section decides how a model comes out. Of a local folder that is its content."""
-    document = _dump(section)
+    """What of the section decides how a model comes out.
+
+    Of a local folder that is its content; of GPUs and machines how many there are, and not which.
+    """
+    document = _dump(section) | {"ranks": section.ranks}
+    del document["nodes"]
+    if document["device"].startswith("gpu"):
+        document["device"] = "gpu"
+    if section.ranks == 1:
+        del document["scale_learning_rate"]  # nothing to scale it with
     if is_local_folder(section.model):
         document["model"] = "a local folder"
     return document

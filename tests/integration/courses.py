@@ -84,13 +84,18 @@ def learn(
     unlabelled: Sequence[Row] = (),
     score: Callable[[Any], float] | None = None,
     said: Heard | None = None,
+    ranks: Any = None,
 ) -> Ended:
-    """Train a classifier (one of SHAPE by default) on `rows`; it is judged by the same, or by `score` of it."""
+    """Train a classifier (one of SHAPE by default) on `rows`; it is judged by the same, or by `score` of it.
+
+    `ranks` are `edgepack.paddle_ml.ranks.Ranks` where there are others to train with.
+    """
     environment.start()
     from edgepack import scores
     from edgepack.paddle_ml.batches import Examples
     from edgepack.paddle_ml.match import Match
     from edgepack.paddle_ml.predict import logits
+    from edgepack.paddle_ml.ranks import ALONE
     from edgepack.paddle_ml.tasks import task_of
     from edgepack.paddle_ml.train import Course, train
 
@@ -118,6 +123,7 @@ def learn(
         score=on_rows if score is None else lambda: score(classifier),
         distill=distill,
         match=Match(classifier.network, teacher.network, distill) if matched and distill is not None else None,
+        ranks=ranks or ALONE,
     )
     result = train(course, heard, checkpoint or Checkpoint(folder / "checkpoint", seconds=1e9))
     weights = {name: value.numpy() for name, value in classifier.network.state_dict().items()}

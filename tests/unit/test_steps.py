@@ -126,6 +126,23 @@ def test_a_change_of_one_section_reruns_what_depends_on_it(
     assert changed(keys(project), keys(project, setting)) == list(stages)
 
 
+def test_how_many_train_decides_and_not_which_nor_where_they_meet(project: Path) -> None:
+    def of(device: str, *nodes: str) -> dict[str, str]:
+        return keys(project, f"teacher.device={device}", *(f"teacher.nodes={{{node}}}" for node in nodes))
+
+    met = 'count: 2, master: "10.0.0.1:8379"'
+    assert changed(of("gpu:0,1"), of("gpu:2,3")) == []
+    assert changed(of("gpu"), of("gpu:1")) == []
+    assert changed(of("gpu:0,1", met), of("gpu:4,5", 'count: 2, master: "other:1"')) == []
+    assert changed(of("gpu:0,1", met), of("gpu:0,1,2,3")) == []  # four processes either way
+    for other in (of("gpu:0,1,2"), of("gpu:0,1", met), of("gpu:0"), of("cpu")):
+        assert changed(of("gpu:0,1"), other) == list(STAGES[1:])
+    linear = "teacher.scale_learning_rate=linear"
+    assert changed(keys(project), keys(project, linear)) == []  # nothing to scale it with
+    two = "teacher.device=gpu:0,1"
+    assert changed(keys(project, two), keys(project, two, linear)) == list(STAGES[1:])
+
+
 def test_without_distillation_the_teacher_decides_nothing_of_its_student(project: Path) -> None:
     alone = keys(project, "student.distill=null")
     assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]

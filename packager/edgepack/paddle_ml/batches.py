@@ -62,7 +62,11 @@ class Batch:
 
 
 def epoch_order(lengths: Sequence[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
-    """Row indices of one epoch, each row once: shuffled, bucketed by length within pools, batches shuffled again."""
+    """Row indices of one epoch, each row once: shuffled, bucketed by length within pools, batches shuffled again.
+
+    `batch_size` is the rows of a step in all processes together. Those of a batch are sorted by length, so that
+    every n-th of them (`Ranks.share`) are about as long as the others.
+    """
     order = random.permutation(len(lengths))
     pool = batch_size * _BUCKET_BATCHES
     cut: list[list[int]] = []
@@ -81,8 +85,10 @@ def pad(rows: Sequence[Sequence[int]], filler: int = 0) -> Int64:
     return padded
 
 
-def loader(examples: Examples, order: list[list[int]], collate: Callable[[list[Array], int], Array]) -> Iterator[Batch]:
-    """The batches of `order`, made by a thread of their own while the network computes.
+def loader(
+    examples: Examples, order: list[list[int]], collate: Callable[[list[Array], int], Array]
+) -> Iterator[Batch | None]:
+    """The batches of `order`, made by a thread of their own while the network computes; None for one without rows.
 
     Args:
         examples: rows to choose from.
@@ -98,12 +104,13 @@ def loader(examples: Examples, order: list[list[int]], collate: Callable[[list[A
             return made
         return (*made, collate([examples.soft[index] for index in members], ids.shape[1]))
 
+    filled = [members for members in order if members]
     made = paddle.io.DataLoader(
-        _Indices(len(examples)), batch_sampler=order, collate_fn=make, num_workers=0, prefetch_factor=_READ_AHEAD
+        _Indices(len(examples)), batch_sampler=filled, collate_fn=make, num_workers=0, prefetch_factor=_READ_AHEAD
     )
-    for tensors in made:
-        ids, types, targets, *soft = tensors
-        yield Batch(ids, types, targets, soft[0] if soft else None)
+    batches = (Batch(ids, types, targets, soft[0] if soft else None) for ids, types, targets, *soft in made)
+    for members in order:
+        yield next(batches) if members else None
 
 
 class _Indices(paddle.io.Dataset):  # type: ignore[misc, unused-ignore]

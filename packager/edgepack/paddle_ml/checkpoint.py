@@ -26,6 +26,7 @@ Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 FILE: Final = "checkpoint.npz"
 _POSITION: Final = "position.json"
+_SCHEDULE: Final = "LR_Scheduler"  # in the states of Paddle's optimizers
 # Writing may take at most a twentieth of the time, however large the model and slow the disk.
 _COST: Final = 20
 SECONDS_VARIABLE: Final = "EDGEPACK_CHECKPOINT_SECONDS"
@@ -128,16 +129,28 @@ class Checkpoint:
     def read(self) -> State | None:
         """The last checkpoint; None when there is none, or none that can be read."""
         try:
-            with np.load(self._file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}  # every array is checked against its CRC
-            position = Position(**json.loads(arrays.pop(_POSITION).tobytes()))
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+            return parse(self._file)
+        except OSError:
             return None
-        parts: dict[str, Arrays] = {"network": {}, "optimizer": {}, "best": {}}
-        for name, array in arrays.items():
-            part, _, rest = name.partition("/")
-            parts[part][rest] = array
-        return State(position, **parts)
+
+    def content(self) -> bytes:
+        """The file, for another process to `parse`. Raises OSError when there is none."""
+        return self._file.read_bytes()
+
+
+def parse(source: Path | IO[bytes]) -> State | None:
+    """What a checkpoint's file says; None when it is damaged."""
+    try:
+        with np.load(source, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}  # every array is checked against its CRC
+        position = Position(**json.loads(arrays.pop(_POSITION).tobytes()))
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+    parts: dict[str, Arrays] = {"network": {}, "optimizer": {}, "best": {}}
+    for name, array in arrays.items():
+        part, _, rest = name.partition("/")
+        parts[part][rest] = array
+    return State(position, **parts)
 
 
 def _write(out: IO[bytes], arrays: Arrays) -> None:
@@ -162,7 +175,8 @@ def optimizer_arrays(optimizer: Any) -> Arrays:
 def restore_optimizer(optimizer: Any, arrays: Mapping[str, Array], tensor: Any) -> None:
     """Put `optimizer_arrays` back, under the names that this process gives; `tensor` makes a Paddle tensor."""
     names = {index: name for name, index in _names(optimizer).items()}
-    state = {}
+    # Lane 2.6 does not take a state without that of the schedule, which follows from the step alone.
+    state = {_SCHEDULE: optimizer.state_dict()[_SCHEDULE]}
     for key, value in arrays.items():
         index, _, rest = key.partition("/")
         made = tensor(value)

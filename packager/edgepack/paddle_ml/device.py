@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ _GPU_PADDLE: Final = (
 class Device:
     """What a training runs on. Its text is what is printed: the choice with its reason, then what it is made of."""
 
-    place: str  # as Paddle names it: cpu, gpu:0
+    place: str  # as Paddle names it: cpu, gpu:0; for several processes gpu:0,1
     why: str
     hardware: str
     software: str
@@ -48,7 +48,8 @@ def choose(wanted: str) -> Device:
     """Select Paddle's device: `auto` takes the first GPU that works, else the CPU, and says why.
 
     Args:
-        wanted: `auto`, `cpu`, `gpu` (the first that works) or `gpu:N`, counted among those that are visible.
+        wanted: `auto`, `cpu`, `gpu` (the first that works) or `gpu:N`, counted among those that are visible. One
+            process computes on one GPU: `gpu:0,1` is for `decide`, and each of its processes chooses its own.
 
     Raises:
         EnvironmentUnfitError: when a GPU is asked for and cannot be used.
@@ -87,12 +88,12 @@ def decide(
         return _cpu("asked for", build)
     if wanted not in ("auto", "gpu"):
         found = _named(wanted, build, driver, variables, key)
-        return _gpu(found[0], "asked for", build, driver)
+        return _gpu(found, "asked for", build, driver)
     obstacle = no_gpu(build, driver, variables)
     if obstacle is None:
         card = next(card for card in build.cards if not card.failure)
         others = f", {len(build.cards)} visible" if len(build.cards) > 1 else ""
-        return _gpu(card, ("asked for" if wanted == "gpu" else "a first computation worked") + others, build, driver)
+        return _gpu([card], ("asked for" if wanted == "gpu" else "a first computation worked") + others, build, driver)
     if wanted == "gpu":
         raise _unusable(key, wanted, obstacle)
     return _cpu(obstacle.why, build)
@@ -165,10 +166,13 @@ def _cpu(why: str, build: Build) -> Device:
     return Device(CPU, why, f"{here.cpu_model}, {here.cores}, {counted(threads, 'thread')}", build.about)
 
 
-def _gpu(card: Card, why: str, build: Build, driver: Nvidia) -> Device:
+def _gpu(cards: Sequence[Card], why: str, build: Build, driver: Nvidia) -> Device:
     known = f"driver {driver.driver}, " if driver.driver else ""
-    hardware = f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB"
-    return Device(f"gpu:{card.index}", why, hardware, known + build.about, card)
+    each = [f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB" for card in cards]
+    alike = {text: each.count(text) for text in each}
+    hardware = " and ".join(text if count == 1 else f"{count} x {text}" for text, count in alike.items())
+    place = f"gpu:{','.join(str(card.index) for card in cards)}"
+    return Device(place, why, hardware, known + build.about, cards[0])
 
 
 def _unusable(key: str, wanted: str, obstacle: Obstacle) -> EnvironmentUnfitError:

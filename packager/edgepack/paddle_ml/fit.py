@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from edgepack import scores
-from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row
+from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row, Score
 from edgepack.datasets.draw import Draw
 from edgepack.errors import StageFailedError
-from edgepack.paddle_ml import device, importance, models, prune
+from edgepack.paddle_ml import importance, models, prune
 from edgepack.paddle_ml.batches import Array, Encoded, Examples
 from edgepack.paddle_ml.checkpoint import Checkpoint
 from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.models import Classifier
 from edgepack.paddle_ml.predict import logits
+from edgepack.paddle_ml.ranks import Ranks
 from edgepack.paddle_ml.tasks import Task, task_of
-from edgepack.paddle_ml.train import Course, train
+from edgepack.paddle_ml.train import Course, Trained, train
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.model import Distill, FromScratch, FromTeacher, Training
 from edgepack.recipe.shapes import WEIGHTS_FILE
@@ -35,18 +38,33 @@ class Lesson:
     distill: Distill | None = None
 
 
-def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
+@dataclass(frozen=True)
+class _Judged:
+    """What the first rank finds, and tells the others."""
+
+    trained: Trained
+    dev_score: Score
+    test_score: Score
+    test_metrics: dict[str, float]
+    learnt_nothing: bool
+
+
+def teach(
+    lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path, ranks: Ranks
+) -> ModelArtifact:
     """Train on `data.train`, choose the best epoch on `data.dev`, score `data.test`; write a PaddleNLP folder.
+
+    It runs on the device that Paddle is set to, and where there are other `ranks`, in all of them at once, each with an
+    `out` of its own. All end with the same weights and figures.
 
     `checkpoint` is the folder that tells how far an interrupted training came.
     """
-    progress.line(f"{lesson.name}: device {device.choose(lesson.training.device)}")
     task, metric = task_of(data), scores.metric_of(data)
     rows, dev, test = data.read("train"), data.read("dev"), data.read("test")
     classifier = _create(lesson, data, rows, out, progress)
     progress.line(f"{lesson.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
     teacher = reopen(lesson.teacher, data) if lesson.teacher is not None and lesson.distill is not None else None
-    examples = _examples(task, classifier, rows, teacher, data, progress)
+    examples = _examples(task, classifier, rows, teacher, data, progress, ranks)
     held_out = classifier.encode(dev)
 
     def on_dev() -> list[Answer]:
@@ -61,30 +79,50 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
         score=lambda: scores.value(metric, dev, on_dev()),
         distill=lesson.distill,
         match=_match(lesson, classifier, teacher, out),
+        ranks=ranks,
     )
     result = train(course, progress, Checkpoint(checkpoint))
-    usage = result.usage
-    speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
-    best = f"best epoch {result.best_epoch} of {result.epochs}"
-    progress.line(f"{lesson.name}: {speed}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}")
+    progress.line(f"{lesson.name}: {_summary(result)}")
     classifier.save(out)
-    on_test = _answers(task, classifier, test, classifier.encode(test), progress, "test")
-    if len(set(on_test)) == 1:
+
+    def judge() -> _Judged:
+        on_test = _answers(task, classifier, test, classifier.encode(test), progress, "test")
+        return _Judged(
+            result,
+            scores.score(metric, dev, on_dev()),
+            scores.score(metric, test, on_test),
+            scores.every_metric(data, test, on_test),
+            len(set(on_test)) == 1,
+        )
+
+    judged = ranks.of_first(_Judged, judge)
+    if judged.learnt_nothing:
         progress.line(f"warning: the {lesson.name} answers every test row alike: it has learnt nothing yet")
+    return _artifact(lesson, classifier, judged, out)
+
+
+def _summary(trained: Trained) -> str:
+    usage = trained.usage
+    speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
+    best = f"best epoch {trained.best_epoch} of {trained.epochs}"
+    return f"{speed}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}"
+
+
+def _artifact(lesson: Lesson, classifier: Classifier, judged: _Judged, out: Path) -> ModelArtifact:
     return ModelArtifact(
         folder=out,
         labels=classifier.labels,
         max_length=lesson.training.max_length,
         parameters=classifier.parameters,
         weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
-        steps=result.steps,
-        train_seconds=round(result.seconds, 1),
-        dev_score=scores.score(metric, dev, on_dev()),
-        test_score=scores.score(metric, test, on_test),
-        test_metrics=scores.every_metric(data, test, on_test),
-        epochs=result.epochs,
-        best_epoch=result.best_epoch,
-        usage=usage,
+        steps=judged.trained.steps,
+        train_seconds=round(judged.trained.seconds, 1),
+        dev_score=judged.dev_score,
+        test_score=judged.test_score,
+        test_metrics=judged.test_metrics,
+        epochs=judged.trained.epochs,
+        best_epoch=judged.trained.best_epoch,
+        usage=judged.trained.usage,
     )
 
 
@@ -130,6 +168,7 @@ def _examples(
     teacher: Classifier | None,
     data: DataArtifact,
     progress: Progress,
+    ranks: Ranks,
 ) -> Examples:
     """The labelled rows, and where there is a teacher to label them, those without labels behind them."""
     encoded = classifier.encode(rows)
@@ -139,13 +178,14 @@ def _examples(
     unlabelled = data.read("unlabelled") if "unlabelled" in data.rows else []
     more = classifier.encode(unlabelled)
     targets += [task.unlabelled(tokens) for tokens in more]
-    return Examples(
-        [*encoded, *more], targets, _soft_labels(teacher, [*rows, *unlabelled], [*encoded, *more], progress)
-    )
+    soft = _soft_labels(teacher, [*rows, *unlabelled], [*encoded, *more], progress, ranks)
+    return Examples([*encoded, *more], targets, soft)
 
 
-def _soft_labels(teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encoded], progress: Progress) -> list[Array]:
-    """The teacher's logits on every row, each text in the teacher's own tokens.
+def _soft_labels(
+    teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encoded], progress: Progress, ranks: Ranks
+) -> list[Array]:
+    """The teacher's logits on every row, each text in the teacher's own tokens. Each rank finds those of its share.
 
     Raises:
         StageFailedError: tokens are classified, and the teacher's are not the student's.
@@ -155,7 +195,19 @@ def _soft_labels(teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encode
         one.offsets != other.offsets for one, other in zip(theirs, ours, strict=True)
     ):
         raise _other_tokens("to learn each token's label from its teacher")
-    return list(logits(teacher, theirs, progress, "soft labels of the teacher"))
+    found = list(logits(teacher, ranks.share(theirs), progress, "soft labels of the teacher"))
+    if ranks.count == 1:
+        return found
+    told = ranks.all_bytes(b"".join(row.tobytes() for row in found))
+    soft: list[Array] = [np.empty(0, dtype=np.float32)] * len(rows)
+    by_tokens = teacher.task == "token-classification"
+    for rank, share in enumerate(told):
+        flat, start = np.frombuffer(share, dtype=np.float32).reshape(-1, len(teacher.labels)), 0
+        for index in range(rank, len(rows), ranks.count):
+            stop = start + (len(theirs[index]) if by_tokens else 1)
+            soft[index] = flat[start:stop] if by_tokens else flat[start]  # (T, C) or (C,)
+            start = stop
+    return soft
 
 
 def _match(lesson: Lesson, classifier: Classifier, teacher: Classifier | None, out: Path) -> Match | None:

@@ -47,6 +47,7 @@ def measure(
     watch = _Watch(classifier.network)
     with progress.task("importance of heads and neurons", len(rows)) as shown:
         for members, batch in zip(batches, loader(Examples(encoded, targets), batches, objective.collate), strict=True):
+            assert batch is not None, "no batch is without rows"
             scores = classifier.network(batch.ids, batch.types).astype("float32")
             _, labelled = objective.units(batch.targets)  # (U,)
             watch.add((objective.hard(scores, batch.targets) * labelled).sum())

@@ -29,6 +29,9 @@ class Objective(Protocol):
     def units(self, targets: Any) -> tuple[Any, Any]:
         """Masks of shape (U,), float32: which units count, and which of those have a label."""
 
+    def count(self, target: Array) -> int:
+        """How many units of one row, given its target, count."""
+
     def hard(self, scores: Any, targets: Any) -> Any:
         """Loss of each unit against its label, shape (U,); whatever for units without one."""
 
@@ -52,6 +55,9 @@ class OneLabel:
     def units(self, targets: Any) -> tuple[Any, Any]:
         return paddle.ones_like(targets, dtype="float32"), (targets != UNLABELLED).astype("float32")  # (B,)
 
+    def count(self, target: Array) -> int:
+        return 1
+
     def hard(self, scores: Any, targets: Any) -> Any:
         return _cross_entropy(scores, targets.clip(min=0), self._weights)  # (B,)
 
@@ -68,6 +74,9 @@ class ManyLabels:
     def units(self, targets: Any) -> tuple[Any, Any]:
         known = (targets[:, 0] != UNLABELLED).astype("float32")  # (B,)
         return paddle.ones_like(known), known
+
+    def count(self, target: Array) -> int:
+        return 1
 
     def hard(self, scores: Any, targets: Any) -> Any:
         loss = F.binary_cross_entropy_with_logits(scores, targets.clip(min=0), reduction="none")  # (B, C)
@@ -97,6 +106,9 @@ class Tags:
         flat = targets.flatten()  # (B*T,)
         counts = (flat != NO_UNIT).astype("float32")
         return counts, counts * (flat != UNLABELLED).astype("float32")
+
+    def count(self, target: Array) -> int:
+        return int(np.count_nonzero(target != NO_UNIT))
 
     def hard(self, scores: Any, targets: Any) -> Any:
         flat = scores.reshape([-1, scores.shape[-1]])  # (B*T, C)

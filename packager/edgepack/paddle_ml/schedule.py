@@ -28,6 +28,15 @@ def rate_factor(step: int, total: int, warmup: float, schedule: Schedule) -> flo
     return 1.0 - done if schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2
 
 
+def rate_scale(rule: Literal["sqrt", "linear", "none"], ranks: int) -> float:
+    """What the peak rate is multiplied with when `ranks` processes make the rows of a step as many times as many.
+
+    The root for AdamW, whose steps do not grow with the gradient (Malladi et al., "On the SDEs and Scaling Rules for
+    Adaptive Gradient Algorithms", 2022); linear as for SGD (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
+    """
+    return {"sqrt": math.sqrt(ranks), "linear": float(ranks), "none": 1.0}[rule]
+
+
 def layer_ratios(names: Iterable[str], decay: float) -> dict[str, float]:
     """What each parameter's rate is multiplied with: 1 for the head and pooler, `decay` for every layer below.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import paddle
@@ -12,17 +13,27 @@ from edgepack.paddle_ml.batches import Batch
 from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.objective import Objective
 from edgepack.paddle_ml.precision import Precision
+from edgepack.paddle_ml.ranks import GradientSum, Ranks
 from edgepack.recipe.model import Distill
 
 
-class Step:
-    """Takes steps with one network and its optimizer.
+@dataclass(frozen=True)
+class Whole:
+    """How many rows a step has, and units that count (`objective`), in all ranks' batches together."""
 
-    The loss is the mean over the batch's units (`objective`): hard_weight x hard + (1 - hard_weight) x soft for those
+    rows: int
+    units: int
+
+
+class Step:
+    """Takes steps with one network and its optimizer, together with the other ranks.
+
+    The loss is the mean over the step's units (`objective`): hard_weight x hard + (1 - hard_weight) x soft for those
     with a label, the soft one alone for those without; plus match_weight x that of `match`, over rows.
 
     Args:
         parts: that a batch is run in, one after the other; the result is the same but for rounding and dropout.
+        ranks: each has a batch of its own in every step, and the sum of all gradients.
         say: told when a batch has to be run in more parts than before, because memory ran out.
     """
 
@@ -35,15 +46,20 @@ class Step:
         distill: Distill | None,
         match: Match | None,
         parts: int,
+        ranks: Ranks,
         say: Callable[[str], None],
     ) -> None:
         self._network, self._objective, self._optimizer = network, objective, optimizer
         self._precision, self._distill, self._match = precision, distill, match
         self.parts = parts
+        self._sum = GradientSum(ranks, optimizer._parameter_list)
         self._say = say
 
-    def take(self, batch: Batch, seed: int) -> Any:
-        """Change the weights by one batch; its loss as a tensor that nobody has waited for yet.
+    def take(self, batch: Batch | None, whole: Whole, seed: int) -> Any:
+        """Change the weights by one step; its loss as a tensor that nobody has waited for yet.
+
+        `batch` is this rank's share of the `whole`; None when there is no row left for it. A gradient that overflows
+        on one rank does so in the sum, so that mixed precision leaves the step out on all of them.
 
         Dropout follows from `seed` alone, so that it is the same whatever came before in this process.
 
@@ -53,28 +69,30 @@ class Step:
         while True:
             paddle.seed(seed)
             try:
-                loss = self._gradients(batch)
+                packed = self._sum.pack(self._gradients(batch, whole))
             except MemoryError as error:  # Paddle's, of CPU and GPU alike
                 self._halve(batch, error)
                 continue  # from the beginning: what the parts before it added is dropped
+            loss = self._sum.spread(packed)
             self._precision.step(self._optimizer)
             self._optimizer.clear_grad()
             return loss
 
-    def _gradients(self, batch: Batch) -> Any:
+    def _gradients(self, batch: Batch | None, whole: Whole) -> Any:
+        total = paddle.zeros([])
+        if batch is None:
+            return total
         rows = batch.ids.shape[0]
         size = -(-rows // self.parts)
-        units = self._objective.units(batch.targets)[0].sum()
-        total = paddle.zeros([])
         for start in range(0, rows, size):
             part = batch.part(start, start + size) if self.parts > 1 else batch
-            loss = self._loss(part, units, rows)
+            loss = self._loss(part, whole)
             self._precision.backward(loss)
             total = total + loss.detach()
         return total
 
-    def _loss(self, batch: Batch, units: Any, rows: int) -> Any:
-        """The part's share of the loss of a batch that has `units` and `rows` in all."""
+    def _loss(self, batch: Batch, whole: Whole) -> Any:
+        """The part's share of the loss of the whole step."""
         with self._precision.autocast():
             wants_hidden = self._match is not None and self._match.needs_hidden_states
             told = self._network(batch.ids, batch.types, output_hidden_states=wants_hidden, return_dict=True)
@@ -86,16 +104,16 @@ class Step:
             weight = self._distill.hard_weight * labelled  # none of a label that nobody knows
             soft = self._objective.soft(scores, batch.soft, self._distill.temperature)
             loss = weight * loss + (1 - weight) * soft
-        mean = (loss * counts).sum() / units
+        mean = (loss * counts).sum() / paddle.full([], whole.units, dtype="float32")
         if inside is None or self._distill is None:
             return mean
-        return mean + self._distill.match_weight * inside.astype("float32").sum() / rows
+        return mean + self._distill.match_weight * inside.astype("float32").sum() / whole.rows
 
-    def _halve(self, batch: Batch, error: MemoryError) -> None:
+    def _halve(self, batch: Batch | None, error: MemoryError) -> None:
         self._optimizer.clear_grad()
         if self._match is not None:
             self._match.forget()
-        rows = batch.ids.shape[0]
+        rows = batch.ids.shape[0] if batch is not None else 0
         if self.parts >= rows:
             raise EnvironmentUnfitError(
                 "training ran out of memory with a single row",

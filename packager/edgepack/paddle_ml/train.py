@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,10 +17,20 @@ from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import optimizer as optimizers
 from edgepack.paddle_ml import precision as precisions
 from edgepack.paddle_ml.batches import Examples, epoch_order, loader
-from edgepack.paddle_ml.checkpoint import Arrays, Checkpoint, Position, State, optimizer_arrays, restore_optimizer
+from edgepack.paddle_ml.checkpoint import (
+    Arrays,
+    Checkpoint,
+    Position,
+    State,
+    optimizer_arrays,
+    parse,
+    restore_optimizer,
+)
 from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.objective import Objective
-from edgepack.paddle_ml.step import Step
+from edgepack.paddle_ml.ranks import ALONE, Ranks
+from edgepack.paddle_ml.schedule import rate_scale
+from edgepack.paddle_ml.step import Step, Whole
 from edgepack.paddle_ml.usage import Meter
 from edgepack.progress import Progress, Task
 from edgepack.recipe.model import Distill, Training
@@ -32,7 +43,8 @@ _SEED_STRIDE: Final = 1_000_003  # more than any training has steps, so that no 
 class Course:
     """What is trained, on what, and how it is judged.
 
-    `score` is the figure (higher is better) by which an epoch is chosen; it leaves the network in training mode.
+    `score` is the figure (higher is better) by which an epoch is chosen; it leaves the network in training mode, and is
+    asked on the first of the `ranks` only. Rows, settings and initial weights are the same on all of them.
     """
 
     label: str
@@ -43,6 +55,7 @@ class Course:
     score: Callable[[], float]
     distill: Distill | None = None
     match: Match | None = None
+    ranks: Ranks = ALONE
 
 
 @dataclass(frozen=True)
@@ -60,14 +73,15 @@ class Trained:
 def train(course: Course, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train in place; the network ends with the weights of the epoch that was best on dev.
 
-    Goes on from `checkpoint` when it holds one, and then ends with the same weights as if never interrupted.
+    Goes on from `checkpoint` when it holds one, and then ends with the same weights as if never interrupted. Of several
+    machines each keeps one, by its first rank, and the one that came farthest counts for all.
 
     Raises:
         EnvironmentUnfitError: the device cannot do what is asked, or has too little memory for one row.
         StageFailedError: when the loss is no longer a finite number.
         OSError: when a checkpoint cannot be written.
     """
-    run = _Run(course, checkpoint, progress.line)
+    run = _Run(course, checkpoint, course.ranks.aside or progress.line)
     if run.resume():
         progress.line(f"{course.label}: goes on at step {run.step} of {run.total}, where it was interrupted")
     elif checkpoint.is_there():
@@ -75,7 +89,7 @@ def train(course: Course, progress: Progress, checkpoint: Checkpoint) -> Trained
     with progress.task(course.label, run.total, run.step) as task:
         while run.goes_on:
             run.finish_epoch(task)
-            score = course.score()
+            score = run.agree_on_score()
             task.advance(0, f"epoch {run.epoch}: dev {score:.3f}")
             run.end_epoch(score)
     if run.step < run.total:
@@ -89,13 +103,20 @@ class _Run:
     def __init__(self, course: Course, checkpoint: Checkpoint, say: Callable[[str], None]) -> None:
         settings = course.settings
         self._course, self._settings, self._checkpoint = course, settings, checkpoint
+        self._ranks = course.ranks
         # A projection is trained along and thrown away: only the network's weights are what was asked for.
         self._modules = [course.network, *([course.match.projection] if course.match is not None else [])]
         self._lengths = [len(row) for row in course.examples.rows]
-        self._epoch_steps = math.ceil(len(self._lengths) / settings.batch_size)
+        self._units = [course.objective.count(target) for target in course.examples.targets]
+        self._step_rows = settings.batch_size * self._ranks.count
+        self._epoch_steps = math.ceil(len(self._lengths) / self._step_rows)
         self.total = max(1, round(settings.epochs * self._epoch_steps))
         self._precision = precisions.choose(settings.precision)
-        self._optimizer, self._schedule = optimizers.make(self._modules, settings, self.total)
+        self._ranks.copy_first(self._tensors())  # machines may differ in how they draw random numbers
+        rate = settings.learning_rate * rate_scale(settings.scale_learning_rate, self._ranks.count)
+        self._optimizer, self._schedule = optimizers.make(
+            self._modules, settings.model_copy(update={"learning_rate": rate}), self.total
+        )
         self._step = Step(
             course.network,
             course.objective,
@@ -104,6 +125,7 @@ class _Run:
             course.distill,
             course.match,
             settings.gradient_accumulation,
+            self._ranks,
             say,
         )
         self._random = np.random.default_rng(settings.seed)
@@ -123,7 +145,7 @@ class _Run:
 
     def resume(self) -> bool:
         """Take up the checkpoint; False when there is none."""
-        state = self._checkpoint.read()
+        state = self._farthest()
         if state is None:
             return False
         position = state.position
@@ -138,24 +160,51 @@ class _Run:
         self._started -= position.seconds
         return True
 
+    def _farthest(self) -> State | None:
+        """Of the checkpoints of all machines the one that came farthest; None when there is none."""
+        own = self._checkpoint.read() if self._ranks.is_first_here else None
+        if self._ranks.count == 1:
+            return own
+        source, step = self._ranks.farthest(-1 if own is None else own.position.step)
+        if step < 0:
+            return None
+        mine = self._ranks.rank == source
+        return parse(io.BytesIO(self._ranks.bytes_of(source, self._checkpoint.content() if mine else b"")))
+
+    def agree_on_score(self) -> float:
+        """The score of the epoch, as the first rank finds it.
+
+        Before, all get its weights: machines of different makes round differently, if only a little.
+        """
+        self._ranks.copy_first(self._tensors())
+        return self._ranks.of_first(float, self._course.score)
+
     def finish_epoch(self, task: Task) -> None:
         """Take the steps that are left of this epoch, or of the whole training."""
         self._course.network.train()
         most = min(self._epoch_steps, self._done + self.total - self.step)
-        order = epoch_order(self._lengths, self._settings.batch_size, self._random)[self._done : most]
+        order = epoch_order(self._lengths, self._step_rows, self._random)[self._done : most]
+        ours = [self._ranks.share(rows) for rows in order]
         self._meter.start()
-        for rows, batch in zip(
-            order, loader(self._course.examples, order, self._course.objective.collate), strict=True
-        ):
-            loss = self._step.take(batch, self._settings.seed * _SEED_STRIDE + self.step)
+        for rows, batch in zip(order, loader(self._course.examples, ours, self._course.objective.collate), strict=True):
+            whole = Whole(len(rows), sum(self._units[row] for row in rows))
+            loss = self._step.take(batch, whole, self._dropout_seed())
             self._schedule.step()
-            self._meter.count([self._lengths[row] for row in rows])
+            self._count(rows)
             self._done += 1
             self.step += 1
             task.advance(1, _note(loss) if self.step % _LOSS_EVERY == 0 else "")
-            if self._checkpoint.is_due():
+            if self._ranks.is_first_here and self._checkpoint.is_due():
                 self._checkpoint.write(self._state())
         self._meter.stop()
+
+    def _dropout_seed(self) -> int:
+        """Of this step, on this rank."""
+        return (self._settings.seed * _SEED_STRIDE + self.step) * self._ranks.count + self._ranks.rank
+
+    def _count(self, rows: Sequence[int]) -> None:
+        for share in self._ranks.shares(rows):
+            self._meter.count([self._lengths[row] for row in share])
 
     def end_epoch(self, score: float) -> None:
         """Keep the weights if `score` is the best so far, and begin the next epoch."""
@@ -175,8 +224,17 @@ class _Run:
             self._best_score,
             self._best_epoch,
             self.epoch - 1,
-            self._meter.read(str(paddle.get_device()), self._precision.name, self._step.parts),
+            self._usage(),
         )
+
+    def _usage(self) -> Usage:
+        """Of all ranks together; the memory and the parts of a step are this one's."""
+        place, count = str(paddle.get_device()), self._ranks.count
+        usage = self._meter.read(place, self._precision.name, self._step.parts)
+        return usage if count == 1 else replace(usage, device=f"{count} x {place.partition(':')[0]}")
+
+    def _tensors(self) -> list[Any]:
+        return [tensor for module in self._modules for tensor in module.state_dict().values()]
 
     def _state(self) -> State:
         position = Position(

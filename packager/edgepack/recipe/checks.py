@@ -45,6 +45,7 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
         check_distillation,
         _check_steps,
         _check_precision,
+        _check_ranks,
         lambda doc: _check_targets(doc, known_targets),
         _check_gates,
     )
@@ -215,6 +216,24 @@ def _check_precision(document: Document) -> Iterator[_Problem]:
         if precision in ("fp16", "bf16") and document.get(role, "device") == "cpu":
             reason = f"`{role}.precision: {precision}` needs a GPU, and `{role}.device` is cpu"
             yield (role, "precision"), reason, "use `auto`, or another device"
+
+
+def _check_ranks(document: Document) -> Iterator[_Problem]:
+    for role in ("teacher", "student"):
+        device, nodes = document.get(role, "device"), document.get(role, "nodes")
+        numbers = device.removeprefix("gpu:").split(",") if isinstance(device, str) else []
+        if len(set(numbers)) < len(numbers):
+            reason = f"`{role}.device` names a GPU twice, and each trains in one process"
+            yield (role, "device"), reason, f"use `gpu:{','.join(dict.fromkeys(numbers))}`"
+        if not isinstance(nodes, dict):
+            continue
+        if device is None or device == "auto":
+            reason = f"`{role}.nodes`: each machine would choose its device for itself, and they may not agree"
+            yield (role, "nodes"), reason, f"say which: `{role}.device: gpu`, `gpu:0,1` or `cpu`"
+        port = str(nodes.get("master")).rpartition(":")[2]
+        if port.isascii() and port.isdigit() and not 0 < int(port) < 2**16:
+            reason = f"`{role}.nodes.master`: there is no port {port[:10]}"
+            yield (role, "nodes", "master"), reason, "name a free one from 1 to 65535"
 
 
 def _check_steps(document: Document) -> Iterator[_Problem]:

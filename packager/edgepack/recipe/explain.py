@@ -19,7 +19,7 @@ from edgepack.recipe.model import Recipe
 _BRANCHES: Final = ("str", "FromScratch", "FromTeacher")
 # Those of a field that is a choice, has a form, or is one or several.
 _PARTS: Final = re.compile(r"literal\[.*\]|constrained-(str|int)|tuple\[.*\]")
-_SEVERAL_GPUS: Final = "gpu:[0-9]+(,[0-9]+)+"
+_MASTER: Final = "write an address and a port, as in `master: 10.0.0.1:8379`; IPv6 cannot be used"
 _EARLIER: Final = "remove the key, or use a version of edgepack that has it"
 _KINDS: Final[Mapping[str, str]] = {
     "string_type": "text",
@@ -34,6 +34,8 @@ _KINDS: Final[Mapping[str, str]] = {
 _FORMS: Final[Mapping[KeyPath, str]] = {
     ("name",): "use small letters a-z, digits, `.`, `_` and `-`, 64 at most, a letter or digit first",
     ("version",): "write three numbers, as in `version: 1.2.0`",
+    ("teacher", "nodes", "master"): _MASTER,
+    ("student", "nodes", "master"): _MASTER,
 }
 _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
     "greater_than": ("gt", "greater than"),
@@ -55,8 +57,6 @@ NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
     ("quantize", "method"): ("qat|dynamic|auto", "quantize in this way", "use `ptq` or `none`"),
     ("quantize", "observer"): ("kl|mse|emd|avg", "have this observer", "use `hist` or `abs_max`"),
-    ("teacher", "device"): (_SEVERAL_GPUS, "train on several GPUs", "name one, as in `device: gpu:0`"),
-    ("student", "device"): (_SEVERAL_GPUS, "train on several GPUs", "name one, as in `device: gpu:0`"),
     ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
 }
 

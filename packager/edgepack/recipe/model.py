@@ -137,6 +137,16 @@ class FromTeacher(Section):
     )
 
 
+class Nodes(Section):
+    """Machines that train one model together; the same build is started on each of them."""
+
+    count: int = Field(ge=2, le=1024, description="How many machines.")
+    master: str = Field(
+        pattern=r"^[A-Za-z0-9_.-]+:[0-9]{1,5}$",
+        description="Address and free port of one of them, at which they meet: `10.0.0.1:8379`.",
+    )
+
+
 class Training(Section):
     """How one model is trained."""
 
@@ -144,11 +154,16 @@ class Training(Section):
     patience: int | None = Field(
         None, ge=1, description="Epochs without a better dev score that end the training; null trains all `epochs`."
     )
-    batch_size: int = Field(32, ge=1, le=4096, description="Rows a step.")
+    batch_size: int = Field(
+        32, ge=1, le=4096, description="Rows a step; with several GPUs or machines, rows a step of each process."
+    )
     gradient_accumulation: int = Field(
         1, ge=1, le=4096, description="Parts in which the rows of a step are run, one after the other, to save memory."
     )
     learning_rate: float = Field(3e-5, gt=0, le=1.0, description="Peak, between warm-up and decay to 0.")
+    scale_learning_rate: Literal["sqrt", "linear", "none"] = Field(
+        "sqrt", description="What `learning_rate` is multiplied with for N processes: the root of N, N, or 1."
+    )
     schedule: Literal["linear", "cosine"] = Field("linear", description="How the rate falls after its peak.")
     warmup: float = Field(0.1, ge=0, le=0.9, description="Fraction of the steps over which the rate rises linearly.")
     layer_decay: float = Field(
@@ -167,6 +182,17 @@ class Training(Section):
     device: Device = Field(
         "auto", description="What trains; `auto` says what it chose, `gpu` never falls back to a CPU."
     )
+    nodes: Nodes | None = Field(None, description="Machines that train together; null trains on this one.")
+
+    @property
+    def local_ranks(self) -> int:
+        """Processes that train on one machine: one for each GPU that is named, else one."""
+        return self.device.count(",") + 1
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train together, on all machines."""
+        return self.local_ranks * (self.nodes.count if self.nodes is not None else 1)
 
 
 class Teacher(Training):

@@ -34,6 +34,7 @@ def run(
 ) -> ModelArtifact:
     """Train on soft and hard labels, or on hard labels alone without `distill`; goes on from `checkpoint`."""
     environment.start(progress)
-    from edgepack.paddle_ml.fit import Lesson, fit
+    from edgepack.paddle_ml.fit import Lesson
+    from edgepack.paddle_ml.launch import fit
 
     return fit(Lesson("student", section.model, section, teacher, section.distill), data, out, progress, checkpoint)

@@ -15,6 +15,7 @@ VERSION = 3
 def run(section: Teacher, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
     """Train on hard labels; an interrupted training goes on from `checkpoint`."""
     environment.start(progress)
-    from edgepack.paddle_ml.fit import Lesson, fit
+    from edgepack.paddle_ml.fit import Lesson
+    from edgepack.paddle_ml.launch import fit
 
     return fit(Lesson("teacher", section.model, section), data, out, progress, checkpoint)

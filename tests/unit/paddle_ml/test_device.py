@@ -126,7 +126,12 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
 
 def test_of_several_gpus_each_must_work() -> None:
     two = replace(WITH_CUDA, cards=(H200, T4))
-    assert device.decide("gpu:1,0", two, DRIVER, {}).place == "gpu:1"
+    chosen = device.decide("gpu:1,0", two, DRIVER, {})
+    assert chosen.place == "gpu:1,0"
+    assert H200.name in chosen.hardware
+    assert T4.name in chosen.hardware
+    alike = device.decide("gpu:0,1", replace(two, cards=(H200, replace(H200, index=1))), DRIVER, {})
+    assert alike.hardware.startswith(f"2 x {H200.name}, sm_90, ")
     with pytest.raises(EnvironmentUnfitError, match="gpu:0,1 was asked for"):
         device.decide("gpu:0,1", replace(two, cards=(H200, replace(T4, failure="out of memory"))), DRIVER, {})
     with pytest.raises(EnvironmentUnfitError, match="gpu:0,2 was asked for"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.paddle_ml.schedule import layer_ratios, rate_factor, spread
+from edgepack.paddle_ml.schedule import layer_ratios, rate_factor, rate_scale, spread
 
 NAMES = [
     "ernie.embeddings.word_embeddings.weight",
@@ -72,3 +72,10 @@ def test_no_layer_is_taken_twice(sizes: tuple[int, int]) -> None:
     assert chosen == sorted(chosen)
     assert chosen[-1] == layers
     assert chosen[0] >= 1
+
+
+def test_a_rate_is_scaled_by_the_stated_rule() -> None:
+    assert rate_scale("sqrt", 4) == 2.0
+    assert rate_scale("linear", 4) == 4.0
+    assert rate_scale("none", 4) == 1.0
+    assert {rate_scale(rule, 1) for rule in ("sqrt", "linear", "none")} == {1.0}

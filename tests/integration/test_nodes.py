@@ -1,0 +1,231 @@
+"""Builds on two machines that train together, both played by this one; and what their processes do when one dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import write_rows
+from tests.integration.test_ranks import free_ports
+
+from edgepack.artifacts import DataArtifact
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.paddle_ml import environment, relay
+from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE
+from edgepack.recipe.model import Nodes, Training
+
+pytestmark = pytest.mark.integration
+RECIPE = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data: {{train: train.tsv, dev: dev.tsv, test: test.tsv}}
+student:
+  model: {{scratch: {{layers: 1, hidden: 16, heads: 2}}}}
+  distill: null
+  epochs: {epochs}
+  batch_size: 16
+  learning_rate: 1e-3
+  max_length: 16
+  device: cpu
+  nodes: {{count: 2, master: "127.0.0.1:{port}"}}
+"""
+_SOON_SECONDS = 90.0  # on a machine that has much else to do
+TWO_GPUS = Training(device="gpu:2,0", learning_rate=1e-4)
+
+
+class Pair:
+    """Two folders with a recipe each, and the builds that run in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folders = [folder / "one", folder / "two"]
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        (port,) = free_ports(1)
+        for place in self.folders:
+            place.mkdir()
+            write_rows(place)
+            (place / "tiny.yaml").write_text(RECIPE.format(epochs=4, port=port), encoding="utf-8")
+
+    @contextmanager
+    def builds(self) -> Iterator[list[subprocess.Popen[str]]]:
+        """Both, up to the student, with a checkpoint after every step; none is left behind."""
+        command = [sys.executable, "-m", "edgepack.cli", "build", "tiny.yaml", "--until", "student"]
+        variables = {**os.environ, SECONDS_VARIABLE: "0", "TMPDIR": str(self.temporary)}
+        started = [
+            subprocess.Popen(
+                command, cwd=folder, env=variables, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, encoding="utf-8"
+            )
+            for folder in self.folders
+        ]
+        try:
+            yield started
+        finally:
+            for build in started:
+                build.kill()
+                build.communicate()
+
+    def processes(self) -> list[int]:
+        """Launchers and workers: their command lines name a folder below TMPDIR."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (place / "cmdline").read_bytes()
+            except OSError:  # it has ended
+                continue
+            if str(self.temporary).encode() in words:
+                found.append(int(place.name))
+        return found
+
+    def checkpoints(self) -> list[Path]:
+        return [file for folder in self.folders for file in folder.glob(f".edgepack/student/*/checkpoint/{FILE}")]
+
+    def weights(self) -> list[bytes]:
+        files = [file for folder in self.folders for file in folder.glob(".edgepack/student/*/model_state.pdparams")]
+        return [file.read_bytes() for file in files]
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + _SOON_SECONDS
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path)
+
+
+def test_two_builds_killed_while_they_train_go_on_together(pair: Pair) -> None:
+    with pair.builds() as builds:
+        wait_until(lambda: len(pair.checkpoints()) == 2, "a checkpoint on each machine")
+        for build in builds:
+            build.send_signal(signal.SIGKILL)
+    wait_until(lambda: not pair.processes(), "the processes end with the builds that started them")
+    with pair.builds() as builds:
+        said = [build.communicate(timeout=_SOON_SECONDS)[1] for build in builds]
+        assert [build.returncode for build in builds] == [0, 0], said
+    assert not pair.processes()
+    for text in said:
+        assert "2 processes, 2 x 16 rows a step, learning rate 0.001 x 1.41 (sqrt)" in text
+        assert re.search(r"train student: goes on at step \d+ of 60, where it was interrupted", text), text
+    one, two = pair.weights()
+    assert one == two
+
+
+def test_builds_that_would_train_different_things_are_told(pair: Pair) -> None:
+    recipe = pair.folders[1] / "tiny.yaml"
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("epochs: 4", "epochs: 5"), encoding="utf-8")
+    with pair.builds() as builds:
+        said = [build.communicate(timeout=_SOON_SECONDS)[1] for build in builds]
+        assert [build.returncode for build in builds] == [5, 5], said
+    for text in said:
+        assert "error: student: the machines of `nodes` do not train the same" in text
+        assert "why: they differ in: its settings" in text
+    assert not pair.processes()
+
+
+def test_a_worker_that_is_killed_ends_both_builds(pair: Pair) -> None:
+    with pair.builds() as builds:
+        wait_until(lambda: len(pair.checkpoints()) == 2, "a checkpoint on each machine")
+        victim = next(number for number in pair.processes() if is_worker(number) and is_first(number))
+        os.kill(victim, signal.SIGKILL)
+        said = [build.communicate(timeout=_SOON_SECONDS)[1] for build in builds]
+        assert [build.returncode for build in builds] == [5, 5], said
+    assert any("ended without a word" in text for text in said), said
+    assert all("on all of them" in text or "goes on from the last checkpoint" in text for text in said), said
+    assert not pair.processes()
+
+
+def is_worker(number: int) -> bool:
+    words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+    return b"edgepack.paddle_ml.worker" in words and b"edgepack.paddle_ml.lifeline" not in words
+
+
+def is_first(number: int) -> bool:
+    """Whether it keeps the store at which the ranks meet, so that the other one notices at once."""
+    return b"PADDLE_TRAINER_ID=0" in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+
+
+def test_the_launcher_gets_what_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment.start()
+    from edgepack.paddle_ml import launch
+
+    def after(command: list[str], option: str) -> str:
+        return command[command.index(option) + 1]
+
+    command = launch.command(TWO_GPUS, tmp_path, {})
+    assert after(command, "--devices") == "2,0"
+    assert after(command, "--nproc_per_node") == "2"
+    assert "--master" not in command
+    visible = {"CUDA_VISIBLE_DEVICES": "5,GPU-a,7"}
+    assert after(launch.command(TWO_GPUS, tmp_path, visible), "--devices") == "7,5"
+    together = Training(device="cpu", nodes=Nodes(count=3, master="localhost:8379"))
+    command = launch.command(together, tmp_path, visible)
+    assert "--devices" not in command
+    assert (after(command, "--nnodes"), after(command, "--master")) == ("3", "127.0.0.1:8379")
+    assert after(command, "--host") == "127.0.0.1"
+    with pytest.raises(EnvironmentUnfitError, match=r"'nowhere\.invalid' cannot be found"):
+        launch.command(Training(device="cpu", nodes=Nodes(count=2, master="nowhere.invalid:1")), tmp_path, {})
+
+
+def test_the_cores_are_shared_and_what_a_user_sets_is_kept() -> None:
+    environment.start()
+    from edgepack.paddle_ml import launch
+
+    foreign = {"PADDLE_MASTER": "1.2.3.4:5", "MASTER_ADDR": "x", "HOME": "/home"}
+    found = launch.variables(TWO_GPUS, {**foreign, "OMP_NUM_THREADS": "16"}, 16)
+    assert found == {"HOME": "/home", "OMP_NUM_THREADS": "8"}
+    assert launch.variables(TWO_GPUS, {"OMP_NUM_THREADS": "4"}, 16) == {"OMP_NUM_THREADS": "4"}
+    nodes = Training(device="cpu", nodes=Nodes(count=2, master="127.0.0.1:1"))
+    assert launch.variables(nodes, {}, 16) == {"GLOO_SOCKET_IFNAME": "lo"}
+    assert launch.variables(nodes, {"GLOO_SOCKET_IFNAME": "eth9"}, 16) == {"GLOO_SOCKET_IFNAME": "eth9"}
+
+
+def test_what_ended_the_processes_is_raised_with_its_class(tmp_path: Path) -> None:
+    environment.start()
+    from edgepack.paddle_ml import launch
+    from edgepack.paddle_ml.fit import Lesson
+    from edgepack.paddle_ml.meeting import GONE
+
+    lesson = Lesson("student", "ernie", TWO_GPUS)
+    (tmp_path / "launcher.log").write_text("began\nContainer failed\n", encoding="utf-8")
+    relay.write_error(tmp_path, 0, ValueError("odd"))
+    with pytest.raises(StageFailedError, match="student: training ended with an error") as caught:
+        launch.failed(lesson, tmp_path)
+    assert caught.value.why.splitlines()[:3] == [
+        "process 1: ValueError: odd",
+        "process 2: ended without a word",
+        "began",
+    ]
+    relay.write_error(tmp_path, 0, StageFailedError(GONE))
+    wanted = EnvironmentUnfitError("no memory", why="full", fix="free some")
+    relay.write_error(tmp_path, 1, wanted)
+    with pytest.raises(EdgepackError) as raised:
+        launch.failed(lesson, tmp_path)
+    assert type(raised.value) is EnvironmentUnfitError
+    assert (raised.value.what, raised.value.why, raised.value.fix) == ("no memory", "full", "free some")
+
+
+def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
+    environment.start()
+    from edgepack.paddle_ml.fit import Lesson
+    from edgepack.paddle_ml.worker import Job
+    from edgepack.recipe.model import Distill, FromTeacher
+
+    source = FromTeacher.model_validate({"from": "teacher", "layers": [1, 2]})
+    data = DataArtifact(tmp_path, ("a", "b"), {"train": 3}, ("w",), {"train": {3: 1}})
+    job = Job(
+        Lesson("student", source, TWO_GPUS, None, Distill(hidden=True)), data, tmp_path / "out", tmp_path / "kept"
+    )
+    job.write(tmp_path)
+    assert Job.read(tmp_path) == job
