@@ -22,7 +22,7 @@ from edgepack.recipe.model import Distill, FromScratch
 
 pytestmark = pytest.mark.integration
 FOUR_HEADS = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}})
-ABLY = SETTINGS.model_copy(update={"epochs": 20.0, "learning_rate": 3e-3})
+ABLY = SETTINGS.model_copy(update={"epochs": 12.0, "learning_rate": 2e-2})
 LEARNT: dict[str, Arrays] = {}
 ALIVE = ([0, 3], [1, 2])  # heads of the two layers whose output is read
 
@@ -184,8 +184,9 @@ def test_a_pruned_student_learns_from_inside_its_teacher(tmp_path: Path, wanted:
     student = pruned(tmp_path / "teacher", "student", 0.5)
     before = apart(student, teacher)
     distill = Distill.model_validate({wanted: True, "hard_weight": 0})
-    learn(ONE, tmp_path, classifier=student, distill=distill, teacher=teacher, settings=ABLY)
-    assert apart(student, teacher) < before
+    settings = SETTINGS.model_copy(update={"epochs": 10.0, "learning_rate": 3e-3})
+    learn(ONE, tmp_path, classifier=student, distill=distill, teacher=teacher, settings=settings)
+    assert apart(student, teacher) < 0.5 * before
 
 
 def test_the_choice_is_the_same_again(tmp_path: Path) -> None:
@@ -194,6 +195,21 @@ def test_the_choice_is_the_same_again(tmp_path: Path) -> None:
     for ours, theirs in zip(one, other, strict=True):
         assert np.array_equal(ours.heads, theirs.heads)
         assert np.array_equal(ours.neurons, theirs.neurons)
+
+
+def test_what_is_drawn_for_a_student_hangs_on_its_seed_alone(tmp_path: Path) -> None:
+    """And not on what the process did before: trained the teacher, or found it."""
+    teacher = taught(tmp_path / "teacher")
+    import paddle
+
+    from edgepack.paddle_ml.match import Match
+
+    drawn = []
+    for before in (1, 2):
+        paddle.seed(before)
+        student = pruned(tmp_path / "teacher", "student", 0.5)
+        drawn.append(Match(student.network, teacher.network, Distill(hidden=True)).projection.weight.numpy())
+    assert np.array_equal(*drawn)
 
 
 def test_relations_of_a_student_with_less_width_than_its_teacher_has_heads(tmp_path: Path) -> None:

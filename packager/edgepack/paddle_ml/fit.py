@@ -136,9 +136,8 @@ def _create(lesson: Lesson, data: DataArtifact, rows: Sequence[Row], out: Path, 
     if isinstance(model, FromTeacher):
         assert lesson.teacher is not None, "a recipe without a teacher is refused before"
         kept = _kept(lesson, model.width, data, rows, progress) if model.width < 1 else None
-        return models.cut(
-            lesson.teacher.folder, model.layers, data.model_labels, training.max_length, out, data.task, kept
-        )
+        taught, labels = lesson.teacher.folder, data.model_labels
+        return models.cut(taught, model.layers, labels, training.max_length, out, data.task, kept, training.seed)
     texts = [text for row in rows for text in (row.text, row.text_pair) if text is not None]
     return models.create(model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
 

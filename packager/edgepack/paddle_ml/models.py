@@ -94,6 +94,7 @@ def cut(
     folder: Path,
     task: TaskName,
     kept: Sequence[prune.Kept] | None = None,
+    seed: int = 0,
 ) -> Classifier:
     """A classifier of some layers of a trained one, with its embeddings, pooler and head.
 
@@ -102,10 +103,13 @@ def cut(
         layers: how many, evenly spread up to the top one, or which, from 1.
         folder: gets the tokenizer's files.
         kept: of each layer of the teacher, the heads and neurons that stay; None for all of them.
+        seed: of what is drawn at random after this, as `create` has it: a projection that is trained along must not
+            hang on whether the teacher was trained in this process.
 
     Raises:
         StageFailedError: when the teacher does not have these layers, or has fewer positions than `max_length`.
     """
+    paddle.seed(seed)
     whole = networks.from_pretrained(task, str(teacher))
     there = int(whole.config.num_hidden_layers)
     chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
