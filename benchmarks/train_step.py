@@ -1,7 +1,8 @@
 """How long a training step takes, beside the same model in PyTorch, in turns.
 
-The last line is one JSON object: median seconds a step of each, with the spread, and their ratio. PyTorch and
-transformers are no part of this project: give the Python of an environment that has them.
+The last line is one JSON object: median seconds a step of each, with the spread, the processor's seconds (of all
+threads together, the least of the rounds: other programs on the machine disturb them less), and the ratios. PyTorch
+and transformers are no part of this project: give the Python of an environment that has them.
 
     python benchmarks/train_step.py --torch-python ~/torch/bin/python [--rows 32] [--tokens 128]
 
@@ -37,7 +38,8 @@ def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
     from edgepack.paddle_ml import optimizer, precision
     from edgepack.paddle_ml.batches import Batch
     from edgepack.paddle_ml.objective import OneLabel
-    from edgepack.paddle_ml.step import Step
+    from edgepack.paddle_ml.ranks import ALONE
+    from edgepack.paddle_ml.step import Step, Whole
     from edgepack.recipe.model import Training
 
     config = ErnieConfig(
@@ -47,11 +49,12 @@ def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
     network = ErnieForSequenceClassification(config)
     network.train()
     chosen, _ = optimizer.make([network], Training(), 1000)
-    step = Step(network, OneLabel(), chosen, precision.choose("fp32"), None, None, 1, print)
+    step = Step(network, OneLabel(), chosen, precision.choose("fp32"), None, None, 1, ALONE, print)
     ids = paddle.randint(5, VOCABULARY, [rows, tokens], dtype="int64")  # (B, T)
     batch = Batch(ids, paddle.zeros_like(ids), paddle.randint(0, LABELS, [rows]), None)
     seeds = iter(range(10**6))
-    return lambda: float(step.take(batch, next(seeds))), f"paddle {paddle.__version__}"
+    whole = Whole(rows, rows)
+    return lambda: float(step.take(batch, whole, next(seeds))), f"paddle {paddle.__version__}"
 
 
 def torch_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
@@ -83,16 +86,16 @@ def torch_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
 
 
 def work(kind: str, rows: int, tokens: int) -> None:
-    """Take STEPS steps for every line on stdin; print the seconds of one."""
+    """Take STEPS steps for every line on stdin; print the seconds of one, on the clock and of the processor."""
     step, version = (paddle_step if kind == "paddle" else torch_step)(rows, tokens)
     for _ in range(WARM_UP):
         step()
     print(version, flush=True)
     for _ in sys.stdin:
-        begin = time.perf_counter()
+        begin, spent = time.perf_counter(), time.process_time()
         for _ in range(STEPS):
             step()
-        print((time.perf_counter() - begin) / STEPS, flush=True)
+        print((time.perf_counter() - begin) / STEPS, (time.process_time() - spent) / STEPS, flush=True)
 
 
 def flops(rows: int, tokens: int) -> float:
@@ -123,14 +126,17 @@ def main() -> None:
     }
     versions = {kind: ask(worker) for kind, worker in workers.items()}
     seconds: dict[str, list[float]] = {kind: [] for kind in workers}
+    spent: dict[str, list[float]] = {kind: [] for kind in workers}
     for _ in range(ROUNDS):
         for kind, worker in workers.items():
             assert worker.stdin is not None
             worker.stdin.write("\n")
             worker.stdin.flush()
-            seconds[kind].append(float(ask(worker)))
+            for into, value in zip((seconds, spent), ask(worker).split(), strict=True):
+                into[kind].append(float(value))
     for worker in workers.values():
         worker.communicate()
+    least = {kind: min(found) for kind, found in spent.items()}
     medians = {kind: statistics.median(found) for kind, found in seconds.items()}
     work_gflop = flops(options.rows, options.tokens) / 1e9
     result = {
@@ -140,8 +146,10 @@ def main() -> None:
         "versions": versions,
         "median_s": {kind: round(value, 4) for kind, value in medians.items()},
         "spread_s": {kind: [round(min(found), 4), round(max(found), 4)] for kind, found in seconds.items()},
+        "processor_s": {kind: round(value, 4) for kind, value in least.items()},
         "gflop_per_s": {kind: round(work_gflop / value, 1) for kind, value in medians.items()},
         "paddle_over_torch": round(medians["paddle"] / medians["torch"], 3),
+        "processor_paddle_over_torch": round(least["paddle"] / least["torch"], 3),
     }
     print(json.dumps(result))
 

@@ -176,7 +176,7 @@ class Usage:
 
     `tokens_per_second` are tokens of texts, padding not counted, over the seconds of its steps; `padding_share` (0 to
     1) is how much of what was computed was padding. `peak_memory_mib` is of the GPU, or on a CPU of the whole process.
-    `gpu_utilisation_percent` is a mean of samples; null without a GPU.
+    `gpu_utilisation_percent` is a mean over samples during steps; null on a CPU, or if the driver does not tell.
     """
 
     device: str

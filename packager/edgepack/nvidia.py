@@ -76,6 +76,14 @@ class Nvidia:
 
 
 @dataclass(frozen=True)
+class Load:
+    """How busy a GPU is: the share of the last second, or less, in which it computed. None, and why, if not told."""
+
+    percent: int | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Answer:
     """What one call of the tool printed, on both streams, and its exit status; None when there is no such tool."""
 
@@ -94,6 +102,25 @@ def look(ask: Callable[[Sequence[str]], Answer] | None = None) -> Nvidia:
     The installed one is asked once in a process.
     """
     return _installed() if ask is None else _look(ask)
+
+
+def load(gpu: str, ask: Callable[[Sequence[str]], Answer] | None = None) -> Load:
+    """How busy one GPU is just now. A GPU that is divided (MIG) does not tell.
+
+    Args:
+        gpu: its number or UUID, as the tool counts and names them.
+        ask: as `look` has it.
+    """
+    answer = (ask or call)([f"--id={gpu}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"])
+    if answer.status is None:
+        return Load(None, f"{TOOL} cannot be run: {answer.text}")
+    lines = answer.text.strip().splitlines()
+    if answer.status == 0 and len(lines) == 1:
+        if lines[0].strip().isdecimal():
+            return Load(int(lines[0]))
+        if _told(lines[0].strip()) is None:
+            return Load(None, f"{TOOL} says {lines[0].strip()}")
+    return Load(None, _failure(answer, False)[0])
 
 
 @functools.cache

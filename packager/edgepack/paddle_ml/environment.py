@@ -22,6 +22,7 @@ GPU_BUILD: Final = "paddlepaddle-gpu"  # the distribution with CUDA; its files a
 FIX: Final = "run `make install`, or pip install -r requirements/build.txt, in Python 3.10-3.12"
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AMD_VARIABLE: Final = "MKL_DEBUG_CPU_TYPE"
+STRIDES_VARIABLE: Final = "FLAGS_use_stride_kernel"
 # What an import raises when versions do not fit each other, or a library of the system is missing.
 _BROKEN: Final = (ImportError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
 
@@ -92,6 +93,12 @@ def _wanted(root: Path) -> Iterator[tuple[str, str, str]]:
     )
     if machine.is_amd(root):
         yield AMD_VARIABLE, "5", "on AMD, Paddle's MKL takes a path half as fast unless it is told"
+    if not has_gpu_build():
+        yield (
+            STRIDES_VARIABLE,
+            "0",
+            "Paddle's way to read a transposed tensor in place is slower on a CPU than to copy it",
+        )
     yield "GLOG_minloglevel", "2", "keeps what Paddle says when it starts off the screen"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import paddle
 
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.paddle_ml import cpu_layers
 from edgepack.paddle_ml.batches import Batch
 from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.objective import Objective
@@ -54,6 +55,7 @@ class Step:
         self.parts = parts
         self._sum = GradientSum(ranks, optimizer._parameter_list)
         self._say = say
+        self._draw = cpu_layers.take_over(network)
 
     def take(self, batch: Batch | None, whole: Whole, seed: int) -> Any:
         """Change the weights by one step; its loss as a tensor that nobody has waited for yet.
@@ -68,6 +70,7 @@ class Step:
         """
         while True:
             paddle.seed(seed)
+            self._draw.begin(seed)
             try:
                 packed = self._sum.pack(self._gradients(batch, whole))
             except MemoryError as error:  # Paddle's, of CPU and GPU alike

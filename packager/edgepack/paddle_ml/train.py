@@ -133,7 +133,7 @@ class _Run:
         self.step, self.epoch, self._done = 0, 1, 0
         self._best_score, self._best_epoch = -1.0, 0
         self._best: Arrays = {}
-        self._meter = Meter()
+        self._meter = Meter(str(paddle.get_device()), say)
         self._started = time.monotonic()
 
     @property
@@ -229,9 +229,8 @@ class _Run:
 
     def _usage(self) -> Usage:
         """Of all ranks together; the memory and the parts of a step are this one's."""
-        place, count = str(paddle.get_device()), self._ranks.count
-        usage = self._meter.read(place, self._precision.name, self._step.parts)
-        return usage if count == 1 else replace(usage, device=f"{count} x {place.partition(':')[0]}")
+        usage, count = self._meter.read(self._precision.name, self._step.parts), self._ranks.count
+        return usage if count == 1 else replace(usage, device=f"{count} x {usage.device.partition(':')[0]}")
 
     def _tensors(self) -> list[Any]:
         return [tensor for module in self._modules for tensor in module.state_dict().values()]

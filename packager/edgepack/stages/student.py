@@ -9,7 +9,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Student
 
-VERSION = 3
+VERSION = 4
 
 
 def check(section: Student) -> None:

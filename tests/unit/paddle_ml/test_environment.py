@@ -12,7 +12,7 @@ import pytest
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.paddle_ml import environment
-from edgepack.paddle_ml.environment import AMD_VARIABLE, THREADS_VARIABLE, Setting
+from edgepack.paddle_ml.environment import AMD_VARIABLE, STRIDES_VARIABLE, THREADS_VARIABLE, Setting
 
 STACK = {"paddlepaddle": "3.3.1", "paddlenlp": "3.0.0b4", "paddleslim": "2.6.0", "paddle2onnx": "2.1.0"}
 
@@ -66,10 +66,20 @@ def test_the_quota_of_a_container_counts(tmp_path: Path) -> None:
 
 
 def test_what_the_user_set_is_kept(tmp_path: Path) -> None:
-    given = {THREADS_VARIABLE: "7", AMD_VARIABLE: "4", "GLOG_minloglevel": "0"}
+    given = {THREADS_VARIABLE: "7", AMD_VARIABLE: "4", STRIDES_VARIABLE: "1", "GLOG_minloglevel": "0"}
     found = environment.settings(given, processor(tmp_path, "AuthenticAMD"))
     assert {setting.name: setting.value for setting in found} == given
     assert all(setting.given for setting in found)
+
+
+@pytest.mark.parametrize(("package", "value"), [("paddlepaddle", "0"), ("paddlepaddle-gpu", None)])
+def test_a_build_for_the_cpu_copies_what_it_transposes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: str, value: str | None
+) -> None:
+    """What a build with CUDA gains or loses by it was never measured: it stays as it is."""
+    install(monkeypatch, {package: "3.3.1"})
+    found = {setting.name: setting.value for setting in environment.settings({}, tmp_path)}
+    assert found.get(STRIDES_VARIABLE) == value
 
 
 @pytest.mark.parametrize(("text", "threads"), [("7", 7), ("4,2", 1), ("all", 1), ("0", 1), ("", 1)])

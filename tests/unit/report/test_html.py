@@ -178,3 +178,14 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     assert "The recipe sets no gates." in page.words
     assert sum(tag == "svg" for tag, _ in page.tags) == 2
     Page(render(make(replace(bare, deliveries=()))))
+
+
+@pytest.mark.parametrize(("percent", "shown"), [(None, "-"), (87.4, "87 %"), (0.0, "0 %")])
+def test_how_busy_a_gpu_was_is_told_where_there_was_one(
+    report: dict[str, Any], percent: float | None, shown: str
+) -> None:
+    for model in report["models"]:
+        model["usage"]["gpu_utilisation_percent"] = percent
+    text = render(report)
+    assert "GPU busy" in text
+    assert text.count(f'<td class="n">2 %</td><td class="n">{shown}</td>') == len(report["models"])  # beside padding
