@@ -8,6 +8,8 @@ and transformers are no part of this project: give the Python of an environment 
 
 Both train a classifier of ERNIE 3.0 nano's shape on random tokens, all of one length: forward, backward, clipping,
 AdamW, dropout on, float32, as many threads. The floor is arithmetic: it is printed beside the measured figures.
+Beside other work, set OMP_WAIT_POLICY=passive: threads that spin while they wait, PyTorch's above all, then take twice
+as long. `taskset -c 0` leaves one thread to both.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
     from edgepack.paddle_ml.objective import OneLabel
     from edgepack.paddle_ml.ranks import ALONE
     from edgepack.paddle_ml.step import Step, Whole
-    from edgepack.recipe.model import Training
+    from edgepack.recipe.training import Training
 
     config = ErnieConfig(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,

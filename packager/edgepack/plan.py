@@ -15,9 +15,11 @@ from edgepack.order import OF_A_TARGET, Choice
 from edgepack.paddle_ml import checkpoint, environment
 from edgepack.pipeline import EndOfPart, ToRun, check_choice, stages_of, walk
 from edgepack.progress import SILENT
-from edgepack.recipe.model import FromScratch, FromTeacher, Recipe, Section, Student, Teacher, Training
+from edgepack.recipe.model import Recipe
 from edgepack.recipe.presets import shape_of
+from edgepack.recipe.section import Section
 from edgepack.recipe.shapes import cut, parameters
+from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
 from edgepack.steps import Steps
 from edgepack.workspace import Key, Result, Workspace
 

@@ -22,18 +22,9 @@ from edgepack.artifacts import (
 )
 from edgepack.digest import sha256_file, sha256_folder
 from edgepack.progress import Progress
-from edgepack.recipe.model import (
-    Candidate,
-    Data,
-    FromScratch,
-    FromTeacher,
-    Recipe,
-    Section,
-    Student,
-    Teacher,
-    is_builtin,
-    is_local_folder,
-)
+from edgepack.recipe.model import Candidate, Data, Recipe, is_builtin
+from edgepack.recipe.section import Section
+from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.stages import bundle, data, export, gate, quantize, select, student, teacher
 from edgepack.targets.host import host_facts
 from edgepack.versions import tool_versions

@@ -11,7 +11,8 @@ from edgepack.artifacts import DataArtifact, Row, Usage
 from edgepack.paddle_ml import environment
 from edgepack.paddle_ml.checkpoint import Arrays, Checkpoint
 from edgepack.progress import SILENT
-from edgepack.recipe.model import Distill, FromScratch, TaskName, Training
+from edgepack.recipe.model import TaskName
+from edgepack.recipe.training import Distill, FromScratch, Training
 from edgepack_runtime.spans import Span
 
 SHAPE = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.2}})

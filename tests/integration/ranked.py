@@ -21,7 +21,7 @@ from tests.integration.test_resume import Killed, Killing
 from edgepack.artifacts import Row
 from edgepack.paddle_ml import environment
 from edgepack.paddle_ml.checkpoint import Arrays, Checkpoint
-from edgepack.recipe.model import Distill, Training
+from edgepack.recipe.training import Distill, Training
 
 PROCESSES: Final = 2
 BOTH_INSIDE: Final = Distill(hidden=True, relations=True)

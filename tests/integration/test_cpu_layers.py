@@ -11,7 +11,7 @@ from tests.integration import courses
 from tests.integration.courses import CALM, ONE, SHAPE, SPANS, Ended, classifier_of
 
 from edgepack.paddle_ml.checkpoint import Arrays
-from edgepack.recipe.model import Distill, FromScratch
+from edgepack.recipe.training import Distill, FromScratch
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from edgepack.artifacts import DataArtifact
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.paddle_ml import environment, relay
 from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE
-from edgepack.recipe.model import Nodes, Training
+from edgepack.recipe.training import Nodes, Training
 
 pytestmark = pytest.mark.integration
 RECIPE = """\
@@ -220,7 +220,7 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     environment.start()
     from edgepack.paddle_ml.fit import Lesson
     from edgepack.paddle_ml.worker import Job
-    from edgepack.recipe.model import Distill, FromTeacher
+    from edgepack.recipe.training import Distill, FromTeacher
 
     source = FromTeacher.model_validate({"from": "teacher", "layers": [1, 2]})
     data = DataArtifact(tmp_path, ("a", "b"), {"train": 3}, ("w",), {"train": {3: 1}})

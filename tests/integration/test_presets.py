@@ -18,9 +18,9 @@ import pytest
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.paddle_ml import environment
-from edgepack.recipe.model import FromScratch, Scratch
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
 from edgepack.recipe.shapes import Shape, of_config, of_folder, parameters
+from edgepack.recipe.training import FromScratch, Scratch
 from edgepack_runtime.exit_codes import ExitCode
 
 pytestmark = pytest.mark.integration

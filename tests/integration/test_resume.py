@@ -17,7 +17,7 @@ from tests.integration.courses import ONE, Heard, classifier_of
 from tests.integration.test_width import pruned, taught
 
 from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
-from edgepack.recipe.model import Distill
+from edgepack.recipe.training import Distill
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from tests.integration.courses import ABLE, CALM, MANY, ONE, PAIRS, SETTINGS, SP
 from edgepack.artifacts import Row
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.paddle_ml.checkpoint import Arrays
-from edgepack.recipe.model import Distill, Training
+from edgepack.recipe.training import Distill, Training
 
 pytestmark = pytest.mark.integration
 

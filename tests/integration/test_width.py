@@ -18,7 +18,7 @@ from edgepack.errors import StageFailedError
 from edgepack.paddle_ml.checkpoint import Arrays
 from edgepack.paddle_ml.prune import Importance, choose
 from edgepack.progress import SILENT
-from edgepack.recipe.model import Distill, FromScratch
+from edgepack.recipe.training import Distill, FromScratch
 
 pytestmark = pytest.mark.integration
 FOUR_HEADS = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}})

@@ -19,7 +19,7 @@ from edgepack.artifacts import ModelArtifact
 from edgepack.commands import common
 from edgepack.errors import StageFailedError
 from edgepack.outcome import Build
-from edgepack.recipe.model import Student
+from edgepack.recipe.training import Student
 from edgepack_runtime.exit_codes import ExitCode
 
 RECIPE = """\

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from edgepack.recipe.model import FromScratch, Recipe, Scratch
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.training import FromScratch, Scratch
 from edgepack_runtime.exit_codes import ExitCode
 
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,8 @@ from edgepack.paddle_ml.ranks import Ranks
 from edgepack.paddle_ml.tasks import Task, task_of
 from edgepack.paddle_ml.train import Course, Trained, train
 from edgepack.progress import SILENT, Progress
-from edgepack.recipe.model import Distill, FromScratch, FromTeacher, Training
 from edgepack.recipe.shapes import WEIGHTS_FILE
+from edgepack.recipe.training import Distill, FromScratch, FromTeacher, Training
 from edgepack_runtime.model_config import VOCAB_NAME
 
 

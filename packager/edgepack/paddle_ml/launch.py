@@ -24,7 +24,7 @@ from edgepack.paddle_ml.meeting import GONE
 from edgepack.paddle_ml.ranks import ALONE
 from edgepack.paddle_ml.schedule import rate_scale
 from edgepack.progress import Progress
-from edgepack.recipe.model import Nodes, Training
+from edgepack.recipe.training import Nodes, Training
 
 _LAUNCHER: Final = "paddle.distributed.launch"
 _JOB_NAME: Final = "edgepack"  # one for all trainings: builds that train different things meet, and are told so

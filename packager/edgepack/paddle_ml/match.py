@@ -16,7 +16,7 @@ from edgepack.errors import StageFailedError
 from edgepack.paddle_ml.batches import Batch
 from edgepack.paddle_ml.networks import attentions
 from edgepack.paddle_ml.schedule import spread
-from edgepack.recipe.model import Distill
+from edgepack.recipe.training import Distill
 
 _PARTS = ("q_proj", "k_proj", "v_proj")
 

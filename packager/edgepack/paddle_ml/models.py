@@ -21,8 +21,9 @@ from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedErr
 from edgepack.paddle_ml import huggingface, networks, prune, tokens
 from edgepack.paddle_ml.batches import Encoded
 from edgepack.paddle_ml.schedule import spread
-from edgepack.recipe.model import FromScratch, FromTeacher, Scratch, TaskName, is_local_folder
+from edgepack.recipe.model import TaskName
 from edgepack.recipe.shapes import KEPT_HEADS, SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights
+from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
 from edgepack_runtime.tokenizer import ErnieTokenizer as Tokenizer
 
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 
 from edgepack.paddle_ml.schedule import layer_ratios, rate_factor
-from edgepack.recipe.model import Training
+from edgepack.recipe.training import Training
 
 
 def make(modules: list[Any], settings: Training, total: int) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.objective import Objective
 from edgepack.paddle_ml.precision import Precision
 from edgepack.paddle_ml.ranks import GradientSum, Ranks
-from edgepack.recipe.model import Distill
+from edgepack.recipe.training import Distill
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from edgepack.artifacts import Usage
 from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import optimizer as optimizers
 from edgepack.paddle_ml import precision as precisions
-from edgepack.paddle_ml.batches import Examples, epoch_order, loader
+from edgepack.paddle_ml.batches import Batch, Examples, epoch_order, loader
 from edgepack.paddle_ml.checkpoint import (
     Arrays,
     Checkpoint,
@@ -33,7 +33,7 @@ from edgepack.paddle_ml.schedule import rate_scale
 from edgepack.paddle_ml.step import Step, Whole
 from edgepack.paddle_ml.usage import Meter
 from edgepack.progress import Progress, Task
-from edgepack.recipe.model import Distill, Training
+from edgepack.recipe.training import Distill, Training
 
 _LOSS_EVERY: Final = 10  # steps between reads of the loss: each read waits for the device
 _SEED_STRIDE: Final = 1_000_003  # more than any training has steps, so that no two seeds share a step's dropout
@@ -185,18 +185,22 @@ class _Run:
         most = min(self._epoch_steps, self._done + self.total - self.step)
         order = epoch_order(self._lengths, self._step_rows, self._random)[self._done : most]
         ours = [self._ranks.share(rows) for rows in order]
-        self._meter.start()
-        for rows, batch in zip(order, loader(self._course.examples, ours, self._course.objective.collate), strict=True):
-            whole = Whole(len(rows), sum(self._units[row] for row in rows))
-            loss = self._step.take(batch, whole, self._dropout_seed())
-            self._schedule.step()
-            self._count(rows)
-            self._done += 1
-            self.step += 1
-            task.advance(1, _note(loss) if self.step % _LOSS_EVERY == 0 else "")
-            if self._ranks.is_first_here and self._checkpoint.is_due():
-                self._checkpoint.write(self._state())
-        self._meter.stop()
+        batches = loader(self._course.examples, ours, self._course.objective.collate)
+        with self._meter.running():
+            for rows, batch in zip(order, batches, strict=True):
+                self._take(rows, batch, task)
+
+    def _take(self, rows: Sequence[int], batch: Batch | None, task: Task) -> None:
+        """One step: `rows` are those of all ranks, `batch` this rank's."""
+        whole = Whole(len(rows), sum(self._units[row] for row in rows))
+        loss = self._step.take(batch, whole, self._dropout_seed())
+        self._schedule.step()
+        self._count(rows)
+        self._done += 1
+        self.step += 1
+        task.advance(1, _note(loss) if self.step % _LOSS_EVERY == 0 else "")
+        if self._ranks.is_first_here and self._checkpoint.is_due():
+            self._checkpoint.write(self._state())
 
     def _dropout_seed(self) -> int:
         """Of this step, on this rank."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import paddle
 
@@ -33,21 +34,19 @@ class Meter:
             self._load = GpuLoad(gpu_load.asking(index, os.environ, nvidia.look()))
         self._tokens = self._padded = 0
         self._seconds = 0.0
-        self._since: float | None = None
 
-    def start(self) -> None:
-        """Steps begin."""
-        self._since = time.monotonic()
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While steps are taken."""
+        since = time.monotonic()
         if self._load is not None:
             self._load.start()
-
-    def stop(self) -> None:
-        """Steps end, for a while or for good."""
-        assert self._since is not None, "stopped without a start"
-        self._seconds += time.monotonic() - self._since
-        self._since = None
-        if self._load is not None:
-            self._load.stop()
+        try:
+            yield
+        finally:
+            self._seconds += time.monotonic() - since
+            if self._load is not None:
+                self._load.stop()
 
     def count(self, lengths: Sequence[int]) -> None:
         """A batch of rows with these many tokens was learnt from."""

@@ -26,8 +26,8 @@ from edgepack.paddle_ml import environment, lifeline, ranks, relay
 from edgepack.paddle_ml.fit import Lesson, teach
 from edgepack.paddle_ml.ranks import Ranks
 from edgepack.progress import SILENT
-from edgepack.recipe.model import is_local_folder
 from edgepack.recipe.shapes import WEIGHTS_FILE
+from edgepack.recipe.training import is_local_folder
 
 MODULE: Final = "edgepack.paddle_ml.worker"
 JOB, RESULT, LIFELINE = "job.json", "result.json", "lifeline"

@@ -14,9 +14,10 @@ from edgepack.recipe.distillation import check_distillation
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.explain import did_you_mean, dotted, listed
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import BUILTIN_PREFIX, Training, is_builtin
+from edgepack.recipe.model import BUILTIN_PREFIX, is_builtin
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local, siblings
+from edgepack.recipe.training import Training
 from edgepack_runtime import metrics
 
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)

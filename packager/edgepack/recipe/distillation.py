@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from edgepack.recipe import shapes
 from edgepack.recipe.document import Document, KeyPath
-from edgepack.recipe.model import Scratch, Training
 from edgepack.recipe.presets import PRESETS
 from edgepack.recipe.sources import beside, is_local
+from edgepack.recipe.training import Scratch, Training
 
 _Problem = tuple[KeyPath, str, str]  # where, reason, fix
 _LAYERS: KeyPath = ("student", "model", "layers")

@@ -17,8 +17,9 @@ from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.explain import explain, not_yet
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Candidate, Recipe, Section, is_builtin
+from edgepack.recipe.model import Candidate, Recipe, is_builtin
 from edgepack.recipe.parse import parse
+from edgepack.recipe.section import Section
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
 from edgepack.wording import counted
 

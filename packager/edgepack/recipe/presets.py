@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from edgepack.recipe.model import FromScratch, is_local_folder
 from edgepack.recipe.shapes import Shape, of_folder, of_scratch
+from edgepack.recipe.training import FromScratch, is_local_folder
 
 # PaddleNLP has it, but its vocabulary belongs to SentencePiece; edgepack tokenizes with WordPiece alone.
 SENTENCEPIECE: Final = "ernie-tiny"

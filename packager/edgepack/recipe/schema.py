@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe.model import Recipe, Student
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.training import Student
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE: Final = {

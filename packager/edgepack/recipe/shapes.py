@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe import huggingface
-from edgepack.recipe.model import Scratch
 from edgepack.recipe.sources import is_file
+from edgepack.recipe.training import Scratch
 
 CONFIG_FILE: Final = "config.json"  # as PaddleNLP's save_pretrained names what it writes
 WEIGHTS_FILE: Final = "model_state.pdparams"

@@ -21,7 +21,8 @@ from edgepack.artifacts import (
 )
 from edgepack.datasets.suited import check_built
 from edgepack.outcome import Build, Delivery
-from edgepack.recipe.model import Recipe, is_builtin, is_local_folder
+from edgepack.recipe.model import Recipe, is_builtin
+from edgepack.recipe.training import is_local_folder
 from edgepack.versions import tool_versions
 
 FORMAT: Final = 1

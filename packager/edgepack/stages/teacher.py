@@ -7,7 +7,7 @@ from pathlib import Path
 from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
-from edgepack.recipe.model import Teacher
+from edgepack.recipe.training import Teacher
 
 VERSION = 4
 

@@ -10,7 +10,8 @@ import pytest
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.checks import MODEL_FILES
 from edgepack.recipe.load import load_recipe
-from edgepack.recipe.model import Distill, Recipe
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.training import Distill
 from edgepack_runtime.exit_codes import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgepack.recipe.model import FromScratch, Scratch
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
 from edgepack.recipe.shapes import KEPT_HEADS, Shape, cut, of_config, of_folder, parameters
+from edgepack.recipe.training import FromScratch, Scratch
 
 NANO = Shape(4, 312, 12, 1248, 40000, 2048, 4, 0)
 

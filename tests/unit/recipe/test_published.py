@@ -12,8 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from edgepack.recipe import reference, schema
-from edgepack.recipe.model import FromScratch, Recipe
+from edgepack.recipe.model import Recipe
 from edgepack.recipe.parse import parse
+from edgepack.recipe.training import FromScratch
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "unit" / "golden" / "recipes"

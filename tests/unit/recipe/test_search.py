@@ -9,7 +9,8 @@ import pytest
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.checks import MODEL_FILES
 from edgepack.recipe.load import load_recipe
-from edgepack.recipe.model import Distill, FromTeacher, Recipe
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.training import Distill, FromTeacher
 
 RECIPE = """\
 edgepack: 1
