@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -116,8 +117,8 @@ def main() -> None:
     if options.worker:
         work(options.worker, options.rows, options.tokens)
         return
-    if not options.torch_python:
-        parser.error("--torch-python is needed")
+    if not options.torch_python or shutil.which(options.torch_python) is None:
+        parser.error("--torch-python is needed: a Python that has torch and transformers")
     pythons = {"paddle": sys.executable, "torch": options.torch_python}
     size = ["--rows", str(options.rows), "--tokens", str(options.tokens)]
     workers = {

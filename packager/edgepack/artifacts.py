@@ -165,9 +165,11 @@ class DataArtifact(Artifact):
             return [Row.of(json.loads(line)) for line in lines]
 
     def example(self) -> str:
-        """The beginning of a test text that can stand between double quotes in a shell, to try the model with."""
-        plain = (row.text for row in self.read("test") if not set(row.text) & _SHELL_CHARACTERS)
-        return next(plain, "你好")[:_EXAMPLE_CHARACTERS]
+        """The beginning of a test text, or of both texts of a pair, as typed in a shell to try the model with."""
+        pairs = self.task == "text-pair-classification"
+        texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in self.read("test"))
+        plain = (several for several in texts if not set("".join(several)) & _SHELL_CHARACTERS)
+        return " ".join(f'"{text[:_EXAMPLE_CHARACTERS]}"' for text in next(plain, ["你好", "您好"][: 1 + pairs]))
 
 
 @dataclass(frozen=True)

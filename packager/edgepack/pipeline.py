@@ -85,7 +85,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
 
     try:
         with workspace.in_use():
-            steps = Steps(recipe, workspace, listener, step)
+            steps = Steps(recipe, workspace, listener, step, keep_going=choice.keep_going)
             return replace(walk(recipe, steps, choice, before_training, leave_out), untrained=tuple(untrained))
     except EndOfPart:
         return Part(recipe, tuple(step.made), tuple(untrained))

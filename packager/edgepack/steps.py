@@ -21,6 +21,7 @@ from edgepack.artifacts import (
     SelectArtifact,
 )
 from edgepack.digest import sha256_file, sha256_folder
+from edgepack.errors import EdgepackError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Candidate, Data, Recipe, is_builtin
 from edgepack.recipe.section import Section
@@ -45,13 +46,19 @@ class Step(Protocol):
 
 
 class Steps:
-    """One method a stage. Each takes the results that it works on."""
+    """One method a stage. Each takes the results that it works on.
 
-    def __init__(self, recipe: Recipe, workspace: Workspace, listener: Progress, step: Step) -> None:
+    With `keep_going`, a candidate that cannot be had does not keep the teacher from being trained for the others.
+    """
+
+    def __init__(
+        self, recipe: Recipe, workspace: Workspace, listener: Progress, step: Step, *, keep_going: bool = False
+    ) -> None:
         self._recipe = recipe
         self._workspace = workspace
         self._listener = listener
         self._step = step
+        self._keep_going = keep_going
         self._tools = tool_versions()
         self._candidate: str | None = None
 
@@ -73,11 +80,27 @@ class Steps:
         key = make_key("teacher", teacher.VERSION, _of_training(section), inputs, self._tools)
 
         def make(out: Path) -> ModelArtifact:
-            for model in {repr(one.model): one for one in self._recipe.students}.values():
-                student.check(model)
+            self._check_students()
             return teacher.run(section, rows.artifact, out, self._listener, self._workspace.checkpoint(key))
 
         return self._step(ModelArtifact, key, make)
+
+    def _check_students(self) -> None:
+        """Whether students can be had shows before their teacher is trained; to keep going, one of them is enough."""
+        failed: list[EdgepackError] = []
+        models = {repr(one.recipe.student.model): one for one in self._recipe.candidates}
+        for candidate in models.values():
+            try:
+                student.check(candidate.recipe.student)
+            except EdgepackError as error:
+                error.what += f" (candidate {candidate.name})"
+                if not self._keep_going:
+                    raise
+                failed.append(error)
+        if not models:
+            student.check(self._recipe.student)
+        elif len(failed) == len(models):
+            raise failed[0]
 
     def student(self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Result[ModelArtifact]:
         section = self._recipe.student

@@ -25,7 +25,15 @@ def test_an_example_can_be_typed_between_double_quotes(tmp_path: Path, texts: li
     rows = "".join(json.dumps({"text": text, "label": "x"}) + "\n" for text in texts)
     (tmp_path / "test.jsonl").write_text(rows, encoding="utf-8")
     data = DataArtifact(tmp_path, ("x", "y"), {"test": len(texts)}, "x", ())
-    assert data.example() == expected
+    assert data.example() == f'"{expected}"'
+
+
+def test_an_example_of_pairs_is_two_texts(tmp_path: Path) -> None:
+    texts = [("好", "不$错"), ("好" * 30, "不错")]
+    rows = "".join(json.dumps({"text": one, "text_pair": other, "label": "x"}) + "\n" for one, other in texts)
+    (tmp_path / "test.jsonl").write_text(rows, encoding="utf-8")
+    data = DataArtifact(tmp_path, ("x", "y"), {"test": 2}, (), task="text-pair-classification")
+    assert data.example() == f'"{"好" * 24}" "不错"'
 
 
 def test_mebibytes() -> None:

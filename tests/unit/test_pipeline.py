@@ -340,3 +340,31 @@ def test_every_candidate_is_looked_at_before_the_teacher_is_trained(
     monkeypatch.setattr(gpus, "look", lambda: gpus.Build("3.3.1", None, None, (), ()))
     with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu was asked for"):
         pipeline.run(found, Workspace(tmp_path / "w"), Console(quiet=True), Choice("student"))
+
+
+def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_trained(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(section: Any) -> None:
+        if section.model.scratch.layers in broken:
+            raise StageFailedError("its weights are damaged")
+
+    monkeypatch.setattr("edgepack.stages.student.check", check)
+    text = SEARCHED.replace("student:", "teacher: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\nstudent:")
+    (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
+    over = "search={over: {student.model.scratch.layers: [2, 3]}}"
+    found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], [over])
+
+    def teacher(name: str, *, keep_going: bool) -> Any:
+        choice = Choice("teacher", keep_going=keep_going)
+        return pipeline.run(found, Workspace(tmp_path / name), Console(quiet=True), choice)
+
+    broken = [3]
+    with pytest.raises(StageFailedError) as caught:
+        teacher("w", keep_going=False)
+    assert caught.value.what == "its weights are damaged (candidate layers=3)"
+    assert teacher("w", keep_going=True).made[-1].stage == "teacher"
+    broken = [2, 3]
+    with pytest.raises(StageFailedError) as caught:
+        teacher("v", keep_going=True)
+    assert caught.value.what == "its weights are damaged (candidate layers=2)"

@@ -143,5 +143,5 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
         "",
         "install it, here or on a device that has never seen a network:",
         f"  python3 {bundle} install --prefix ~/{built.recipe.name}",
-        f'  ~/{built.recipe.name}/bin/{built.recipe.name} predict "{built.data.example()}"',
+        f"  ~/{built.recipe.name}/bin/{built.recipe.name} predict {built.data.example()}",
     ]

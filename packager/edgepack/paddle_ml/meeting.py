@@ -22,7 +22,15 @@ LIMIT_SECONDS: Final = 1800.0  # as long as NCCL waits, which carries what GPUs 
 BEAT_SECONDS: Final = 3.0  # between two signs of life of a process
 SILENCE_SECONDS: Final = 30.0  # without one, after which it counts as gone
 GONE: Final = "training: another of its processes has ended"
+LOST: Final = (RuntimeError, ValueError, OSError)  # what Paddle makes of a connection that is lost
 _SEE: Final = "see what the builds on the other machines say, and start the build again on all of them"
+
+
+def gone(error: Exception) -> StageFailedError:
+    """What is to be said of an exchange that one of `LOST` ended."""
+    # Paddle puts its own call stack before what went wrong, and hints in brackets behind it.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("[")]
+    return StageFailedError(GONE, why=lines[-1] if lines else type(error).__name__, fix=_SEE)
 
 
 class _Signs:
@@ -109,9 +117,8 @@ class Meeting:
     def _add(self, name: str, number: int) -> int:
         try:
             return int(self._store.add(name, number))
-        except (RuntimeError, ValueError, OSError) as error:  # what Paddle makes of a connection that is lost
-            why = str(error).strip().partition("\n")[0]
-            raise StageFailedError(GONE, why=why, fix=_SEE) from error
+        except LOST as error:
+            raise gone(error) from error
 
 
 def keep_beating(store: Any, rank: int) -> None:
@@ -122,7 +129,7 @@ def keep_beating(store: Any, rank: int) -> None:
             while True:
                 store.add(_BEAT.format(rank), 1)
                 time.sleep(BEAT_SECONDS)
-        except (RuntimeError, ValueError, OSError):
+        except LOST:
             return  # the store is gone, as this process will find when it waits
 
     threading.Thread(target=beat, name="signs of life", daemon=True).start()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import paddle
 import paddle.distributed as dist
 from pydantic import TypeAdapter
 
-from edgepack.paddle_ml.meeting import Meeting, keep_beating
+from edgepack.paddle_ml.meeting import LOST, Meeting, gone, keep_beating
 
 T = TypeVar("T")
 BACKEND_VARIABLE: Final = "PADDLE_DISTRI_BACKEND"
@@ -67,7 +68,8 @@ class Ranks:
         """Make `tensor` the sum of all ranks' tensors, with the same bits on each. Collective."""
         if self.count > 1:
             self.meet()
-            dist.all_reduce(tensor)
+            with _others_there():
+                dist.all_reduce(tensor)
 
     def of_first(self, kind: Any, make: Callable[[], T]) -> T:
         """What `make` says on rank 0, told to all; it is called nowhere else. Collective.
@@ -87,13 +89,15 @@ class Ranks:
             return data
         self.meet()
         size = paddle.to_tensor([len(data)], dtype="int64")
-        dist.broadcast(size, src=source)
+        with _others_there():
+            dist.broadcast(size, src=source)
         length = int(size)
         whole = np.frombuffer(data, dtype=np.uint8) if self.rank == source else np.zeros(length, dtype=np.uint8)
         parts = []
         for start in range(0, length, _MOST_BYTES):
             part = paddle.to_tensor(whole[start : start + _MOST_BYTES])
-            dist.broadcast(part, src=source)
+            with _others_there():
+                dist.broadcast(part, src=source)
             parts.append(part.numpy().tobytes())
         return b"".join(parts)
 
@@ -125,11 +129,21 @@ class Ranks:
         """Give each tensor the value that it has on rank 0. Collective."""
         if self.count > 1:
             self.meet()
-            for tensor in tensors:
-                dist.broadcast(tensor, src=0)
+            with _others_there():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
 
 
 ALONE: Final = Ranks()
+
+
+@contextmanager
+def _others_there() -> Iterator[None]:
+    """An exchange that ends because another process has ended says so."""
+    try:
+        yield
+    except LOST as error:
+        raise gone(error) from error
 
 
 def join(place: str, aside: Callable[[str], None] | None = None) -> Ranks:

@@ -244,6 +244,10 @@ def _check_steps(document: Document) -> Iterator[_Problem]:
         if type(parts) is int and type(rows) is int and parts > rows:
             reason = f"`{role}.gradient_accumulation` is {parts}, and a step has {rows} rows (`batch_size`) to part"
             yield (role, "gradient_accumulation"), reason, f"use at most {rows}, or a larger `batch_size`"
+        several = document.get("data", "columns", "labels") is not None
+        if several and document.get(role, "class_weights") == "balanced":
+            reason = f"`{role}.class_weights` is `balanced`, and texts with any number of labels have no such weights"
+            yield (role, "class_weights"), reason, "remove it: each label is a loss of its own"
 
 
 def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Problem]:
