@@ -119,7 +119,8 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
     if section is None:
         return ""
     steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
-    about = f"{steps} steps of {section.batch_size} ({rows} rows x {section.epochs:g} epochs), {_device(section)}"
+    epochs = "epoch" if section.epochs == 1 else "epochs"
+    about = f"{steps} steps of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs}), {_device(section)}"
     return f"{_size(section, recipe)}; {about}"
 
 
