@@ -21,6 +21,7 @@ from edgepack.recipe.section import Section
 from edgepack.recipe.shapes import cut, parameters
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
 from edgepack.steps import Steps
+from edgepack.wording import counted
 from edgepack.workspace import Key, Result, Workspace
 
 A = TypeVar("A", bound=Artifact)
@@ -120,7 +121,7 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
         return ""
     steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
     epochs = "epoch" if section.epochs == 1 else "epochs"
-    about = f"{steps} steps of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs}), {_device(section)}"
+    about = f"{counted(steps, 'step')} of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs}), {_device(section)}"
     return f"{_size(section, recipe)}; {about}"
 
 

@@ -282,7 +282,7 @@ def test_a_plan_tells_of_each_candidate(search: Callable[..., Any]) -> None:
     assert "student.epochs" not in values  # there is no one value of it
     _, _, planned = search()
     assert [stage.state for stage in planned.stages][:5] == ["cached"] * 4 + ["to run"]
-    assert planned.stages[1].about.startswith("at most 0.2 M weights; 1 steps of 32 (2 rows x 1 epochs)")
+    assert planned.stages[1].about.startswith("at most 0.2 M weights; 1 step of 32 (2 rows x 1 epoch)")
 
 
 def test_a_part_tells_the_test_score_of_the_chosen_one_alone(search: Callable[..., Any]) -> None:
