@@ -121,8 +121,8 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
         return ""
     steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
     epochs = "epoch" if section.epochs == 1 else "epochs"
-    about = f"{counted(steps, 'step')} of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs}), {_device(section)}"
-    return f"{_size(section, recipe)}; {about}"
+    about = f"{counted(steps, 'step')} of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs})"
+    return f"{_size(section, recipe)}; {about}, {_device(section)}"
 
 
 def _size(section: Teacher | Student, recipe: Recipe) -> str:
