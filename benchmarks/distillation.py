@@ -24,9 +24,8 @@ from typing import Any, Final
 
 import yaml
 
-DEV_ROWS: Final = (
-    800  # of the dev file, to choose the epoch by: scoring 4,000 after every epoch takes as long as training
-)
+# Of the dev file, to choose the epoch by: scoring all 4,000 after every epoch takes as long as training.
+DEV_ROWS: Final = 800
 ROLES: Final = ("teacher", "alone", "distilled")
 
 
@@ -121,9 +120,9 @@ def texts_of(table: Path, count: int, folder: Path) -> Path:
     return out
 
 
-def build(path: Path, work: Path, until: str) -> dict[str, Path]:
-    """Run a recipe up to a stage; the folder of each stage's result."""
-    command = [sys.executable, "-m", "edgepack.cli", "build", str(path), "--until", until, "--json"]
+def build(path: Path, work: Path) -> dict[str, Path]:
+    """Run a recipe up to its student; the folder of each stage's result."""
+    command = [sys.executable, "-m", "edgepack.cli", "build", str(path), "--until", "student", "--json"]
     done = subprocess.run([*command, "--workspace", str(work)], stdout=subprocess.PIPE, text=True, check=True)
     return {stage["stage"]: Path(stage["folder"]) for stage in json.loads(done.stdout)["stages"]}
 
@@ -148,8 +147,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, list[Trained]]:
     found: dict[str, list[Trained]] = {role: [] for role in ROLES}
     for seed in range(options.seeds):
         paths = {role: recipe(case, options, seed, role, folder) for role in ("alone", "distilled")}
-        alone = build(paths["alone"], options.work / "stages", "student")
-        both = build(paths["distilled"], options.work / "stages", "student")
+        alone = build(paths["alone"], options.work / "stages")
+        both = build(paths["distilled"], options.work / "stages")
         folders = {"teacher": both["teacher"], "alone": alone["student"], "distilled": both["student"]}
         for role, at in folders.items():
             found[role].append(read(at, case.metric))

@@ -147,7 +147,7 @@ def _candidates(
         except ToRun as missing:  # a plan wants to know of all of them
             unknown = missing
         except EdgepackError as error:
-            error.what += f" (candidate {candidate.name})"
+            candidate.own(error)
             if not choice.keep_going:
                 raise
             failed.append(error)

@@ -93,7 +93,7 @@ class Steps:
             try:
                 student.check(candidate.recipe.student)
             except EdgepackError as error:
-                error.what += f" (candidate {candidate.name})"
+                candidate.own(error)
                 if not self._keep_going:
                     raise
                 failed.append(error)

@@ -26,11 +26,16 @@ LOST: Final = (RuntimeError, ValueError, OSError)  # what Paddle makes of a conn
 _SEE: Final = "see what the builds on the other machines say, and start the build again on all of them"
 
 
-def gone(error: Exception) -> StageFailedError:
-    """What is to be said of an exchange that one of `LOST` ended."""
+def gone(why: str) -> StageFailedError:
+    """What is to be said when the others are not there any more."""
+    return StageFailedError(GONE, why=why, fix=_SEE)
+
+
+def lost(error: Exception) -> StageFailedError:
+    """The same of an exchange that one of `LOST` ended."""
     # Paddle puts its own call stack before what went wrong, and hints in brackets behind it.
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("[")]
-    return StageFailedError(GONE, why=lines[-1] if lines else type(error).__name__, fix=_SEE)
+    return gone(lines[-1] if lines else type(error).__name__)
 
 
 class _Signs:
@@ -105,20 +110,18 @@ class Meeting:
     def _check(self, signs: _Signs, started: float) -> None:
         """Whether there is still something to wait for."""
         if self._add(_ENDED, 0):
-            raise StageFailedError(GONE, why="it ended with an error of its own", fix=_SEE)
+            raise gone("it ended with an error of its own")
         if self._clock() - started > self._limit_seconds:
-            why = f"one of them did not go on for {self._limit_seconds / 60:g} minutes"
-            raise StageFailedError(GONE, why=why, fix=_SEE)
+            raise gone(f"one of them did not go on for {self._limit_seconds / 60:g} minutes")
         silent = signs.silent(self._clock(), lambda rank: self._add(_BEAT.format(rank), 0))
         if silent is not None:
-            why = f"process {silent + 1} of {self._count} was killed, or its machine is lost"
-            raise StageFailedError(GONE, why=why, fix=_SEE)
+            raise gone(f"process {silent + 1} of {self._count} was killed, or its machine is lost")
 
     def _add(self, name: str, number: int) -> int:
         try:
             return int(self._store.add(name, number))
         except LOST as error:
-            raise gone(error) from error
+            raise lost(error) from error
 
 
 def keep_beating(store: Any, rank: int) -> None:

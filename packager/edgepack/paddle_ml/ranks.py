@@ -19,7 +19,7 @@ import paddle
 import paddle.distributed as dist
 from pydantic import TypeAdapter
 
-from edgepack.paddle_ml.meeting import LOST, Meeting, gone, keep_beating
+from edgepack.paddle_ml.meeting import LOST, Meeting, keep_beating, lost
 
 T = TypeVar("T")
 BACKEND_VARIABLE: Final = "PADDLE_DISTRI_BACKEND"
@@ -143,7 +143,7 @@ def _others_there() -> Iterator[None]:
     try:
         yield
     except LOST as error:
-        raise gone(error) from error
+        raise lost(error) from error
 
 
 def join(place: str, aside: Callable[[str], None] | None = None) -> Ranks:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
+from edgepack.errors import EdgepackError
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import Student, Teacher
 
@@ -228,6 +229,10 @@ class Candidate:
 
     name: str
     recipe: Recipe
+
+    def own(self, error: EdgepackError) -> None:
+        """Say in `error` whose it is."""
+        error.what += f" (candidate {self.name})"
 
 
 def is_builtin(source: str) -> bool:
