@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from edgepack_runtime.stats import wilson
 
 ARTIFACT_FILE = "artifact.json"
 Split = Literal["train", "dev", "test", "unlabelled"]
+LABELLED: Final[tuple[Split, ...]] = ("train", "dev", "test")
+SPLITS: Final[tuple[Split, ...]] = (*LABELLED, "unlabelled")
 Answer = str | tuple[str, ...] | tuple[Span, ...]  # one label; any number of them, sorted; spans, sorted
 Precision = Literal["float32", "int8"]
 _SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # what a shell still reads inside double quotes

@@ -61,7 +61,8 @@ class Plan:
 def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Plan:  # noqa: B008 (frozen)
     """Look into `workspace` for what a build of `recipe` would find there. Nothing is written.
 
-    A result's name follows from the results before it, so after the first stage that has to run, the rest has to.
+    A result's name follows from the results before it, so of what comes after the first stage that has to run nothing
+    is known: it may turn out to be there, if that stage ends with what it ended with before.
 
     Raises:
         RecipeInvalidError: when the data cannot be used.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from edgepack import __version__, datasets
 from edgepack.artifacts import (
+    LABELLED,
+    SPLITS,
     Artifact,
     BundleArtifact,
     DataArtifact,
@@ -32,7 +35,6 @@ from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
 
 A = TypeVar("A", bound=Artifact)
-_FILES: Final = ("train", "dev", "test", "unlabelled")  # of the section `data`
 
 
 class Step(Protocol):
@@ -76,7 +78,7 @@ class Steps:
     def teacher(self, rows: Result[DataArtifact]) -> Result[ModelArtifact]:
         section = self._recipe.teacher
         assert section is not None, "asked for by a recipe with a teacher only"
-        inputs = [rows.digest, *_weights(section.model)]
+        inputs = [*_labelled(rows), *_weights(section.model)]
         key = make_key("teacher", teacher.VERSION, _of_training(section), inputs, self._tools)
 
         def make(out: Path) -> ModelArtifact:
@@ -107,7 +109,9 @@ class Steps:
         # A teacher that it neither learns nor starts from decides nothing.
         needed = section.distill is not None or isinstance(section.model, FromTeacher)
         source = taught_by if needed else None
-        inputs = [rows.digest, *_weights(section.model), *([source.digest] if source else [])]
+        inputs = [*_labelled(rows), *_weights(section.model), *([source.digest] if source else [])]
+        if section.distill is not None:
+            inputs += _unlabelled(rows)
         key = make_key("student", student.VERSION, _of_training(section), inputs, self._tools)
         model = source.artifact if source else None
         kept = self._workspace.checkpoint(key)
@@ -132,7 +136,7 @@ class Steps:
         section = self._recipe.quantize
         sample, seed = self._recipe.data.calibration, self._recipe.data.seed
         decides = {"quantize": _dump(section), "calibration": _dump(sample), "seed": seed}
-        key = make_key("quantize", quantize.VERSION, decides, [rows.digest, learner.digest], self._tools)
+        key = make_key("quantize", quantize.VERSION, decides, [*_labelled(rows), learner.digest], self._tools)
         return self._step(
             ScalesArtifact,
             key,
@@ -143,7 +147,7 @@ class Steps:
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
         section = self._recipe.quantize
-        inputs = [rows.digest, learner.digest, scales.digest, *_runtime()]
+        inputs = [*_labelled(rows), learner.digest, scales.digest, *_runtime()]
         key = make_key("export", export.VERSION, _dump(section), inputs, self._tools | host_facts())
         return self._step(
             ExportArtifact,
@@ -190,7 +194,7 @@ def _of_data(section: Data) -> dict[str, Any]:
     """What of the section decides which rows there are. Of a file that is its suffix, and its content elsewhere."""
     document = _dump(section)
     del document["calibration"]
-    for name in _FILES:
+    for name in SPLITS:
         value = document[name]
         if value is not None and not is_builtin(value):
             document[name] = Path(value).suffix
@@ -215,10 +219,21 @@ def _of_training(section: Teacher | Student) -> dict[str, Any]:
 
 def _data_digests(section: Data) -> list[str]:
     """Digests of the data files, or of the code that generates or reads them."""
-    files = [getattr(section, name) for name in _FILES]
+    files = [getattr(section, name) for name in SPLITS]
     code = Path(datasets.__path__[0])
     named = [Path(file) for file in files if file is not None and not is_builtin(file)]
     return [*_sources(code), *map(sha256_file, named)]
+
+
+def _labelled(rows: Result[DataArtifact]) -> list[str]:
+    """Digests of what a model is trained and judged by; texts that only a student learns from are not among them."""
+    data = rows.artifact
+    about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
+    return [about, *(rows.files[f"{split}.jsonl"] for split in LABELLED)]
+
+
+def _unlabelled(rows: Result[DataArtifact]) -> list[str]:
+    return [digest for name, digest in rows.files.items() if name == "unlabelled.jsonl"]
 
 
 def _weights(model: str | FromScratch | FromTeacher) -> list[str]:

@@ -50,11 +50,15 @@ class Key:
 
 @dataclass(frozen=True)
 class Result(Generic[A]):
-    """An artifact in the workspace; `digest` names its content and feeds the keys of later stages."""
+    """An artifact in the workspace; `digest` names its content and feeds the keys of later stages.
+
+    `files` has the sha256 of each of its files by itself, for a stage that reads some of them alone.
+    """
 
     artifact: A
     digest: str
     cached: bool
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Workspace:
             return None
         if seal != _seal(folder):
             return None
-        return Result(artifacts.load(kind, folder), _digest(seal), cached=True)
+        return Result(artifacts.load(kind, folder), _digest(seal), cached=True, files=_contents(seal))
 
     def is_damaged(self, key: Key) -> bool:
         """Whether what lies under `key` was sealed once, or was put there by no build; for when `load` finds none."""
@@ -183,7 +187,7 @@ class Workspace:
             raise _unwritable(self.root, error) from error
         finally:
             self._tidy(partial)
-        return Result(artifacts.moved(artifact, folder), _digest(seal), cached=False)
+        return Result(artifacts.moved(artifact, folder), _digest(seal), cached=False, files=_contents(seal))
 
     def _run(self, key: Key, run: Callable[[Path], A], out: Path) -> A:
         """Run a stage. What the system refuses it outside the workspace is no fault of the workspace."""
@@ -291,6 +295,10 @@ def _seal(folder: Path) -> dict[str, list[Any]]:
         for file in files_below(folder)
         if file.name != SEAL_FILE or file.parent != folder
     }
+
+
+def _contents(seal: dict[str, list[Any]]) -> dict[str, str]:
+    return {name: sha256 for name, (_, sha256) in seal.items()}
 
 
 def _digest(seal: dict[str, list[Any]]) -> str:

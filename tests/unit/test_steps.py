@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,20 +43,24 @@ def project(tmp_path: Path) -> Path:
 
 
 class Recorder:
-    """Notes the key of every stage; the results are named by their stages alone."""
+    """Notes the key of every stage. The data are made; the other results are named by their keys alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self.keys: dict[str, str] = {}
+        self._workspace = workspace
 
     def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], candidate: str | None = None) -> Any:
         self.keys[key.stage if candidate is None else f"{key.stage} {candidate}"] = key.digest
+        if key.stage == "data":
+            return self._workspace.build(key, make)
         return SimpleNamespace(artifact=None, digest=key.digest)
 
 
 def keys(folder: Path, *settings: str) -> dict[str, str]:
     recipe = load_recipe(folder / "recipe.yaml", ["linux-x86_64-cpu"], settings)
-    recorder: Any = Recorder()
-    steps = Steps(recipe, Workspace(folder / ".edgepack"), SILENT, recorder)
+    workspace = Workspace(folder.parent / "results")
+    recorder: Any = Recorder(workspace)
+    steps = Steps(recipe, workspace, SILENT, recorder)
     rows = steps.data()
     taught_by = steps.teacher(rows) if recipe.teacher is not None else None
     if recipe.candidates:
@@ -86,10 +89,31 @@ def test_what_files_and_folders_are_called_decides_nothing(project: Path) -> Non
     assert changed(before, keys(project, "data.train=training.tsv", "teacher.model=./weights/large")) == []
 
 
-def test_a_file_read_in_another_way_is_other_data(project: Path) -> None:
+def test_the_same_rows_in_another_file_are_read_anew_and_train_nothing(project: Path) -> None:
     before = keys(project)
-    shutil.copy(project / "train.tsv", project / "train.csv")
-    assert changed(before, keys(project, "data.train=train.csv")) == list(STAGES)
+    rows = (project / "train.tsv").read_text(encoding="utf-8")
+    (project / "train.csv").write_text(rows.replace("\t", ","), encoding="utf-8")
+    assert changed(before, keys(project, "data.train=train.csv")) == ["data"]
+
+
+def test_texts_without_labels_reach_the_student_that_learns_from_them_and_no_teacher(project: Path) -> None:
+    (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
+    more = "data.unlabelled=more.txt"
+    assert changed(keys(project), keys(project, more)) == ["data", *STAGES[2:]]
+    with_them = keys(project, more)
+    with (project / "more.txt").open("a", encoding="utf-8") as stream:
+        stream.write("a third\n")
+    assert changed(with_them, keys(project, more)) == ["data", *STAGES[2:]]
+
+
+def test_other_names_of_labels_train_everything_anew(project: Path) -> None:
+    """The rows may be the same: a sample that misses a rare label has it in the model nevertheless."""
+    with (project / "train.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("rare\t2\n")
+    before = keys(project, "data.train_rows=2", "data.seed=1")
+    text = (project / "train.tsv").read_text(encoding="utf-8")
+    (project / "train.tsv").write_text(text.replace("rare\t2", "rare\t3"), encoding="utf-8")
+    assert changed(before, keys(project, "data.train_rows=2", "data.seed=1")) == list(STAGES)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +135,8 @@ def test_what_files_hold_decides(project: Path, file: str, stages: tuple[str, ..
 @pytest.mark.parametrize(
     ("setting", "stages"),
     [
-        ("data.seed=1", STAGES),
+        ("data.seed=1", ("data", *STAGES[3:])),  # no rows are drawn to train on, only to calibrate with
+        ("data.train_rows=1", STAGES),
         ("data.calibration.rows=64", STAGES[3:]),
         ("teacher.epochs=1", STAGES[1:]),
         ("student.epochs=1", STAGES[2:]),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.artifacts import (
+    SPLITS,
     DataArtifact,
     ExportArtifact,
     ModelArtifact,
@@ -26,7 +27,6 @@ from edgepack.recipe.training import is_local_folder
 from edgepack.versions import tool_versions
 
 FORMAT: Final = 1
-SPLITS: Final[tuple[Split, ...]] = ("train", "dev", "test", "unlabelled")
 
 
 def make(build: Build) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def worst(verdicts: Sequence[str]) -> str:
 def _recipe(recipe: Recipe) -> dict[str, Any]:
     """The resolved recipe, with the names of files and folders in place of their paths."""
     document = recipe.model_dump(mode="json", by_alias=True)
-    for split in ("train", "dev", "test", "unlabelled"):
+    for split in SPLITS:
         value = document["data"][split]
         if value is not None:
             document["data"][split] = _name(value)

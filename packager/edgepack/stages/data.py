@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from edgepack.artifacts import DataArtifact, Row, Split
+from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
 from edgepack.datasets.draw import Draw
 from edgepack.datasets.facts import HELD_OUT
 from edgepack.datasets.load import Splits, load_splits
@@ -19,7 +19,6 @@ from edgepack.recipe.model import AnswerKey, Data
 
 VERSION = 4
 BAR_FROM_ROWS: Final = 200_000  # fewer are written within two seconds, and need no bar
-_TOLD: Final[tuple[Split, ...]] = ("train", "dev", "test", "unlabelled")
 _SAY_EACH: Final = 10_000  # rows between two moves of the bar
 
 
@@ -45,7 +44,7 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
             counts[name] = _write(out / f"{name}.jsonl", _counted(splits.rows[name], task), section.columns.answer)
         if extra is not None:
             counts["unlabelled"] = _write(out / "unlabelled.jsonl", _counted(_untrained(extra, out), task), None)
-    told = ", ".join(f"{counts[name]} {name}" for name in _TOLD if name in counts)
+    told = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
     progress.line(f"data: {told}; labels {', '.join(labels)}")
     for warning in splits.warnings:
         progress.line(str(warning))
