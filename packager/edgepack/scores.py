@@ -12,10 +12,8 @@ CONFIDENCE: Final = 0.95
 
 
 def metric_of(data: DataArtifact) -> str:
-    """What models of a task are compared by, while they are made: accuracy, or F1 where an answer may be half right."""
-    if data.task == "token-classification":
-        return metrics.ENTITY_F1
-    return metrics.MICRO_F1 if data.multi_label else metrics.ACCURACY
+    """What models of a task are compared by, while they are made."""
+    return metrics.usual(multi_label=data.multi_label, tokens=data.task == "token-classification")
 
 
 def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:

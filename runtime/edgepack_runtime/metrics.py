@@ -118,6 +118,13 @@ def positive_label(labels: Sequence[str], truths: Iterable[Answer]) -> str:
     return min(sorted(labels, reverse=True), key=lambda label: counts[label])
 
 
+def usual(*, multi_label: bool, tokens: bool) -> str:
+    """What such models are compared by: accuracy, or F1 where an answer may be half right. Arguments as in `unfit`."""
+    if tokens:
+        return ENTITY_F1
+    return MICRO_F1 if multi_label else ACCURACY
+
+
 def unfit(metric: str, n_labels: int, *, multi_label: bool, tokens: bool) -> Optional[str]:
     """Why `metric` has no meaning for such a model, as the end of a sentence; None where it has one.
 

@@ -95,10 +95,12 @@ def check_gate(
     gate: AccuracyGate, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str]
 ) -> list[tuple[str, str]]:
     """Reason and fix of each limit that no model can be shown to keep. Arguments as those of `units_of`."""
-    units = units_of(gate.metric, rows, read, labels)
+    metric = gate.metric
+    assert metric is not None, "filled in when the recipe was loaded"
+    units = units_of(metric, rows, read, labels)
     if not units:
         return []
-    named, shown = metric_name(gate.metric), counted(min(rows, MOST_GATED_ROWS), "test row")
+    named, shown = metric_name(metric), counted(min(rows, MOST_GATED_ROWS), "test row")
     found = []
     reached = best_value(units, gate.confidence)
     if gate.min is not None and reached < gate.min:
@@ -109,10 +111,10 @@ def check_gate(
             f"known to be {reached:.4f} or more, and no better"
         )
         found.append((reason, _fix(needed, f"a limit of {math.floor(100 * reached) / 100:g} or less")))
-    dropped = 100 * best_drop(gate.metric, units, gate.confidence)
+    dropped = 100 * best_drop(metric, units, gate.confidence)
     if gate.max_drop_points is not None and dropped > gate.max_drop_points:
         points = gate.max_drop_points
-        needed = rows_for(rows, units, lambda some: 100 * best_drop(gate.metric, some, gate.confidence) <= points)
+        needed = rows_for(rows, units, lambda some: 100 * best_drop(metric, some, gate.confidence) <= points)
         reason = (
             f"`gates.accuracy.max_drop_points` is {points:g}, and {shown} cannot show it: were no answer changed, "
             f"{named} could yet have dropped by {dropped:.2f} points"

@@ -142,10 +142,11 @@ def _needed(test: SplitFacts, points: float) -> str:
 
 def _measure(test: SplitFacts) -> tuple[str, Units]:
     """The metric that a draft suggests, and what it counts in the test rows."""
+    answer = test.columns.answer
+    metric = metrics.usual(multi_label=answer == "labels", tokens=answer == "spans")
     rows = units_of(metrics.ACCURACY, len(test), tuple, ())
-    if test.columns.answer == "label":
-        return metrics.ACCURACY, rows
-    metric = metrics.ENTITY_F1 if test.columns.answer == "spans" else metrics.MICRO_F1
+    if metric == metrics.ACCURACY:
+        return metric, rows
     return metric, [test.all_labels / len(test) * rows[0]] if test.all_labels else []
 
 

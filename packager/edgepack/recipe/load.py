@@ -17,11 +17,12 @@ from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.explain import explain, not_yet
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Candidate, Recipe, is_builtin
+from edgepack.recipe.model import Candidate, Columns, Gates, Recipe, TaskName, is_builtin
 from edgepack.recipe.parse import parse
 from edgepack.recipe.section import Section
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
 from edgepack.wording import counted
+from edgepack_runtime import metrics
 
 S = TypeVar("S", bound=Section)
 M = TypeVar("M", bound=str | Section)
@@ -133,7 +134,18 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
         student = _changed(student, distill=None)
     else:
         teacher = _changed(teacher, model=located(teacher.model))
-    return _changed(recipe, data=_changed(data, **sources, columns=columns), teacher=teacher, student=student)
+    data = _changed(data, **sources, columns=columns)
+    return _changed(
+        recipe, data=data, teacher=teacher, student=student, gates=_judged(recipe.gates, recipe.task, columns)
+    )
+
+
+def _judged(gates: Gates, task: TaskName, columns: Columns) -> Gates:
+    """By the task's usual metric where the recipe names none."""
+    if gates.accuracy is None or gates.accuracy.metric is not None:
+        return gates
+    usual = metrics.usual(multi_label=columns.answer == "labels", tokens=task == "token-classification")
+    return _changed(gates, accuracy=_changed(gates.accuracy, metric=usual))
 
 
 def _changed(section: S, **values: Any) -> S:

@@ -126,10 +126,11 @@ class Quantize(Section):
 class AccuracyGate(Section):
     """How right the answers are, on the golden rows, on the target."""
 
-    metric: Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1"] = Field(
-        "accuracy",
+    metric: Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1"] | None = Field(
+        None,
         description="Share of rows answered right as a whole; F1 over all labels or their mean; `f1` of the rarer of "
-        "two labels (of `1`, if there is one); `entity_f1` of exact spans.",
+        "two labels (of `1`, if there is one); `entity_f1` of exact spans. Without it what models of the task are "
+        "compared by: `accuracy`; `micro_f1` for several labels; `entity_f1` for tokens.",
     )
     min: float | None = Field(None, gt=0, lt=1, description="Lowest value of the metric that passes, from 0 to 1.")
     max_drop_points: float | None = Field(

@@ -247,3 +247,24 @@ def test_unlabelled_texts_are_found_beside_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("x", encoding="utf-8")
     taught = MINIMAL.replace("zh}\nstudent", "zh, unlabelled: more.txt}\nteacher: {model: ernie-1.0}\nstudent")
     assert load(tmp_path, taught).data.unlabelled == str(tmp_path / "more.txt")
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "gate", "metric"),
+    [
+        ("text-classification", "{}", "{min: 0.5}", "accuracy"),
+        ("text-classification", "{labels: topics}", "{min: 0.5}", "micro_f1"),
+        ("token-classification", "{}", "{min: 0.5}", "entity_f1"),
+        ("token-classification", "{}", "{min: 0.5, metric: accuracy}", "accuracy"),
+    ],
+)
+def test_a_gate_measures_what_its_task_is_compared_by(
+    tmp_path: Path, task: str, columns: str, gate: str, metric: str
+) -> None:
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.jsonl").touch()
+    data = f"{{train: train.jsonl, dev: dev.jsonl, test: test.jsonl, columns: {columns}}}"
+    text = MINIMAL.replace("{train: builtin:reviews-zh}", data) + f"task: {task}\ngates: {{accuracy: {gate}}}\n"
+    accuracy = load(tmp_path, text).gates.accuracy
+    assert accuracy is not None
+    assert accuracy.metric == metric
