@@ -150,7 +150,10 @@ def recipe(folder: Path) -> Recipe:
         "data": {split: str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
         "teacher": {"model": str(folder / "ernie-base")},
         "student": {"model": "ernie-3.0-tiny-nano-v2-zh", "max_length": 64},
-        "gates": {"accuracy": {"metric": "accuracy", "min": 0.88, "max_drop_points": 1.0}, "latency": {"p50_ms": 5, "p95_ms": 1.9}},
+        "gates": {
+            "accuracy": {"metric": "accuracy", "min": 0.88, "max_drop_points": 1.0},
+            "latency": {"p50_ms": 5, "p95_ms": 1.9},
+        },
     })  # fmt: skip
 
 
