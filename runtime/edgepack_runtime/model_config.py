@@ -50,7 +50,8 @@ class ModelConfig:
     """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
 
     For token classification the labels are BIO tags, `O` first. With `multi_label` a text has each of the labels or
-    not, instead of exactly one; only text classification knows that.
+    not, instead of exactly one; only text classification knows that. Where the graph does not hide padding from the
+    tokens of a text, texts of different length are never run in one batch.
     """
 
     task: str
@@ -60,6 +61,7 @@ class ModelConfig:
     tokenizer: TokenizerConfig = TokenizerConfig()
     engine: EngineConfig = EngineConfig()
     multi_label: bool = False
+    hides_padding: bool = True
 
     @property
     def takes_pairs(self) -> bool:
@@ -108,7 +110,8 @@ def parse(raw: bytes) -> ModelConfig:
     fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
     if fields["task"] == TOKENS:
         _require_tags(fields["labels"])
-    _one_of(fields["multi_label"], (False, True), "multi_label")
+    for name in ("multi_label", "hides_padding"):
+        _one_of(fields[name], (False, True), name)
     if fields["multi_label"] and fields["task"] != ONE_TEXT:
         raise _invalid(f"multi_label is true, and only {ONE_TEXT} knows texts of several labels")
     length = fields["max_length"]

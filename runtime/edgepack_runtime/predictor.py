@@ -90,7 +90,7 @@ class Predictor:
         for start in range(0, len(texts), batch_size):
             items = texts[start : start + batch_size]
             ids, types, offsets = self._encode(items)
-            predictions += self._decide(self._engine.run(ids, types), offsets, items)
+            predictions += self._decide(self._run(ids, types), offsets, items)
         return predictions
 
     def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
@@ -98,13 +98,13 @@ class Predictor:
 
         Returns:
             Shape (B, n_labels); for token classification (B, T, n_labels), T tokens of which the first is [CLS] and
-            the last of each text, before the padding to the longest, [SEP].
+            the last of each text, before the padding to the longest, [SEP]. What stands for padding means nothing.
         """
         if not texts:
             shape = (0, 0) if self._tokens else (0,)
             return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
         ids, types, _ = self._encode(texts)
-        return self._engine.run(ids, types)
+        return self._run(ids, types)
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
         """`predict`, with the time that each part took. Raises as `predict`."""
@@ -112,7 +112,7 @@ class Predictor:
         items = (text,) if text_pair is None else (_pair(text, text_pair),)
         ids, types, offsets = self._encode(items)
         tokenized = time.perf_counter()
-        logits = self._engine.run(ids, types)
+        logits = self._run(ids, types)
         ran = time.perf_counter()
         prediction = self._decide(logits, offsets, items)[0]
         done = time.perf_counter()
@@ -130,6 +130,22 @@ class Predictor:
             return self._tokenizer.encode_with_offsets(texts, length)
         ids, types = self._tokenizer.encode_batch(texts, length)
         return ids, types, ()
+
+    def _run(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits of a batch; where the graph does not hide padding, of the texts of each length by themselves."""
+        if self.config.hides_padding or len(ids) == 1:
+            return self._engine.run(ids, types)
+        lengths = self._tokenizer.lengths(ids)
+        axes = ids.shape if self._tokens else ids.shape[:1]
+        logits = np.zeros((*axes, len(self.config.labels)), dtype=np.float32)
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            found = self._engine.run(ids[rows, :length], types[rows, :length])
+            if self._tokens:
+                logits[rows, :length] = found
+            else:
+                logits[rows] = found
+        return logits
 
     def _decide(self, logits: NDArray[np.float32], offsets: _Offsets, items: Sequence[Item]) -> List[AnyPrediction]:
         labels = self.config.labels

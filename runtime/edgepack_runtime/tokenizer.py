@@ -155,6 +155,11 @@ class ErnieTokenizer:
             n_first.append(left + 2)
         return rows, n_first
 
+    def lengths(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many tokens each row (B, T) has before its padding; one that a text spells inside it counts."""
+        padding: NDArray[np.int64] = np.argmax(input_ids[:, ::-1] != self._pad_id, axis=1)  # [SEP] ends every text
+        return input_ids.shape[1] - padding
+
     def _encodings(self, encode: Callable[..., List[Any]], texts: Sequence[str]) -> List[Any]:
         try:
             return encode(list(texts), add_special_tokens=False)

@@ -30,6 +30,11 @@ class GraphView:
         return dict(readers)
 
     @cached_property
+    def makers(self) -> dict[str, onnx.NodeProto]:
+        """The node that makes each tensor."""
+        return {name: node for node in self.model.graph.node for name in node.output if name}
+
+    @cached_property
     def outputs(self) -> frozenset[str]:
         """Names of the graph's outputs."""
         return frozenset(value.name for value in self.model.graph.output)

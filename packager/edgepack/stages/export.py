@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,14 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.graph import parity
+from edgepack.graph.compose import OUTPUT, Layout, compose, fastest
+from edgepack.graph.encoder import Encoder
 from edgepack.graph.fold import fold_constants
-from edgepack.graph.lower_ort_cpu import lower
+from edgepack.graph.forms import OrtCpuForm
 from edgepack.graph.names import name_by_position
-from edgepack.graph.neutral import make_plan
+from edgepack.graph.patterns import Unrecognised
+from edgepack.graph.quantize import with_ranges
+from edgepack.graph.rewrite import rewrite
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
@@ -35,7 +40,7 @@ from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 3
+VERSION = 4
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 TIMED_TEXTS = 200
@@ -44,7 +49,6 @@ LEAST_GAIN = 0.10  # INT8 ships when it is at least this much smaller and faster
 # ONNX Runtime's fused kernel takes 537 us a run where the parts it replaces take about 120 (4 layers x 312, x86).
 _SLOWER_FUSIONS = ("SkipLayerNormFusion",)
 TEXTS_FILE = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
-OUTPUT_NAME = "logits"  # what the runtime asks for
 FLOAT_FOLDER, INT8_FOLDER, STATIC_FOLDER = "onnx-float", "onnx-int8", "paddle"
 
 
@@ -62,19 +66,24 @@ def run(
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
 
-    graph = _float_onnx(out)
-    _write_model(out / FLOAT_FOLDER, graph, student, data, "float32")
+    layout = fastest(pairs=data.task == "text-pair-classification")
+    encoder, graph, note = _rewritten(_float_onnx(out), layout)
+    if note:
+        progress.line(f"the exported graph {note}")
+    config = _config(student, data, hides_padding=encoder is None or not layout.unpadded)
+    _write_model(out / FLOAT_FOLDER, graph, student, config)
     float_logits = _logits(out / FLOAT_FOLDER, rows)
     exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
     quantized: parity.Parity | None = None
-    if scales.linears:
-        plan = make_plan(graph, scales.linears, section.embeddings == "int8")
-        _write_model(out / INT8_FOLDER, lower(graph, plan), student, data, "int8")
+    if scales.linears and encoder is not None:
+        ranged = with_ranges(encoder, scales.linears, embeddings=section.embeddings == "int8")
+        small = compose(ranged, layout, OrtCpuForm())
+        _write_model(out / INT8_FOLDER, small, student, replace(config, precision="int8"))
         quantized = parity.compare(float_logits, _logits(out / INT8_FOLDER, rows))
         progress.line(f"INT8 ONNX is {quantized.max_abs:.3f} from float at most; {quantized.flips} labels flipped")
-    return _measured(out, data, student, static, exported, quantized, progress)
+    return _measured(out, data, student, static, exported, quantized, note, progress)
 
 
 def _logits(folder: Path, rows: Sequence[Row]) -> list[Float]:
@@ -108,28 +117,41 @@ def _float_onnx(out: Path) -> onnx.ModelProto:
     export.float_onnx(out / STATIC_FOLDER, raw)
     graph = fold_constants(onnx.load(str(raw)))
     raw.unlink()
-    name_by_position(graph, OUTPUT_NAME)
+    name_by_position(graph, OUTPUT)
     return graph
 
 
-def _write_model(
-    folder: Path, graph: onnx.ModelProto, student: ModelArtifact, data: DataArtifact, precision: Precision
-) -> None:
-    """A folder as the runtime loads it."""
+def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, onnx.ModelProto, str]:
+    """The encoder and its graph in `layout`; or no encoder, the graph as it is, and what is to be said of it."""
+    try:
+        return *rewrite(graph, layout), ""
+    except Unrecognised as reason:
+        return None, graph, f"is not rewritten, and has no INT8 form: {reason}"
+
+
+def _config(student: ModelArtifact, data: DataArtifact, *, hides_padding: bool) -> model_config.ModelConfig:
+    """What the runtime has to know of the float model."""
     from edgepack.paddle_ml.tokens import config_of
 
-    folder.mkdir()
-    onnx.save(graph, str(folder / "model.onnx"))
-    shutil.copy(student.folder / "vocab.txt", folder)
-    config = model_config.ModelConfig(
+    return model_config.ModelConfig(
         task=data.task,
         labels=student.labels,
         max_length=student.max_length,
-        precision=precision,
+        precision="float32",
         multi_label=data.multi_label,
+        hides_padding=hides_padding,
         tokenizer=config_of(student.folder),
         engine=model_config.EngineConfig(disabled_optimizers=_SLOWER_FUSIONS),
     )
+
+
+def _write_model(
+    folder: Path, graph: onnx.ModelProto, student: ModelArtifact, config: model_config.ModelConfig
+) -> None:
+    """A folder as the runtime loads it."""
+    folder.mkdir()
+    onnx.save(graph, str(folder / "model.onnx"))
+    shutil.copy(student.folder / "vocab.txt", folder)
     (folder / "model.json").write_bytes(model_config.dump(config))
 
 
@@ -140,6 +162,7 @@ def _measured(
     static: parity.Parity,
     exported: parity.Parity,
     quantized: parity.Parity | None,
+    note: str,
     progress: Progress,
 ) -> ExportArtifact:
     """Scores on test and latency side by side, by the runtime on the written files; then the choice."""
@@ -161,7 +184,7 @@ def _measured(
         "float ONNX", FLOAT_FOLDER, "float32", out, measured[0], latencies[0], exported, "static graph"
     )
     if quantized is None:
-        reason = "quantize.method is none"
+        reason = f"the exported graph {note}" if note else "quantize.method is none"
         return ExportArtifact(out, static_row, float_model, None, "float32", reason)
     int8_model = _model_file("INT8 ONNX", INT8_FOLDER, "int8", out, measured[1], latencies[1], quantized, "float ONNX")
     shipped, reason = choose(float_model, int8_model)

@@ -34,15 +34,16 @@ class OnnxRuntimeEngine:
                 why="the session runs on {} instead, which was not asked for".format(", ".join(self.providers)),
                 fix="build the bundle for a target that this device offers",
             )
-        _check_form(self._session)
+        self._inputs = _inputs(self._session)
 
     @property
     def providers(self) -> Tuple[str, ...]:
         return tuple(self._session.get_providers())
 
     def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
         try:
-            logits = self._session.run(_OUTPUTS, {"input_ids": input_ids, "token_type_ids": token_type_ids})[0]
+            logits = self._session.run(_OUTPUTS, {name: given[name] for name in self._inputs})[0]
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise StepFailedError("the model could not be run", why=str(error)) from error
         result: NDArray[np.float32] = logits
@@ -80,12 +81,14 @@ def _session(config: EngineConfig, path: Path, threads: int) -> Any:
         ) from error
 
 
-def _check_form(session: Any) -> None:
+def _inputs(session: Any) -> Tuple[str, ...]:
+    """What the model reads: the ids of tokens, and their types unless all are of one."""
     inputs = tuple(sorted(item.name for item in session.get_inputs()))
     outputs = tuple(item.name for item in session.get_outputs())
-    if inputs != _INPUTS or outputs != _OUTPUTS:
+    if inputs not in (_INPUTS, _INPUTS[:1]) or outputs != _OUTPUTS:
         raise BundleInvalidError(
             f"{MODEL_NAME} is not a text classifier",
             why=f"it reads {inputs} and gives {outputs}; expected are {_INPUTS} and {_OUTPUTS}",
             fix="build the bundle again",
         )
+    return inputs

@@ -64,6 +64,7 @@ def test_the_document_is_the_one_agreed_on() -> None:
             "disabled_optimizers": ["SkipLayerNormFusion"],
         },
         "multi_label": False,
+        "hides_padding": True,
     }
 
 
@@ -75,6 +76,8 @@ def test_the_document_is_the_one_agreed_on() -> None:
         ({"task": "question-answering"}, "task"),
         ({"multi_label": KeyError}, "multi_label"),
         ({"multi_label": 1}, "multi_label"),
+        ({"hides_padding": KeyError}, "hides_padding"),
+        ({"hides_padding": 0}, "hides_padding"),
         ({"multi_label": True, "task": "text-pair-classification"}, "multi_label"),
         ({"multi_label": True, "task": "token-classification", "labels": TAGS}, "multi_label"),
         ({"task": "token-classification"}, "labels begins with '负面'"),
@@ -115,7 +118,7 @@ def test_nonsense_is_refused_by_name(changes: dict[str, Any], named: str) -> Non
     [
         ModelConfig("text-classification", ("a", "b"), 64, "int8", multi_label=True),
         ModelConfig("text-pair-classification", ("0", "1"), 64, "int8"),
-        ModelConfig("token-classification", tuple(TAGS), 64, "float32"),
+        ModelConfig("token-classification", tuple(TAGS), 64, "float32", hides_padding=False),
     ],
 )
 def test_every_task_can_be_told(config: ModelConfig) -> None:

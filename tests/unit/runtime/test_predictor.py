@@ -47,6 +47,19 @@ def test_a_batch_is_the_texts_one_by_one_in_their_order(predictor: Predictor) ->
     assert predictor.predict_batch([]) == []
 
 
+@pytest.mark.parametrize("task", ["text-classification", "token-classification"])
+def test_texts_of_different_length_share_no_run_where_padding_would_show(tmp_path: Path, task: str) -> None:
+    hiding = Predictor(write_model_folder(tmp_path / "hiding", task=task))
+    bare = Predictor(write_model_folder(tmp_path / "bare", task=task, hides_padding=False))
+    texts = ["好", "差差店店", "", "店很好，", "差好", "[PAD]好", "好" * 40] * 3
+    assert bare.predict_batch(texts) == [bare.predict(text) for text in texts]
+    plain = [text for text in texts if "[PAD]" not in text]
+    assert bare.predict_batch(plain) == hiding.predict_batch(plain)
+    assert bare.logits(texts).shape == hiding.logits(texts).shape
+    if task == "text-classification":  # of tokens, what stands for padding means nothing
+        assert np.array_equal(bare.logits(plain), hiding.logits(plain))
+
+
 def test_logits_are_the_models(predictor: Predictor) -> None:
     logits = predictor.logits(["店很好", "差"])
     assert logits.dtype == np.float32

@@ -58,7 +58,13 @@ def write_model_folder(
         **config,
     }
     (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(ModelConfig(**fields)))
-    write_onnx(folder / model_config.MODEL_NAME, vocab, outputs or len(labels), tokens=tokens)
+    write_onnx(
+        folder / model_config.MODEL_NAME,
+        vocab,
+        outputs or len(labels),
+        tokens=tokens,
+        unpadded=not config.get("hides_padding", True),
+    )
     return folder
 
 
@@ -69,8 +75,12 @@ def write_onnx(
     *,
     input_name: str = "input_ids",
     tokens: bool = False,
+    unpadded: bool = False,
 ) -> None:
-    """logits[b] = sum over t of table[input_ids[b, t]] * signs[token_type_ids[b, t]]; without the sum for `tokens`."""
+    """logits[b] = sum over t of table[input_ids[b, t]] * signs[token_type_ids[b, t]]; without the sum for `tokens`.
+
+    With `unpadded` there are no token types, and padding would turn the answer.
+    """
     table = np.zeros((len(vocab), n_labels), dtype=np.float32)  # (V, n_labels); the row of [PAD] is zero
     if tokens:
         for number, token in enumerate(vocab):
@@ -79,19 +89,25 @@ def write_onnx(
         for token, scores in SCORES.items():
             if token in vocab:
                 table[vocab.index(token), : len(scores)] = scores[:n_labels]
-    last = helper.make_node("ReduceSum", ["signed", "axis"], ["logits"], keepdims=0)
+    if unpadded:
+        table[vocab.index("[PAD]")] = (100.0, *[0.0] * (n_labels - 1))
+    summed = "rows" if unpadded else "signed"
+    last = helper.make_node("ReduceSum", [summed, "axis"], ["logits"], keepdims=0)
     if tokens:
-        last = helper.make_node("Identity", ["signed"], ["logits"])
+        last = helper.make_node("Identity", [summed], ["logits"])
+    signing = [
+        helper.make_node("Gather", ["signs", "token_type_ids"], ["sign"]),
+        helper.make_node("Mul", ["rows", "sign"], ["signed"]),
+    ]
     ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "t"]) for n in (input_name, "token_type_ids")]
     graph = helper.make_graph(
         [
             helper.make_node("Gather", ["table", input_name], ["rows"]),
-            helper.make_node("Gather", ["signs", "token_type_ids"], ["sign"]),
-            helper.make_node("Mul", ["rows", "sign"], ["signed"]),
+            *([] if unpadded else signing),
             last,
         ],
         "tiny",
-        ids,
+        ids[: 2 - unpadded],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", *(["t"] if tokens else []), n_labels])],
         [
             numpy_helper.from_array(table, "table"),

@@ -1,0 +1,214 @@
+"""Read ERNIE out of the graph that paddle2onnx wrote, whichever of its versions wrote it.
+
+The reading starts at the output and follows what made each tensor: head, pooler, layers from the top, embeddings. What
+is arithmetic on weights is matched by its shape, with the operands of a sum or product in either order. What is
+arithmetic on indices, which each version of paddle2onnx spells out in another way, is not matched at all: it is run on
+a few inputs, and what comes out has to be positions, zeros, or the mask of the padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import onnx
+
+from edgepack.graph.encoder import Attention, Embeddings, Encoder, Float, Layer
+from edgepack.graph.patterns import Patterns, Unrecognised
+from edgepack.graph.subgraph import ancestors, evaluate
+from edgepack.graph.view import Array, GraphView
+
+IDS, TYPES = "input_ids", "token_type_ids"
+_PROBES: Final = ((1, 5), (3, 7))  # texts and tokens
+_HEADS_FIRST, _KEYS = [0, 2, 1, 3], [0, 2, 3, 1]  # (B, T, heads, size) -> (B, heads, T, size), (B, heads, size, T)
+
+
+def recognise(model: onnx.ModelProto) -> Encoder:
+    """The encoder and classifier that `model` computes, its constants folded.
+
+    Raises:
+        Unrecognised: when any of it is not as it should be.
+    """
+    return _Reading(model).encoder()
+
+
+class _Reading:
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.view = GraphView(model)
+        self.see = Patterns(self.view)
+        self.output = model.graph.output[0].name
+
+    def encoder(self) -> Encoder:
+        if {value.name for value in self.view.model.graph.input} != {IDS, TYPES}:
+            raise Unrecognised(f"its inputs are not {IDS} and {TYPES}")
+        last, head = self.see.linear(self.output, "head")
+        pooler = None
+        if self.see.made_by(last, "Tanh"):
+            first, pooler = self.see.linear(self.see.node(last, "Tanh").input[0], "pooler")
+            last = self.see.first_token(first)
+        layers, masks, lowest = self.layers(last)
+        embeddings = self.embeddings(lowest)
+        pad_id, mask = self.mask(masks, len(embeddings.words))
+        return Encoder(embeddings, layers, pooler, head, pad_id, mask)
+
+    # The layers.
+
+    def layers(self, top: str) -> tuple[tuple[Layer, ...], set[str], str]:
+        """All layers, the tensors that mask their attention, and the tensor that the lowest one reads."""
+        found: list[tuple[Layer, str]] = []
+        tensor, depth = top, self.depth(top)
+        for number in reversed(range(depth)):
+            tensor, layer, mask = self.layer(tensor, f"layers.{number}")
+            found.append((layer, mask))
+        return tuple(layer for layer, _ in reversed(found)), {mask for _, mask in found}, tensor
+
+    def depth(self, top: str) -> int:
+        """How many layers lie below `top`: each has the sum of a residual, which is normalised, and of a product."""
+        count, tensor = 0, top
+        while (residual := self.residual(self.see.norm(tensor)[0])) is not None:
+            below = self.residual(self.see.norm(residual)[0])
+            if below is None:
+                raise self.see.unlike(residual, "the sum of half a layer")
+            count, tensor = count + 1, below
+        return count
+
+    def residual(self, total: str) -> str | None:
+        """Of a sum, the operand that is a LayerNorm's; None where there is none."""
+        if not self.see.made_by(total, "Add"):
+            return None
+        return next(
+            (name for name in self.see.node(total, "Add").input if self.see.made_by(name, "LayerNormalization")), None
+        )
+
+    def layer(self, output: str, name: str) -> tuple[str, Layer, str]:
+        """What a layer reads, the layer, and its mask."""
+        total, norm = self.see.norm(output)
+        middle, branch = self.halves(total)
+        inner, down = self.see.linear(branch, f"{name}.down")
+        below, up = self.see.linear(self.see.gelu(inner), f"{name}.up")
+        self.see.same(below, middle)
+        total, attention_norm = self.see.norm(middle)
+        source, branch = self.halves(total)
+        attention, mask = self.attention(branch, source, name)
+        return source, Layer(attention, attention_norm, up, down, norm), mask
+
+    def halves(self, total: str) -> tuple[str, str]:
+        """The residual and the other operand of a sum."""
+        residual = self.residual(total)
+        if residual is None:
+            raise self.see.unlike(total, "the sum of a LayerNorm and a product")
+        return residual, self.see.other(self.see.node(total, "Add"), residual)
+
+    def attention(self, output: str, source: str, name: str) -> tuple[Attention, str]:
+        context, out = self.see.linear(output, f"{name}.output")
+        context, _ = self.see.reshape(context, rank=3)
+        weights, values = self.see.node(self.see.transpose(context, _HEADS_FIRST), "MatMul").input
+        softmax = self.see.node(weights, "Softmax")
+        if self.see.attribute(softmax, "axis", -1) not in (-1, 3):
+            raise self.see.unlike(weights, "a softmax over the last axis")
+        total = self.see.node(softmax.input[0], "Add")
+        scores = next((each for each in total.input if self.is_scores(each)), None)
+        if scores is None:
+            raise self.see.unlike(total.output[0], "the sum of queries times keys and a mask")
+        mask = self.see.other(total, scores)
+        scores, scale = self.see.factor(scores)
+        queries, keys = self.see.node(scores, "MatMul").input
+        parts, heads = {}, 0
+        for role, tensor, order in (
+            ("query", queries, _HEADS_FIRST),
+            ("key", keys, _KEYS),
+            ("value", values, _HEADS_FIRST),
+        ):
+            tensor, factor = self.see.factor(tensor)
+            split, shape = self.see.reshape(self.see.transpose(tensor, order), rank=4)
+            below, parts[role] = self.see.linear(split, f"{name}.{role}")
+            self.see.same(below, source)
+            scale *= factor if role != "value" else 1.0
+            if role == "value" and factor != 1.0:
+                raise self.see.unlike(values, "values as they are")
+            heads = shape[2]
+            if shape[2] * shape[3] != parts[role].weight.shape[1]:
+                raise self.see.unlike(split, f"{shape[2]} heads of {shape[3]}")
+        return Attention(parts["query"], parts["key"], parts["value"], out, heads, scale), mask
+
+    def is_scores(self, tensor: str) -> bool:
+        return self.see.made_by(self.see.factor(tensor)[0], "MatMul")
+
+    # The embeddings and the mask, whose indices are computed in the graph.
+
+    def embeddings(self, output: str) -> Embeddings:
+        total, norm = self.see.norm(output)
+        tables = {"task": np.zeros((1, len(norm.weight)), np.float32)}
+        for leaf in self.summands(total):
+            gather = self.see.node(leaf, "Gather")
+            table = self.see.weights(gather.input[0], rank=2)
+            role = self.role(gather.input[1], table)
+            if role == "task":
+                table = tables["task"] + table[self.index_of_task(gather.input[1])]
+            elif role in tables:
+                raise self.see.unlike(leaf, f"one table of {role}")
+            tables[role] = table
+        missing = {"words", "positions", "types"} - tables.keys()
+        if missing:
+            raise Unrecognised(f"its embeddings have no {' and no '.join(sorted(missing))}")
+        return Embeddings(tables["words"], tables["positions"], tables["types"], tables["task"][0], norm)
+
+    def summands(self, total: str) -> Iterator[str]:
+        if self.see.made_by(total, "Add"):
+            for part in self.see.node(total, "Add").input:
+                yield from self.summands(part)
+        else:
+            yield total
+
+    def role(self, index: str, table: Float) -> str:
+        """Which embedding is gathered at `index`."""
+        if index == IDS:
+            return "words"
+        if index == TYPES:
+            return "types"
+        for feeds in _probes(min(len(table), 4)):
+            (found,) = evaluate(self.view, [index], feeds)
+            texts, tokens = feeds[IDS].shape
+            if np.array_equal(np.broadcast_to(found, (texts, tokens)), np.tile(np.arange(tokens), (texts, 1))):
+                role = "positions"
+            elif found.min() == found.max() and 0 <= found.min() < len(table):
+                role = "task"
+            else:
+                raise self.see.unlike(index, "positions, or one and the same row for all tokens")
+        return role
+
+    def index_of_task(self, index: str) -> int:
+        return int(evaluate(self.view, [index], next(_probes(4)))[0].flat[0])
+
+    def mask(self, masks: set[str], vocabulary: int) -> tuple[int, float]:
+        """The id of the padding, and what is added to the scores of its tokens."""
+        if len(masks) != 1:
+            raise Unrecognised("its layers do not share one mask")
+        (mask,) = masks
+        compared = [
+            node.input for node in ancestors(self.view, [mask]) if node.op_type == "Equal" and IDS in node.input
+        ]
+        pads = [name for pair in compared for name in pair if self.view.is_constant(name)]
+        if len(pads) != 1:
+            raise self.see.unlike(mask, f"a mask of the {IDS} that equal one id")
+        pad_id, value = int(np.asarray(self.view.constant(pads[0])).reshape(-1)[0]), 0.0
+        for feeds in _probes(vocabulary, pad_id):
+            (found,) = evaluate(self.view, [mask], feeds)
+            hidden = feeds[IDS] == pad_id  # (B, T)
+            value = float(found.min())
+            if found.shape != (len(hidden), 1, 1, hidden.shape[1]) or not np.array_equal(
+                found[:, 0, 0], hidden * value
+            ):
+                raise self.see.unlike(mask, "0 for texts and one number for padding")
+        return pad_id, value
+
+
+def _probes(vocabulary: int, pad_id: int | None = None) -> Iterator[dict[str, Array]]:
+    """Inputs that tell apart what hangs on ids, on shapes and on nothing; `pad_id` ends every second text."""
+    random = np.random.default_rng(0)
+    for texts, tokens in _PROBES:
+        ids = random.integers(0, vocabulary, (texts, tokens))
+        if pad_id is not None:
+            ids[::2, -2:] = pad_id
+        yield {IDS: ids, TYPES: random.integers(0, 2, (texts, tokens))}

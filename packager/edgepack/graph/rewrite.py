@@ -1,0 +1,56 @@
+"""Rewrite an exported graph as an encoder laid out for speed, or say why it is left as it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from edgepack.graph.compose import PLAIN, Layout, compose
+from edgepack.graph.encoder import Encoder, Float
+from edgepack.graph.patterns import Unrecognised
+from edgepack.graph.recognise import IDS, TYPES, recognise
+from edgepack.graph.view import Array
+
+TOLERANCE: Final = 1e-5  # of a logit, or of the largest one where that is above 1: float32 in another order
+_TEXTS, _TOKENS = 4, 24
+
+
+def rewrite(model: onnx.ModelProto, layout: Layout) -> tuple[Encoder, onnx.ModelProto]:
+    """What `model` computes, and a graph of that in `layout`, each held against `model` on random tokens.
+
+    Raises:
+        Unrecognised: `model` is not understood, or what was understood of it gives other logits.
+    """
+    encoder = recognise(model)
+    rewritten = compose(encoder, layout)
+    for found, masked in ((compose(encoder, PLAIN), True), (rewritten, not layout.unpadded)):
+        inputs = _inputs(encoder, padded=masked, one_text=found is rewritten and layout.one_text)
+        expected = _run(model, inputs)
+        apart = float(np.abs(_run(found, inputs) - expected).max()) / max(1.0, float(np.abs(expected).max()))
+        if not apart <= TOLERANCE:  # a NaN is not
+            raise Unrecognised(f"it was read as an ERNIE whose logits are {apart:.1e} from its own")
+    return encoder, rewritten
+
+
+def _inputs(encoder: Encoder, *, padded: bool, one_text: bool) -> dict[str, Array]:
+    """Random tokens of every id; of every second text the last half is padding, if it may be."""
+    random = np.random.default_rng(0)
+    embeddings = encoder.embeddings
+    shape = (_TEXTS, min(_TOKENS, len(embeddings.positions)))
+    others = np.delete(np.arange(len(embeddings.words)), encoder.pad_id)
+    ids = random.choice(others, shape)
+    if padded:
+        ids[::2, shape[1] // 2 :] = encoder.pad_id
+    types = random.integers(0, 1 if one_text else len(embeddings.types), shape)
+    return {IDS: ids, TYPES: types}
+
+
+def _run(model: onnx.ModelProto, inputs: dict[str, Array]) -> Float:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    logits = session.run(None, {item.name: inputs[item.name] for item in session.get_inputs()})[0]
+    return np.asarray(logits, dtype=np.float32)

@@ -1,0 +1,48 @@
+"""What some tensors of a graph come out as: the part that makes them, run by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+from edgepack.graph.view import GraphView
+
+Array = npt.NDArray[Any]
+
+
+def ancestors(view: GraphView, tensors: Sequence[str]) -> list[onnx.NodeProto]:
+    """The nodes that `tensors` hang on, in graph order."""
+    needed, found = set(tensors), []
+    for node in reversed(view.model.graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            found.append(node)
+    return found[::-1]
+
+
+def evaluate(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+    """The values of `tensors` for the inputs that `feeds` has; no more of the graph is run than they need."""
+    nodes = ancestors(view, tensors)
+    read = {name for node in nodes for name in node.input}
+    model = view.model
+    graph = helper.make_graph(
+        nodes,
+        "part",
+        [value for value in model.graph.input if value.name in read],
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in tensors],
+        [item for item in model.graph.initializer if item.name in read],
+    )
+    for output in graph.output:
+        output.ClearField("type")  # ONNX Runtime finds it
+    part = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(part.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    values = session.run(list(tensors), {name: value for name, value in feeds.items() if name in read})
+    return [np.asarray(value) for value in values]

@@ -1,0 +1,121 @@
+"""INT8 is int8 in the file, close to float, and quantizes no tensor twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from tests.unit.graph.ernie_graphs import NAMES, exported, run, scales_of, some_ids
+
+from edgepack.artifacts import LinearScales
+from edgepack.errors import StageFailedError
+from edgepack.graph.compose import PLAIN, Layout, compose, fastest
+from edgepack.graph.encoder import Range
+from edgepack.graph.forms import OrtCpuForm, column_steps, quantize_columns, quantize_rows, uint8_grid
+from edgepack.graph.quantize import with_ranges
+from edgepack.graph.recognise import recognise
+
+LAYOUTS = {"plain": PLAIN, "merged": Layout(merged=True), "fastest": fastest(pairs=False)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_int8_is_close_to_float_and_is_int8(name: str, layout: Layout) -> None:
+    encoder = recognise(exported(name))
+    ids = some_ids(20)
+    small = compose(with_ranges(encoder, scales_of(encoder), embeddings=True), layout, OrtCpuForm())
+    expected, found = run(compose(encoder, layout), ids), run(small, ids)
+    spread = float(expected.max() - expected.min())
+    assert 0 < np.abs(found - expected).max() < 0.1 * spread
+    matrices = [item for item in small.graph.initializer if len(item.dims) == 2 and item.dims[0] * item.dims[1] >= 24]
+    kept_float = {"positions.table", "types.table"}
+    assert {item.name for item in matrices if item.data_type == TensorProto.FLOAT} <= kept_float
+    assert "words.int8" in {item.name for item in matrices if item.data_type == TensorProto.INT8}
+
+
+def test_a_tensor_with_several_readers_is_quantized_once() -> None:
+    encoder = recognise(exported("texts-33"))
+    scales = scales_of(encoder)
+    scales[0] = replace(scales[0], activation_max=9.0)  # as if an observer of the queries had seen more
+    graph = compose(with_ranges(encoder, scales, embeddings=True), PLAIN, OrtCpuForm()).graph
+    quantized = [node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert len(quantized) == len(set(quantized)) == 2 * 4 + 2  # of each layer, of pooler and head
+    ranged = with_ranges(encoder, scales, embeddings=True).layers[0].attention
+    seen = {part.ranges.activation for part in (ranged.query, ranged.key, ranged.value) if part.ranges is not None}
+    assert seen == {Range(-6.0, 9.0)}
+
+
+def test_products_without_ranges_stay_float() -> None:
+    encoder = recognise(exported("texts-33"))
+    ranged = with_ranges(encoder, scales_of(encoder), embeddings=False)
+    mixed = ranged.with_linears(lambda one: replace(one, ranges=None) if one.name == "layers.0.up" else one)
+    graph = compose(mixed, PLAIN, OrtCpuForm()).graph
+    stored = {item.name: item.data_type for item in graph.initializer}
+    assert stored["layers.0.up.weight"] == TensorProto.FLOAT
+    assert stored["layers.1.up.int8"] == TensorProto.INT8
+    assert stored["words.table"] == TensorProto.FLOAT
+    assert [node.op_type for node in graph.node].count("MatMulIntegerToFloat") == 2 * 6 + 2 - 1
+
+
+def test_queries_of_which_some_stay_float_are_one_float_product() -> None:
+    encoder = recognise(exported("tokens-33"))
+    ranged = with_ranges(encoder, scales_of(encoder), embeddings=True)
+    mixed = ranged.with_linears(lambda one: replace(one, ranges=None) if one.name == "layers.0.key" else one)
+    stored = {item.name for item in compose(mixed, Layout(merged=True), OrtCpuForm()).graph.initializer}
+    assert "layers.0.query_key_value.weight" in stored
+    assert "layers.1.query_key_value.int8" in stored
+
+
+def test_a_scale_in_the_weights_does_not_change_how_they_are_rounded() -> None:
+    """The steps are scaled with the weights: the same int8 numbers, and the same sums."""
+    encoder = recognise(exported("texts-33"))
+    ranged = with_ranges(encoder, scales_of(encoder), embeddings=True)
+    weights = []
+    for layout in (PLAIN, Layout(scaled=True)):
+        stored = {item.name: item.raw_data for item in compose(ranged, layout, OrtCpuForm()).graph.initializer}
+        weights.append(stored["layers.0.query.int8"])
+    assert weights[0] == weights[1]
+
+
+def test_a_product_without_ranges_is_an_error() -> None:
+    encoder = recognise(exported("texts-33"))
+    with pytest.raises(StageFailedError, match=r"no ranges were observed for head"):
+        with_ranges(encoder, scales_of(encoder)[:-1], embeddings=True)
+
+
+def test_ranges_that_fit_no_product_are_an_error() -> None:
+    encoder = recognise(exported("texts-33"))
+    foreign = LinearScales("lost.layer", "0" * 64, -1.0, 1.0, (1.0,))
+    with pytest.raises(StageFailedError) as caught:
+        with_ranges(encoder, [*scales_of(encoder), foreign], embeddings=True)
+    assert caught.value.why == "lost.layer"
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-1.0, 3.0), (0.0, 6.0), (-2.0, 0.0), (-1e-3, 1e3), (2.0, 5.0), (-5.0, -2.0)]
+)
+def test_zero_and_both_ends_lie_on_the_grid(low: float, high: float) -> None:
+    seen = Range(0.0, 0.0).union(Range(low, high))
+    step, zero_point = (float(value) for value in uint8_grid(seen))
+    assert zero_point == int(zero_point)
+    assert 0 <= zero_point <= 255
+    for end in (low, 0.0, high):
+        nearest = np.clip(np.round(end / step) + zero_point, 0, 255) - zero_point
+        assert abs(nearest * step - end) <= (0.51 * step if end else 0.0)
+
+
+def test_rounding_error_is_at_most_half_a_step() -> None:
+    weight = np.random.default_rng(3).normal(0, 1, (64, 8)).astype(np.float32)
+    steps = column_steps(np.abs(weight).max(axis=0))
+    assert np.all(np.abs(quantize_columns(weight, steps) * steps - weight) <= 0.5001 * steps)
+    rows, row_steps = quantize_rows(weight)
+    assert row_steps.shape == (64, 1)
+    assert np.all(np.abs(rows * row_steps - weight) <= 0.5001 * row_steps)
+
+
+def test_a_row_of_zeros_stays_zero() -> None:
+    rows, steps = quantize_rows(np.zeros((2, 4), dtype=np.float32))
+    assert not rows.any()
+    assert np.isfinite(steps).all()
