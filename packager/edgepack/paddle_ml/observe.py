@@ -8,19 +8,15 @@ from typing import Any, Final
 import numpy as np
 import paddle
 from paddle.quantization import PTQ, QuantConfig
-from paddleslim.quant.observers import AbsMaxChannelWiseWeightObserver, AbsmaxObserver, HistObserver
+from paddleslim.quant.observers import AbsMaxChannelWiseWeightObserver
 
 from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.errors import StageFailedError
 from edgepack.paddle_ml.batches import Encoded
 from edgepack.paddle_ml.models import Classifier
+from edgepack.paddle_ml.observers import Observers
 from edgepack.progress import Progress
 
-# The grid is asymmetric uint8: an observer that keeps minimum and maximum apart wastes no step on one-sided tensors.
-_OBSERVERS: dict[str, Any] = {
-    "hist": lambda: HistObserver(sign=False, symmetric=False, percent=0.9999),
-    "abs_max": lambda: AbsmaxObserver(),
-}
 _POOLER: Final = "pooler.dense"
 
 
@@ -34,7 +30,7 @@ def observe(
     """
     config = QuantConfig(activation=None, weight=None)
     config.add_type_config(
-        [paddle.nn.Linear], activation=_OBSERVERS[observer](), weight=AbsMaxChannelWiseWeightObserver()
+        [paddle.nn.Linear], activation=Observers(observer, len(rows)), weight=AbsMaxChannelWiseWeightObserver()
     )
     classifier.network.eval()
     observed = PTQ(config).quantize(classifier.network, inplace=False)
@@ -58,7 +54,7 @@ def _is_unread(name: str, classifier: Classifier) -> bool:
 def _scales(name: str, layer: Any) -> LinearScales:
     layer.activation_quanter.cal_thresholds()
     layer.weight_quanter.cal_thresholds()
-    low, high = _range(layer.activation_quanter)
+    low, high = layer.activation_quanter.range()
     columns = np.asarray(layer.weight_quanter.scales().numpy(), dtype=np.float32)  # (out,)
     weight = layer.weight.numpy()  # (in, out)
     if not (np.isfinite([low, high]).all() and low < high and columns.shape == (weight.shape[1],)):
@@ -70,11 +66,3 @@ def _scales(name: str, layer: Any) -> LinearScales:
         activation_max=high,
         weight_abs_max=tuple(columns.tolist()),
     )
-
-
-def _range(quanter: Any) -> tuple[float, float]:
-    """Minimum and maximum that the observer settled on, widened to hold zero."""
-    low, high = float(quanter.min_value()), float(quanter.max_value())
-    if type(quanter).__name__.startswith("Absmax"):
-        low = -high  # an absolute maximum says nothing of the sign
-    return min(low, 0.0), max(high, 0.0)

@@ -56,7 +56,6 @@ NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
 }
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
     ("quantize", "method"): ("qat|dynamic|auto", "quantize in this way", "use `ptq` or `none`"),
-    ("quantize", "observer"): ("kl|mse|emd|avg", "have this observer", "use `hist` or `abs_max`"),
     ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
 }
 

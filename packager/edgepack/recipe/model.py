@@ -119,7 +119,9 @@ class Quantize(Section):
     """How the float student becomes INT8."""
 
     method: Literal["ptq", "none"] = Field("ptq", description="Post-training quantization, or float as trained.")
-    observer: Literal["hist", "abs_max"] = Field("hist", description="PaddleSlim observer of activation ranges.")
+    observer: Literal["hist", "kl", "mse", "emd", "avg", "abs_max"] = Field(
+        "hist", description="PaddleSlim observer of activation ranges."
+    )
     embeddings: Literal["int8", "float"] = Field("int8", description="int8 keeps a scale for each row.")
 
 

@@ -10,7 +10,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Calibration, Quantize
 
-VERSION = 3
+VERSION = 4
 
 
 def run(
