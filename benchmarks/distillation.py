@@ -64,6 +64,11 @@ CASES: Final = {
         {"epochs": 6, "learning_rate": 1e-4}, {"epochs": 8, "learning_rate": 2e-4},
         unlabelled=5000, distilled_epochs=3, tested_on_dev=True,
     ),
+    "news-topics, more texts": Case(
+        "news-topics", "text-classification", "accuracy", "tsv", 3000, 28,
+        {"epochs": 4, "learning_rate": 1e-4}, {"epochs": 10, "learning_rate": 2e-4},
+        unlabelled=6000, distilled_epochs=4, tested_on_dev=True,
+    ),
     "entities": Case(
         "entities", "token-classification", "entity_f1", "jsonl", 1200, 52,
         {"epochs": 4, "learning_rate": 1e-4}, {"epochs": 6, "learning_rate": 3e-4},
