@@ -49,10 +49,10 @@ def export(folder: Path, out: Path) -> onnx.ModelProto:
     return fold_constants(onnx.load(str(out / "float.onnx")))
 
 
-def ranged(encoder: Encoder) -> Encoder:
+def ranged(encoder: Encoder, activation: tuple[float, float] | None = (-8.0, 8.0)) -> Encoder:
     """With ranges for every product."""
     seen = [
-        LinearScales(one.name, weight_digest(one.weight), -8.0, 8.0, tuple(np.abs(one.weight).max(axis=0).tolist()))
+        LinearScales(one.name, weight_digest(one.weight), activation, tuple(np.abs(one.weight).max(axis=0).tolist()))
         for one in encoder.linears()
     ]
     return with_ranges(encoder, seen, embeddings=True)
@@ -70,6 +70,7 @@ def graphs(model: onnx.ModelProto) -> dict[str, onnx.ModelProto]:
         "all rewrites": all_of_it,
         "INT8": compose(int8, PLAIN, OrtCpuForm()),
         "INT8, all rewrites": compose(int8, everything, OrtCpuForm()),
+        "INT8, ranges found in each run": compose(ranged(encoder, None), everything, OrtCpuForm()),
     }
 
 

@@ -244,13 +244,13 @@ def weight_digest(weight: npt.NDArray[np.generic]) -> str:
 class LinearScales:
     """Quantization ranges of one Linear layer, from PaddleSlim's observers.
 
-    `weight_sha256` is `weight_digest` of the weight; `weight_abs_max` has one entry an output column.
+    `weight_sha256` is `weight_digest` of the weight; `weight_abs_max` has one entry an output column. `activation` is
+    the lowest and the highest value of its input, or null where that is found in each run.
     """
 
     layer: str
     weight_sha256: str
-    activation_min: float
-    activation_max: float
+    activation: tuple[float, float] | None
     weight_abs_max: tuple[float, ...]
 
 

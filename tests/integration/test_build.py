@@ -62,6 +62,17 @@ def test_json_is_the_one_thing_on_stdout(project: Project) -> None:
     assert json.loads(done.stdout)["verdict"] == "pass"
 
 
+def test_ranges_may_be_left_to_each_run(project: Project) -> None:
+    done = project.edgepack("build", "tiny.yaml", "--set", "quantize.method=dynamic", "--until", "export", "--json")
+    assert done.returncode == 0, done.stderr
+    exported = Path(json.loads(done.stdout)["stages"][-1]["folder"])
+    graph = onnx.load(str(exported / "onnx-int8" / "model.onnx")).graph
+    operators = [node.op_type for node in graph.node]
+    assert operators.count("MatMulIntegerToFloat") == 2 * 4 + 1 + 2
+    assert "DynamicQuantizeLinear" in operators
+    assert "QuantizeLinear" not in operators
+
+
 def test_every_matmul_weight_and_the_embedding_is_int8(project: Project) -> None:
     graph = onnx.load(str(project.folder / "dist" / "tiny-0.1.0.models" / "onnx-int8" / "model.onnx")).graph
     constants = {item.name: item for item in graph.initializer}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -76,5 +77,14 @@ def test_every_product_of_a_model_gets_its_ranges(name: str, tmp_path: Path) -> 
 
     found = observe(classifier, classifier.encode(ONE[:12]), name, SILENT)
     assert len(found) == 2 * 6 + 2
-    assert all(item.activation_min <= 0 < item.activation_max for item in found)
+    ends = [item.activation for item in found if item.activation is not None]
+    assert len(ends) == len(found) and all(low <= 0 < high for low, high in ends)
     assert all(len(item.weight_abs_max) and min(item.weight_abs_max) > 0 for item in found)
+
+
+def test_weights_are_ranged_alike_with_and_without_rows(tmp_path: Path) -> None:
+    classifier = classifier_of(ONE, tmp_path)
+    from edgepack.paddle_ml.observe import observe, weights_alone
+
+    alone, found = weights_alone(classifier), observe(classifier, classifier.encode(ONE[:8]), "abs_max", SILENT)
+    assert [replace(item, activation=None) for item in found] == list(alone)

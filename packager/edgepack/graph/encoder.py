@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +30,12 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """What INT8 needs to know of one product. `columns` (out,): the largest magnitude of each column of its weight."""
+    """What INT8 needs to know of one product. `columns` (out,): the largest magnitude of each column of its weight.
 
-    activation: Range
+    Without a range of its `activation` that is found anew in each run.
+    """
+
+    activation: Range | None
     columns: Float
 
 
@@ -57,10 +61,9 @@ def beside(name: str, *several: Linear) -> Linear:
     known = [one.ranges for one in several if one.ranges is not None]
     ranges = None
     if len(known) == len(several):
-        seen = known[0].activation
-        for other in known[1:]:
-            seen = seen.union(other.activation)
-        ranges = Ranges(seen, np.concatenate([one.columns for one in known]))
+        seen = [one.activation for one in known if one.activation is not None]
+        together = reduce(Range.union, seen) if len(seen) == len(known) else None
+        ranges = Ranges(together, np.concatenate([one.columns for one in known]))
     weight = np.concatenate([one.weight for one in several], axis=1)
     return Linear(name, weight, np.concatenate([one.bias for one in several]), ranges)
 

@@ -46,7 +46,8 @@ class FloatForm:
 class OrtCpuForm:
     """For ONNX Runtime's CPU kernels.
 
-    Every activation is quantized once (`QuantizeLinear`, uint8), whoever reads it; each product becomes
+    Every activation is quantized once (`QuantizeLinear`, uint8, or `DynamicQuantizeLinear` where its range is found in
+    each run, by what is in it), whoever reads it; each product becomes
     `com.microsoft.MatMulIntegerToFloat`, which multiplies uint8 x int8, rescales by column and adds the bias in one
     pass. Nothing is requantized, so no rounding is paid twice. Plain QDQ, which says the same, is fused into slower
     kernels by this engine (QLinearMatMul: 1.3-1.5 times; with int8 activations not fused at all: 6 times).
@@ -72,12 +73,17 @@ class OrtCpuForm:
         )
         return writer.node(linear.name, "MatMulIntegerToFloat", *inputs, domain=MICROSOFT)
 
-    def _quantize(self, writer: Writer, source: str, seen: Range) -> tuple[str, str, str]:
+    def _quantize(self, writer: Writer, source: str, seen: Range | None) -> tuple[str, str, str]:
         """Quantize `source` where it is first read; later readers share the result."""
         if source not in self._quantized:
-            step, zero_point = uint8_grid(seen)
-            names = (writer.constant(f"{source}.step", step), writer.constant(f"{source}.zero", zero_point))
-            self._quantized[source] = (writer.node(f"{source}.uint8", "QuantizeLinear", source, *names), *names)
+            names = (f"{source}.uint8", f"{source}.step", f"{source}.zero")
+            if seen is None:
+                writer.several(names[0], "DynamicQuantizeLinear", source, outputs=names)
+            else:
+                step, zero_point = uint8_grid(seen)
+                grid = writer.constant(names[1], step), writer.constant(names[2], zero_point)
+                writer.node(names[0], "QuantizeLinear", source, *grid)
+            self._quantized[source] = names
         return self._quantized[source]
 
     def words(self, writer: Writer, ids: str, embeddings: Embeddings) -> str:

@@ -29,7 +29,7 @@ def with_ranges(encoder: Encoder, seen: Iterable[LinearScales], *, embeddings: b
             raise StageFailedError(f"quantize: no ranges were observed for {linear.name}")
         met.add(digest)
         found = wanted[digest]
-        activation = Range(0.0, 0.0).union(Range(found.activation_min, found.activation_max))
+        activation = None if found.activation is None else Range(0.0, 0.0).union(Range(*found.activation))
         return replace(linear, ranges=Ranges(activation, np.asarray(found.weight_abs_max, dtype=np.float32)))
 
     ranged = encoder.with_linears(of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,11 +35,15 @@ class Writer:
         self._nodes.append(helper.make_node(operator, list(inputs), [name], name=name, domain=domain, **attributes))
         return name
 
+    def several(self, name: str, operator: str, *inputs: str, outputs: Sequence[str], **attributes: Any) -> None:
+        """A node that makes several tensors, with names of their own."""
+        self._nodes.append(helper.make_node(operator, list(inputs), list(outputs), name=name, **attributes))
+
     def split(self, name: str, tensor: str, sizes: list[int]) -> list[str]:
         """The parts of a tensor along its last axis."""
         parts = [f"{name}.{number}" for number in range(len(sizes))]
         lengths = self.constant(f"{name}.sizes", np.array(sizes, dtype=np.int64))
-        self._nodes.append(helper.make_node("Split", [tensor, lengths], parts, name=name, axis=-1))
+        self.several(name, "Split", tensor, lengths, outputs=parts, axis=-1)
         return parts
 
     def model(self, inputs: list[onnx.ValueInfoProto], output: onnx.ValueInfoProto) -> onnx.ModelProto:

@@ -46,6 +46,16 @@ def observe(
     )
 
 
+def weights_alone(classifier: Classifier) -> tuple[LinearScales, ...]:
+    """The ranges of every Linear's weight; those of activations are left to whoever runs the model."""
+    return tuple(
+        LinearScales(name, weight_digest(weight), None, tuple(np.abs(weight).max(axis=0).tolist()))
+        for name, layer in classifier.network.named_sublayers()
+        if isinstance(layer, paddle.nn.Linear) and not _is_unread(name, classifier)
+        for weight in [layer.weight.numpy()]  # (in, out)
+    )
+
+
 def _is_unread(name: str, classifier: Classifier) -> bool:
     """Whether nobody reads what a layer gives: ERNIE runs its pooler also where tokens are classified."""
     return classifier.task == "token-classification" and name.endswith(_POOLER)
@@ -62,7 +72,6 @@ def _scales(name: str, layer: Any) -> LinearScales:
     return LinearScales(
         layer=name,
         weight_sha256=weight_digest(weight),
-        activation_min=low,
-        activation_max=high,
+        activation=(low, high),
         weight_abs_max=tuple(columns.tolist()),
     )

@@ -55,7 +55,7 @@ NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
     ),
 }
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
-    ("quantize", "method"): ("qat|dynamic|auto", "quantize in this way", "use `ptq` or `none`"),
+    ("quantize", "method"): ("qat|auto", "quantize in this way", "use `ptq`, `dynamic` or `none`"),
     ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
 }
 

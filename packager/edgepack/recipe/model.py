@@ -118,7 +118,11 @@ class Search(Section):
 class Quantize(Section):
     """How the float student becomes INT8."""
 
-    method: Literal["ptq", "none"] = Field("ptq", description="Post-training quantization, or float as trained.")
+    method: Literal["ptq", "dynamic", "none"] = Field(
+        "ptq",
+        description="Post-training quantization with ranges of activations that were observed; `dynamic` with ranges "
+        "found in each run; or float as trained.",
+    )
     observer: Literal["hist", "kl", "mse", "emd", "avg", "abs_max"] = Field(
         "hist", description="PaddleSlim observer of activation ranges."
     )

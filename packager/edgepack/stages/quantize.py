@@ -10,7 +10,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.model import Calibration, Quantize
 
-VERSION = 4
+VERSION = 5
 
 
 def run(
@@ -22,14 +22,16 @@ def run(
     out: Path,
     progress: Progress,
 ) -> ScalesArtifact:
-    """Observe the calibration rows, which are training rows; `method: none` gives no ranges."""
+    """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, and `none` nothing."""
     if section.method == "none":
         return ScalesArtifact(out, observer="none", calibration_rows=0, linears=())
     environment.start(progress)
     from edgepack.paddle_ml.fit import reopen
-    from edgepack.paddle_ml.observe import observe
+    from edgepack.paddle_ml.observe import observe, weights_alone
 
     classifier = reopen(student, data)
+    if section.method == "dynamic":
+        return ScalesArtifact(out, observer="none", calibration_rows=0, linears=weights_alone(classifier))
     rows = classifier.encode(calibration_rows(data, sample, seed))
     linears = observe(classifier, rows, section.observer, progress)
     return ScalesArtifact(out, observer=section.observer, calibration_rows=len(rows), linears=linears)

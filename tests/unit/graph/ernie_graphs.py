@@ -45,7 +45,7 @@ def scales_of(encoder: Encoder, low: float = -6.0, high: float = 6.0) -> list[Li
     """Ranges as an observer would tell them, wide enough for what the golden graphs compute."""
     return [
         LinearScales(
-            linear.name, weight_digest(linear.weight), low, high, tuple(np.abs(linear.weight).max(axis=0).tolist())
+            linear.name, weight_digest(linear.weight), (low, high), tuple(np.abs(linear.weight).max(axis=0).tolist())
         )
         for linear in encoder.linears()
     ]

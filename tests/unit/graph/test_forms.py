@@ -38,13 +38,26 @@ def test_int8_is_close_to_float_and_is_int8(name: str, layout: Layout) -> None:
 def test_a_tensor_with_several_readers_is_quantized_once() -> None:
     encoder = recognise(exported("texts-33"))
     scales = scales_of(encoder)
-    scales[0] = replace(scales[0], activation_max=9.0)  # as if an observer of the queries had seen more
+    scales[0] = replace(scales[0], activation=(-6.0, 9.0))  # as if an observer of the queries had seen more
     graph = compose(with_ranges(encoder, scales, embeddings=True), PLAIN, OrtCpuForm()).graph
     quantized = [node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"]
     assert len(quantized) == len(set(quantized)) == 2 * 4 + 2  # of each layer, of pooler and head
     ranged = with_ranges(encoder, scales, embeddings=True).layers[0].attention
     seen = {part.ranges.activation for part in (ranged.query, ranged.key, ranged.value) if part.ranges is not None}
     assert seen == {Range(-6.0, 9.0)}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_ranges_may_be_found_in_each_run(layout: Layout) -> None:
+    encoder = recognise(exported("texts-33"))
+    scales = [replace(item, activation=None) for item in scales_of(encoder)]
+    small = compose(with_ranges(encoder, scales, embeddings=True), layout, OrtCpuForm())
+    ids = some_ids(1)
+    expected, found = run(compose(encoder, layout), ids), run(small, ids)
+    assert 0 < np.abs(found - expected).max() < 0.1 * float(expected.max() - expected.min())
+    assert "QuantizeLinear" not in {node.op_type for node in small.graph.node}
+    quantized = [node.input[0] for node in small.graph.node if node.op_type == "DynamicQuantizeLinear"]
+    assert len(quantized) == len(set(quantized)) >= 2 * 4 + 2
 
 
 def test_products_without_ranges_stay_float() -> None:
@@ -87,7 +100,7 @@ def test_a_product_without_ranges_is_an_error() -> None:
 
 def test_ranges_that_fit_no_product_are_an_error() -> None:
     encoder = recognise(exported("texts-33"))
-    foreign = LinearScales("lost.layer", "0" * 64, -1.0, 1.0, (1.0,))
+    foreign = LinearScales("lost.layer", "0" * 64, (-1.0, 1.0), (1.0,))
     with pytest.raises(StageFailedError) as caught:
         with_ranges(encoder, [*scales_of(encoder), foreign], embeddings=True)
     assert caught.value.why == "lost.layer"
