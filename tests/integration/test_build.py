@@ -65,7 +65,7 @@ def test_json_is_the_one_thing_on_stdout(project: Project) -> None:
 def test_ranges_may_be_left_to_each_run(project: Project) -> None:
     done = project.edgepack("build", "tiny.yaml", "--set", "quantize.method=dynamic", "--until", "export", "--json")
     assert done.returncode == 0, done.stderr
-    exported = Path(json.loads(done.stdout)["stages"][-1]["folder"])
+    exported = project.folder / json.loads(done.stdout)["stages"][-1]["folder"]
     graph = onnx.load(str(exported / "onnx-int8" / "model.onnx")).graph
     operators = [node.op_type for node in graph.node]
     assert operators.count("MatMulIntegerToFloat") == 2 * 4 + 1 + 2
