@@ -81,6 +81,7 @@ def not_yet(document: Document) -> dict[KeyPath, Finding]:
 def explain(document: Document, details: Iterable[ErrorDetails], known: Iterable[KeyPath]) -> dict[KeyPath, Finding]:
     """One finding for each path at which something is wrong; what stands at or below one in `known` has been said."""
     findings: dict[KeyPath, Finding] = {}
+    no_numbers: set[KeyPath] = set()
     for error in details:
         path = _path(document, error["loc"])
         if path is None or any(path[: len(other)] == other for other in known):
@@ -91,7 +92,11 @@ def explain(document: Document, details: Iterable[ErrorDetails], known: Iterable
             continue
         reason, fix = _words(document, path, error)
         findings[path] = document.error(path, reason, fix)
-    return findings
+        if error["type"] == "int_type" and isinstance(document.get(*path), list):
+            no_numbers.add(path)
+    # Where a list may stand as well as a number, one of its items is what is wrong.
+    items = {path[:-1] for path in findings if isinstance(path[-1], int)}
+    return {path: found for path, found in findings.items() if path not in no_numbers & items}
 
 
 def did_you_mean(word: str, choices: Iterable[str], otherwise: str) -> str:
