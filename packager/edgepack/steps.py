@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from edgepack import __version__, datasets
 from edgepack.artifacts import (
+    ARTIFACT_FILE,
     LABELLED,
     SPLITS,
     Artifact,
@@ -109,7 +110,7 @@ class Steps:
         # A teacher that it neither learns nor starts from decides nothing.
         needed = section.distill is not None or isinstance(section.model, FromTeacher)
         source = taught_by if needed else None
-        inputs = [*_labelled(rows), *_weights(section.model), *([source.digest] if source else [])]
+        inputs = [*_labelled(rows), *_weights(section.model), *(_model(source) if source else [])]
         if section.distill is not None:
             inputs += _unlabelled(rows)
         key = make_key("student", student.VERSION, _of_training(section), inputs, self._tools)
@@ -136,7 +137,7 @@ class Steps:
         section = self._recipe.quantize
         sample, seed = self._recipe.data.calibration, self._recipe.data.seed
         decides = {"quantize": _dump(section), "calibration": _dump(sample), "seed": seed}
-        key = make_key("quantize", quantize.VERSION, decides, [*_labelled(rows), learner.digest], self._tools)
+        key = make_key("quantize", quantize.VERSION, decides, [*_labelled(rows), *_model(learner)], self._tools)
         return self._step(
             ScalesArtifact,
             key,
@@ -147,7 +148,7 @@ class Steps:
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
         section = self._recipe.quantize
-        inputs = [*_labelled(rows), learner.digest, scales.digest, *_runtime()]
+        inputs = [*_labelled(rows), *_model(learner), scales.digest, *_runtime()]
         key = make_key("export", export.VERSION, _dump(section), inputs, self._tools | host_facts())
         return self._step(
             ExportArtifact,
@@ -230,6 +231,13 @@ def _labelled(rows: Result[DataArtifact]) -> list[str]:
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
     return [about, *(rows.files[f"{split}.jsonl"] for split in LABELLED)]
+
+
+def _model(trained: Result[ModelArtifact]) -> list[str]:
+    """Digests of what a trained model is: its files, and not what a clock said of its training."""
+    model = trained.artifact
+    about = json.dumps([model.max_length, model.labels], ensure_ascii=False)
+    return [about, *(digest for name, digest in sorted(trained.files.items()) if name != ARTIFACT_FILE)]
 
 
 def _unlabelled(rows: Result[DataArtifact]) -> list[str]:
