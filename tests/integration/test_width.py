@@ -253,5 +253,6 @@ def test_a_pruned_student_goes_all_the_way_to_int8(tmp_path: Path) -> None:
         graph = onnx.load(str(floats.with_name(name) / "model.onnx")).graph
         shapes = {item.name: tuple(item.dims) for item in graph.initializer}
         read = [shapes[node.input[1]] for node in graph.node if node.op_type in kinds and node.input[1] in shapes]
-        layer = [(48, 24)] * 3 + [(24, 48), (48, 96), (96, 48)]
-        assert sorted(read) == sorted([*layer, *layer, (48, 48), (48, 2)])
+        # Queries, keys and values of 2 heads x 12 are one product; in the last layer keys and values are.
+        half = [(24, 48), (48, 96), (96, 48)]
+        assert sorted(read) == sorted([(48, 72), *half, (48, 24), (48, 48), *half, (48, 48), (48, 2)])
