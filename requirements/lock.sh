@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")"
 lock() { uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
-    --no-emit-index-url --no-emit-find-links --allow-unsafe "$@"; }
+    --allow-unsafe "$@"; }
 versions=$(mktemp)
 trap 'rm -f "$versions" "$versions.26"' EXIT
 lock dev.in --output-file dev.txt

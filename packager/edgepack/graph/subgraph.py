@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from edgepack.graph.view import GraphView
-
-Array = npt.NDArray[Any]
+from edgepack.graph.view import Array, GraphView
 
 
 def ancestors(view: GraphView, tensors: Sequence[str]) -> list[onnx.NodeProto]:

@@ -1,16 +1,15 @@
-"""A read-only index over an ONNX graph: who makes a tensor, who reads it, what is constant."""
+"""A read-only index over an ONNX graph: who makes a tensor, and what is constant."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
 
 class GraphView:
@@ -21,23 +20,9 @@ class GraphView:
         self._constants = {item.name: item for item in model.graph.initializer}
 
     @cached_property
-    def readers(self) -> dict[str, list[onnx.NodeProto]]:
-        """Nodes that read each tensor, in graph order."""
-        readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-        for node in self.model.graph.node:
-            for name in node.input:
-                readers[name].append(node)
-        return dict(readers)
-
-    @cached_property
     def makers(self) -> dict[str, onnx.NodeProto]:
         """The node that makes each tensor."""
         return {name: node for node in self.model.graph.node for name in node.output if name}
-
-    @cached_property
-    def outputs(self) -> frozenset[str]:
-        """Names of the graph's outputs."""
-        return frozenset(value.name for value in self.model.graph.output)
 
     def is_constant(self, name: str) -> bool:
         """Whether `name` is an initializer."""
@@ -50,11 +35,6 @@ class GraphView:
     def constant(self, name: str) -> Array:
         """Value of an initializer."""
         return numpy_helper.to_array(self._constants[name])
-
-    def only_reader(self, name: str) -> onnx.NodeProto | None:
-        """The one node that reads `name`, or None when several do or it leaves the graph."""
-        readers = self.readers.get(name, [])
-        return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
 
 def drop_unused(model: onnx.ModelProto) -> None:

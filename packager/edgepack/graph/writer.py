@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-Array = npt.NDArray[Any]
+from edgepack.graph.view import Array
+
 MICROSOFT: Final = "com.microsoft"  # the domain of ONNX Runtime's own operators
 OPSET: Final = 17
 IR_VERSION: Final = 8  # of ONNX 1.12, which came with opset 17
