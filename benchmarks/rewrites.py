@@ -24,7 +24,6 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.graph.compose import PLAIN, Layout, compose, fastest
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.fold import fold_constants
@@ -32,6 +31,7 @@ from edgepack.graph.forms import OrtCpuForm
 from edgepack.graph.quantize import with_ranges
 from edgepack.graph.rewrite import rewrite
 from edgepack.paddle_ml import environment
+from edgepack.quantization import LinearScales, weight_digest
 
 LABELS: Final = 10
 BURST: Final = 20  # runs between two looks at the clock, which counts in steps of a microsecond

@@ -6,18 +6,16 @@ are kept relative to the folder, so that a folder can be renamed into the worksp
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from edgepack.errors import StageFailedError
+from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import AnswerKey, TaskName
 from edgepack_runtime.spans import Span, tag_names
 from edgepack_runtime.stats import wilson
@@ -232,35 +230,12 @@ class SelectArtifact(Artifact):
     left_out: tuple[str, ...] = ()
 
 
-def weight_digest(weight: npt.NDArray[np.generic]) -> str:
-    """sha256 of a weight's float32 values, row-major, shape (in, out).
-
-    Exporters rename parameters; the values are the one name that survives them.
-    """
-    return hashlib.sha256(np.ascontiguousarray(weight, dtype=np.float32).tobytes()).hexdigest()
-
-
-@dataclass(frozen=True)
-class LinearScales:
-    """Quantization ranges of one Linear layer, from PaddleSlim's observers.
-
-    `weight_sha256` is `weight_digest` of the weight; `weight_abs_max` has one entry an output column. `activation` is
-    the lowest and the highest value of its input, or null where that is found in each run.
-    """
-
-    layer: str
-    weight_sha256: str
-    activation: tuple[float, float] | None
-    weight_abs_max: tuple[float, ...]
-
-
 @dataclass(frozen=True)
 class ScalesArtifact(Artifact):
-    """What PaddleSlim decided: ranges of every Linear's input and weight. Empty when nothing is quantized."""
+    """What PaddleSlim decided: the ways that the export tries. None when nothing is quantized."""
 
-    observer: str
+    ways: tuple[Quantization, ...]
     calibration_rows: int
-    linears: tuple[LinearScales, ...]
 
 
 @dataclass(frozen=True)
@@ -282,6 +257,7 @@ class ExportArtifact(Artifact):
     int8_model: ModelFile | None
     shipped: Precision
     reason: str  # why that one ships, with the figures that decided
+    int8: Int8Choice | None = None  # how `int8_model` came to be what it is
 
     @property
     def shipped_model(self) -> ModelFile:

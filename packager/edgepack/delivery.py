@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgepack.choice import TEXTS_FILE
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.outcome import Build, Delivery
 from edgepack.report import document
-from edgepack.stages.export import TEXTS_FILE
 
 BUNDLE_SUFFIX = ".edgepack"
 REPORTS = ("report.html", "report.json", "junit.xml", "models")

@@ -123,6 +123,11 @@ def cpu_flags() -> List[str]:
     return sorted(words.intersection(_VECTOR_FLAGS))
 
 
+def int8_flags() -> List[str]:
+    """Those of them that multiply int8 numbers and add up the products in one instruction."""
+    return sorted(set(cpu_flags()).intersection(_INT8_FLAGS))
+
+
 def cpu_model() -> str:
     """The CPU's name, or the machine type where the kernel gives none."""
     return _cpuinfo("model name") or _cpuinfo("Model") or platform.machine()
@@ -234,7 +239,7 @@ def _check_library(name: str) -> Check:
 
 def _check_cpu(manifest: Manifest) -> Check:
     """Never fails: what a slow or saturating CPU costs is for the gate to measure."""
-    fast = sorted(set(cpu_flags()).intersection(_INT8_FLAGS))
+    fast = int8_flags()
     note = ", ".join(fast) if fast else "no VNNI or SDOT"
     if not fast and manifest.model.get("precision") == "int8":
         note += ": int8 runs, but slower and with other rounding; the gate decides"

@@ -73,6 +73,19 @@ def test_ranges_may_be_left_to_each_run(project: Project) -> None:
     assert "QuantizeLinear" not in operators
 
 
+def test_auto_tries_every_way_on_dev_and_keeps_one(project: Project) -> None:
+    done = project.edgepack("build", "tiny.yaml", "--set", "quantize.method=auto", "--until", "export", "--json")
+    assert done.returncode == 0, done.stderr
+    exported = project.folder / json.loads(done.stdout)["stages"][-1]["folder"]
+    made = json.loads((exported / "artifact.json").read_text(encoding="utf-8"))["int8"]
+    tried = {one["way"]: one for one in made["tried"]}
+    assert set(tried) == {f"ptq ({name})" for name in ("hist", "kl", "mse", "emd", "avg", "abs_max")} | {"dynamic"}
+    assert tried[made["way"]]["drop_points"] == min(one["drop_points"] for one in tried.values())
+    assert all(one["divergence"] > 0 for one in tried.values())
+    assert {part["part"] for part in made["parts"]} >= {"words", "layers.0.query_key_value", "head"}
+    assert not list(exported.glob(".*"))
+
+
 def test_every_matmul_weight_and_the_embedding_is_int8(project: Project) -> None:
     graph = onnx.load(str(project.folder / "dist" / "tiny-0.1.0.models" / "onnx-int8" / "model.onnx")).graph
     constants = {item.name: item for item in graph.initializer}

@@ -24,6 +24,7 @@ from edgepack.artifacts import (
     Usage,
 )
 from edgepack.outcome import Build, Delivery
+from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe
 
 TARGET = "linux-x86_64-cpu"
@@ -118,6 +119,11 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     export = ExportArtifact(
         tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3]), int8, "int8",
         "INT8 has 0.27 x the bytes and 0.32 x the p50 of float: INT8 ships",
+        Int8Choice(
+            (Tried("ptq (hist)", 0.75, 0.0123), Tried("dynamic", 0.875, 0.0151)), "ptq (hist)",
+            (PartCost("layers.3.down", 0.0064), PartCost("head", 0.0011), PartCost("words", -2e-5)),
+            ("layers.3.down",), 0.375, 0.5, 800,
+        ),
     )  # fmt: skip
     parts = {"model": 10_400_000, "site": 15_200_000, "runtime": 61_000, "golden": 143_000, "other": 52_000}
     name = f"hotel-sentiment-1.2.0-{TARGET}.edgepack"
@@ -129,7 +135,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
                       dev_score=interval(0.915), test_score=interval(0.912), **trained),
         ModelArtifact(tmp_path, **model, parameters=10_569_000, weight_bytes=42_280_000, train_seconds=35.2,
                       dev_score=interval(0.9), test_score=interval(0.897), **trained),
-        ScalesArtifact(tmp_path, "hist", 256, ()),
+        ScalesArtifact(tmp_path, (Quantization("ptq", "hist", ()),), 256),
         export,
         (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip

@@ -22,10 +22,11 @@ LAYERS: list[set[str]] = [
     {"pipeline"},
     {"steps"},
     {"stages", "workspace", "console"},
-    {"tables"},
+    {"tables", "int8", "choice"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome", "scores"},
     {"artifacts"},
+    {"quantization"},
     {"recipe"},
     {"errors", "progress", "digest", "versions", "order", "wording", "machine", "nvidia"},
 ]

@@ -32,6 +32,7 @@ class Layout:
     `unpadded`: there is no mask; such a graph must not be given padding. A text that spells the padding's name, which
         the mask would hide too, comes out otherwise.
     `one_text`: the graph has no input of token types, since a single text has but one.
+    `tokens`: no text is longer, and the table of positions ends there.
     """
 
     folded: bool = False
@@ -40,14 +41,16 @@ class Layout:
     first_only: bool = False
     unpadded: bool = False
     one_text: bool = False
+    tokens: int | None = None
 
 
 PLAIN: Final = Layout()
 
 
-def fastest(*, pairs: bool) -> Layout:
-    """All of it; pairs of texts need their types."""
-    return Layout(folded=True, scaled=True, merged=True, first_only=True, unpadded=True, one_text=not pairs)
+def fastest(*, pairs: bool, tokens: int | None = None) -> Layout:
+    """All of it, for texts of at most `tokens`; pairs of texts need their types."""
+    exact = {"folded": True, "scaled": True, "merged": True, "first_only": True, "unpadded": True}
+    return Layout(**exact, one_text=not pairs, tokens=tokens)
 
 
 def compose(encoder: Encoder, layout: Layout, form: Form | None = None) -> onnx.ModelProto:
@@ -97,7 +100,7 @@ class _Composing:
 
     def embed(self, embeddings: Embeddings) -> str:
         writer, layout = self.writer, self.layout
-        table, apart = embeddings.positions, [embeddings.task]
+        table, apart = embeddings.positions[: layout.tokens], [embeddings.task]
         if layout.one_text:
             apart.append(embeddings.types[0])
         if layout.folded:

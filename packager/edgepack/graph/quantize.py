@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.errors import StageFailedError
 from edgepack.graph.encoder import Encoder, Layer, Linear, Range, Ranges, beside
+from edgepack.quantization import LinearScales, weight_digest
 
 
 def with_ranges(encoder: Encoder, seen: Iterable[LinearScales], *, embeddings: bool) -> Encoder:

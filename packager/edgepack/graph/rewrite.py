@@ -26,8 +26,8 @@ def rewrite(model: onnx.ModelProto, layout: Layout) -> tuple[Encoder, onnx.Model
     """
     encoder = recognise(model)
     rewritten = compose(encoder, layout)
-    for found, masked in ((compose(encoder, PLAIN), True), (rewritten, not layout.unpadded)):
-        inputs = _inputs(encoder, padded=masked, one_text=found is rewritten and layout.one_text)
+    for found, laid_out in ((compose(encoder, PLAIN), PLAIN), (rewritten, layout)):
+        inputs = _inputs(encoder, laid_out)
         expected = _logits(model, inputs)
         apart = float(np.abs(_logits(found, inputs) - expected).max()) / max(1.0, float(np.abs(expected).max()))
         if not apart <= TOLERANCE:  # a NaN is not
@@ -35,16 +35,16 @@ def rewrite(model: onnx.ModelProto, layout: Layout) -> tuple[Encoder, onnx.Model
     return encoder, rewritten
 
 
-def _inputs(encoder: Encoder, *, padded: bool, one_text: bool) -> dict[str, Array]:
+def _inputs(encoder: Encoder, layout: Layout) -> dict[str, Array]:
     """Random tokens of every id; of every second text the last half is padding, if it may be."""
     random = np.random.default_rng(0)
     embeddings = encoder.embeddings
-    shape = (_TEXTS, min(_TOKENS, len(embeddings.positions)))
+    shape = (_TEXTS, min(_TOKENS, len(embeddings.positions[: layout.tokens])))
     others = np.delete(np.arange(len(embeddings.words)), encoder.pad_id)
     ids = random.choice(others, shape)
-    if padded:
+    if not layout.unpadded:
         ids[::2, shape[1] // 2 :] = encoder.pad_id
-    types = random.integers(0, 1 if one_text else len(embeddings.types), shape)
+    types = random.integers(0, 1 if layout.one_text else len(embeddings.types), shape)
     return {IDS: ids, TYPES: types}
 
 

@@ -10,12 +10,12 @@ import paddle
 from paddle.quantization import PTQ, QuantConfig
 from paddleslim.quant.observers import AbsMaxChannelWiseWeightObserver
 
-from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.errors import StageFailedError
 from edgepack.paddle_ml.batches import Encoded
 from edgepack.paddle_ml.models import Classifier
 from edgepack.paddle_ml.observers import Observers
 from edgepack.progress import Progress
+from edgepack.quantization import LinearScales, weight_digest
 
 _POOLER: Final = "pooler.dense"
 

@@ -49,13 +49,9 @@ NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
     ("sign",): ("sign bundles", _EARLIER),
     ("include",): ("add the Paddle graph to a bundle", _EARLIER),
     ("student", "vocabulary"): ("prune the vocabulary", "remove the key: the whole vocabulary is kept"),
-    ("quantize", "max_drop_points"): (
-        "return sensitive layers to float",
-        "remove the key, and set `gates.accuracy.max_drop_points` to guard the drop",
-    ),
 }
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
-    ("quantize", "method"): ("qat|auto", "quantize in this way", "use `ptq`, `dynamic` or `none`"),
+    ("quantize", "method"): ("qat", "quantize in this way", "use `ptq`, `dynamic`, `auto` or `none`"),
     ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
 }
 

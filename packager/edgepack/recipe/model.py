@@ -20,6 +20,7 @@ BUILTIN_PREFIX = "builtin:"
 Threads = Annotated[int, Field(ge=1, le=256)]
 TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
 AnswerKey = Literal["label", "labels", "spans"]
+Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
 
 
 class Columns(Section):
@@ -118,15 +119,21 @@ class Search(Section):
 class Quantize(Section):
     """How the float student becomes INT8."""
 
-    method: Literal["ptq", "dynamic", "none"] = Field(
+    method: Literal["ptq", "dynamic", "auto", "none"] = Field(
         "ptq",
         description="Post-training quantization with ranges of activations that were observed; `dynamic` with ranges "
-        "found in each run; or float as trained.",
+        "found in each run; `auto` tries `ptq` with every observer and `dynamic`, and keeps what loses least on dev; "
+        "`none` leaves it float.",
     )
-    observer: Literal["hist", "kl", "mse", "emd", "avg", "abs_max"] = Field(
-        "hist", description="PaddleSlim observer of activation ranges."
-    )
+    observer: Observer = Field("hist", description="PaddleSlim observer of activation ranges, for `ptq`.")
     embeddings: Literal["int8", "float"] = Field("int8", description="int8 keeps a scale for each row.")
+    max_drop_points: float | None = Field(
+        0.5,
+        ge=0,
+        le=100,
+        description="Where INT8 loses more percentage points on dev, parts of the model go back to float, those that "
+        "cost most first, until it does not; one row may always be lost. null for no limit.",
+    )
 
 
 class AccuracyGate(Section):

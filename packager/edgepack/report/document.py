@@ -47,9 +47,8 @@ def make(build: Build) -> dict[str, Any]:
         ],
         "selection": None if build.selection is None else selection(build.selection),
         "quantization": {
-            "observer": build.scales.observer,
             "calibration_rows": build.scales.calibration_rows,
-            "linears": len(build.scales.linears),
+            "int8": None if build.export.int8 is None else asdict(build.export.int8),
         },
         "export": _export(build.export),
         "ledger": [asdict(row) for row in build.ledger],

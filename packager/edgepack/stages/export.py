@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edgepack import scores
+from edgepack import choice, int8
 from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     LedgerRow,
     ModelArtifact,
-    ModelFile,
-    Precision,
     Row,
     ScalesArtifact,
-    Score,
     mebibytes,
 )
+from edgepack.choice import Exported
+from edgepack.errors import StageFailedError
 from edgepack.graph import parity
 from edgepack.graph.compose import OUTPUT, Layout, compose, fastest
 from edgepack.graph.encoder import Encoder
@@ -35,20 +35,18 @@ from edgepack.graph.quantize import with_ranges
 from edgepack.graph.rewrite import rewrite
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
+from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import Quantize
 from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 4
+VERSION = 5
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
-TIMED_TEXTS = 200
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
-LEAST_GAIN = 0.10  # INT8 ships when it is at least this much smaller and faster than the float file
 # ONNX Runtime's fused kernel takes 537 us a run where the parts it replaces take about 120 (4 layers x 312, x86).
 _SLOWER_FUSIONS = ("SkipLayerNormFusion",)
-TEXTS_FILE = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
 FLOAT_FOLDER, INT8_FOLDER, STATIC_FOLDER = "onnx-float", "onnx-int8", "paddle"
 
 
@@ -66,30 +64,97 @@ def run(
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
 
-    layout = fastest(pairs=data.task == "text-pair-classification")
-    encoder, graph, note = _rewritten(_float_onnx(out), layout)
+    layout = fastest(pairs=data.task == "text-pair-classification", tokens=student.max_length)
+    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), layout)
     if note:
         progress.line(f"the exported graph {note}")
     config = _config(student, data, hides_padding=encoder is None or not layout.unpadded)
     _write_model(out / FLOAT_FOLDER, graph, student, config)
-    float_logits = _logits(out / FLOAT_FOLDER, rows)
+    float_model = Predictor(out / FLOAT_FOLDER)
+    float_logits = measure.logits(float_model, rows)
     exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
-    quantized: parity.Parity | None = None
-    if scales.linears and encoder is not None:
-        ranged = with_ranges(encoder, scales.linears, embeddings=section.embeddings == "int8")
-        small = compose(ranged, layout, OrtCpuForm())
-        _write_model(out / INT8_FOLDER, small, student, replace(config, precision="int8"))
-        quantized = parity.compare(float_logits, _logits(out / INT8_FOLDER, rows))
+    files = [Exported("float ONNX", out / FLOAT_FOLDER, "float32", exported, "static graph")]
+    int8_choice: Int8Choice | None = None
+    if scales.ways and encoder is not None:
+
+        def write(folder: Path, found: Encoder) -> None:
+            _write_model(folder, compose(found, layout, OrtCpuForm()), student, replace(config, precision="int8"))
+
+        ways = [
+            (way, with_ranges(source, way.linears, embeddings=section.embeddings == "int8"))
+            for way in scales.ways
+            for source in [_weights_of(way, encoder, student, data, scales, layout)]
+        ]
+        int8_choice = _int8(ways, float_model, write, section, data, out / INT8_FOLDER, progress)
+        quantized = parity.compare(float_logits, measure.logits(Predictor(out / INT8_FOLDER), rows))
         progress.line(f"INT8 ONNX is {quantized.max_abs:.3f} from float at most; {quantized.flips} labels flipped")
-    return _measured(out, data, student, static, exported, quantized, note, progress)
+        told = choice.note(int8_choice)
+        files.append(Exported("INT8 ONNX", out / INT8_FOLDER, "int8", quantized, "float ONNX", told))
+    static_row = _static_row(out / STATIC_FOLDER, student, static)
+    float_file, *rest = choice.measured(files, data, progress)
+    if int8_choice is None:
+        reason = f"the exported graph {note}" if note else "quantize.method is none"
+        return ExportArtifact(out, static_row, float_file, None, "float32", reason)
+    (int8_file,) = rest
+    shipped, reason = choice.choose(float_file, int8_file, choice.hindrances(section, int8_choice))
+    progress.line(reason)
+    return ExportArtifact(out, static_row, float_file, int8_file, shipped, reason, int8_choice)
 
 
-def _logits(folder: Path, rows: Sequence[Row]) -> list[Float]:
-    """The runtime's logits of each row by itself."""
-    predictor = Predictor(folder)
-    return [predictor.logits([row.item]) for row in rows]
+def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:
+    return LedgerRow(
+        "static graph",
+        student.test_score,
+        model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
+        parity=static.max_abs,
+        parity_with="student",
+        note="the student's weights, not measured again",
+    )
+
+
+def _int8(
+    ways: Sequence[tuple[Quantization, Encoder]],
+    float_model: Predictor,
+    write: Callable[[Path, Encoder], None],
+    section: Quantize,
+    data: DataArtifact,
+    folder: Path,
+    progress: Progress,
+) -> Int8Choice:
+    """Write the INT8 model into `folder`: of all `ways`, and with as many parts in float as it takes."""
+
+    def opened(encoder: Encoder) -> Predictor:
+        with TemporaryDirectory(prefix=".trial-", dir=folder.parent) as scratch:
+            write(Path(scratch) / "model", encoder)
+            return Predictor(Path(scratch) / "model")
+
+    trials = int8.Trials(float_model, opened, data, progress)
+    encoder, made = int8.choose(ways, trials, section.max_drop_points, progress)
+    write(folder, encoder)
+    return made
+
+
+def _weights_of(
+    way: Quantization,
+    encoder: Encoder,
+    student: ModelArtifact,
+    data: DataArtifact,
+    scales: ScalesArtifact,
+    layout: Layout,
+) -> Encoder:
+    """The float student's, or those that were trained for this way."""
+    if way.weights is None:
+        return encoder
+    trained = replace(student, folder=scales.folder / way.weights)
+    with TemporaryDirectory() as scratch:
+        static = Path(scratch) / STATIC_FOLDER
+        _static_graph(trained, data, data.read("dev")[:PARITY_ROWS], static)
+        found, _, note = _rewritten(_float_onnx(static), layout)
+    if found is None:
+        raise StageFailedError(f"export: the graph of the weights that were trained for {way.name} {note}")
+    return found
 
 
 def _static_graph(
@@ -110,11 +175,12 @@ def _static_graph(
     return saved, parity.require(reference, saved, FLOAT_TOLERANCE, "Paddle dygraph and static graph")
 
 
-def _float_onnx(out: Path) -> onnx.ModelProto:
+def _float_onnx(static: Path) -> onnx.ModelProto:
+    """What paddle2onnx makes of a static graph, with its constants folded."""
     from edgepack.paddle_ml import export
 
-    raw = out / "paddle2onnx.onnx"
-    export.float_onnx(out / STATIC_FOLDER, raw)
+    raw = static.parent / "paddle2onnx.onnx"
+    export.float_onnx(static, raw)
     graph = fold_constants(onnx.load(str(raw)))
     raw.unlink()
     name_by_position(graph, OUTPUT)
@@ -153,80 +219,3 @@ def _write_model(
     onnx.save(graph, str(folder / "model.onnx"))
     shutil.copy(student.folder / "vocab.txt", folder)
     (folder / "model.json").write_bytes(model_config.dump(config))
-
-
-def _measured(
-    out: Path,
-    data: DataArtifact,
-    student: ModelArtifact,
-    static: parity.Parity,
-    exported: parity.Parity,
-    quantized: parity.Parity | None,
-    note: str,
-    progress: Progress,
-) -> ExportArtifact:
-    """Scores on test and latency side by side, by the runtime on the written files; then the choice."""
-    test, metric = data.read("test"), scores.metric_of(data)
-    folders = [out / FLOAT_FOLDER] + ([out / INT8_FOLDER] if quantized else [])
-    texts = out / TEXTS_FILE
-    texts.write_text("".join(map(_line, test[:TIMED_TEXTS])), encoding="utf-8")
-    latencies = measure.latency(folders, texts, progress)
-    static_row = LedgerRow(
-        "static graph",
-        student.test_score,
-        model_mib=mebibytes(sum(path.stat().st_size for path in (out / STATIC_FOLDER).glob("model.*"))),
-        parity=static.max_abs,
-        parity_with="student",
-        note="the student's weights, not measured again",
-    )
-    measured = [measure.score(folder, test, metric, progress) for folder in folders]
-    float_model = _model_file(
-        "float ONNX", FLOAT_FOLDER, "float32", out, measured[0], latencies[0], exported, "static graph"
-    )
-    if quantized is None:
-        reason = f"the exported graph {note}" if note else "quantize.method is none"
-        return ExportArtifact(out, static_row, float_model, None, "float32", reason)
-    int8_model = _model_file("INT8 ONNX", INT8_FOLDER, "int8", out, measured[1], latencies[1], quantized, "float ONNX")
-    shipped, reason = choose(float_model, int8_model)
-    progress.line(reason)
-    return ExportArtifact(out, static_row, float_model, int8_model, shipped, reason)
-
-
-def _line(row: Row) -> str:
-    """A row as the runtime reads it from a line: the texts of a pair stand on both sides of a tab."""
-    return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
-
-
-def choose(float_model: ModelFile, int8_model: ModelFile) -> tuple[Precision, str]:
-    """INT8 ships only where it pays: at least `LEAST_GAIN` smaller and faster than the float file."""
-    size = int8_model.onnx_bytes / float_model.onnx_bytes
-    assert int8_model.ledger.p50_ms is not None and float_model.ledger.p50_ms is not None
-    speed = int8_model.ledger.p50_ms / float_model.ledger.p50_ms
-    figures = f"INT8 has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
-    if max(size, speed) <= 1 - LEAST_GAIN:
-        return "int8", f"{figures}: INT8 ships"
-    return "float32", f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships"
-
-
-def _model_file(
-    name: str,
-    folder: str,
-    precision: Precision,
-    out: Path,
-    score: Score,
-    timing: measure.Latency,
-    close: parity.Parity,
-    before: str,
-) -> ModelFile:
-    size = (out / folder / "model.onnx").stat().st_size
-    row = LedgerRow(
-        name,
-        score,
-        model_mib=mebibytes(size),
-        p50_ms=timing.p50_ms,
-        p95_ms=timing.p95_ms,
-        parity=close.max_abs,
-        parity_with=before,
-        note=f"{close.flips} of {close.n} answers differ" if close.flips else "",
-    )
-    return ModelFile(folder, precision, size, row)

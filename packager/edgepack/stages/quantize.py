@@ -1,16 +1,18 @@
-"""Let PaddleSlim's observers decide the quantization ranges of the student."""
+"""Let PaddleSlim decide the quantization ranges of the student, in one way or in several to choose from."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, Row, ScalesArtifact
 from edgepack.datasets.draw import Draw
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
-from edgepack.recipe.model import Calibration, Quantize
+from edgepack.quantization import Quantization
+from edgepack.recipe.model import Calibration, Observer, Quantize
 
-VERSION = 5
+VERSION = 6
 
 
 def run(
@@ -24,17 +26,20 @@ def run(
 ) -> ScalesArtifact:
     """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, and `none` nothing."""
     if section.method == "none":
-        return ScalesArtifact(out, observer="none", calibration_rows=0, linears=())
+        return ScalesArtifact(out, ways=(), calibration_rows=0)
     environment.start(progress)
     from edgepack.paddle_ml.fit import reopen
     from edgepack.paddle_ml.observe import observe, weights_alone
 
     classifier = reopen(student, data)
+    dynamic = Quantization("dynamic", None, weights_alone(classifier))
     if section.method == "dynamic":
-        return ScalesArtifact(out, observer="none", calibration_rows=0, linears=weights_alone(classifier))
+        return ScalesArtifact(out, ways=(dynamic,), calibration_rows=0)
+    observers = get_args(Observer) if section.method == "auto" else (section.observer,)
     rows = classifier.encode(calibration_rows(data, sample, seed))
-    linears = observe(classifier, rows, section.observer, progress)
-    return ScalesArtifact(out, observer=section.observer, calibration_rows=len(rows), linears=linears)
+    observed = [Quantization("ptq", name, observe(classifier, rows, name, progress)) for name in observers]
+    ways = (*observed, dynamic) if section.method == "auto" else tuple(observed)
+    return ScalesArtifact(out, ways, calibration_rows=len(rows))
 
 
 def calibration_rows(data: DataArtifact, sample: Calibration, seed: int) -> list[Row]:

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from edgepack import scores
 from edgepack.artifacts import Answer, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack_runtime.predictor import Predictor
 
+Float = npt.NDArray[np.float32]
 _BATCH = 32
 _ROUNDS = 10  # each of all texts
 
@@ -29,14 +33,23 @@ class Latency:
 
 def score(folder: Path, rows: Sequence[Row], metric: str, progress: Progress) -> Score:
     """`metric` of the model folder on `rows`, text in, answer out."""
-    predictor = Predictor(folder)
-    answers: list[Answer] = []
-    with progress.task(f"{metric} of {folder.name}", len(rows)) as task:
+    return scores.score(metric, rows, answers(Predictor(folder), rows, f"{metric} of {folder.name}", progress))
+
+
+def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> list[Answer]:
+    """What the model answers to each row; `label` names the bar."""
+    given: list[Answer] = []
+    with progress.task(label, len(rows)) as task:
         for start in range(0, len(rows), _BATCH):
             part = [row.item for row in rows[start : start + _BATCH]]
-            answers += [prediction.answer for prediction in predictor.predict_batch(part)]
+            given += [prediction.answer for prediction in predictor.predict_batch(part)]
             task.advance(len(part))
-    return scores.score(metric, rows, answers)
+    return given
+
+
+def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:
+    """Those of each row by itself, (1, C), or (1, T, C) where tokens are classified."""
+    return [predictor.logits([row.item]) for row in rows]
 
 
 def latency(folders: Sequence[Path], texts: Path, progress: Progress) -> list[Latency]:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 
-from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.graph.encoder import Encoder
+from edgepack.quantization import LinearScales, weight_digest
 
 FOLDER: Final = Path(__file__).parents[1] / "golden" / "graphs"
 LANES: Final = ("26", "33")

@@ -9,13 +9,13 @@ import pytest
 from onnx import TensorProto
 from tests.unit.graph.ernie_graphs import NAMES, exported, run, scales_of, some_ids
 
-from edgepack.artifacts import LinearScales
 from edgepack.errors import StageFailedError
 from edgepack.graph.compose import PLAIN, Layout, compose, fastest
 from edgepack.graph.encoder import Range
 from edgepack.graph.forms import OrtCpuForm, column_steps, quantize_columns, quantize_rows, uint8_grid
 from edgepack.graph.quantize import with_ranges
 from edgepack.graph.recognise import recognise
+from edgepack.quantization import LinearScales
 
 LAYOUTS = {"plain": PLAIN, "merged": Layout(merged=True), "fastest": fastest(pairs=False)}
 

@@ -19,8 +19,8 @@ from edgepack.graph.rewrite import TOLERANCE, rewrite
 
 LAYOUTS = {
     "plain": PLAIN,
-    **{field.name: Layout(**{field.name: True}) for field in fields(Layout)},
-    "all of it": fastest(pairs=False),
+    **{field.name: Layout(**{field.name: 9 if field.name == "tokens" else True}) for field in fields(Layout)},
+    "all of it": fastest(pairs=False, tokens=9),
     "all of it for pairs": fastest(pairs=True),
 }
 
