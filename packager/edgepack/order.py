@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-STAGES: Final = ("data", "teacher", "student", "select", "quantize", "export", "bundle", "gate")
-OF_A_TARGET: Final = ("bundle", "gate")  # run for each target; the others run once, but `student` for each candidate
+STAGES: Final = ("data", "teacher", "student", "prune", "select", "quantize", "export", "bundle", "gate")
+OF_A_TARGET: Final = (
+    "bundle",
+    "gate",
+)  # run for each target; the others once, but what is done to students for each
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from edgepack.artifacts import (
     GateArtifact,
     LedgerRow,
     ModelArtifact,
+    PrunedArtifact,
     ScalesArtifact,
     SelectArtifact,
     mebibytes,
@@ -38,7 +39,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Made:
-    """The result of one stage; of a `student` that is one of several, with the name of its candidate."""
+    """The result of one stage; of a student that is one of several, with the name of its candidate."""
 
     stage: str
     artifact: Artifact
@@ -66,7 +67,7 @@ class Part:
         """
         chosen = (None, self.selection.chosen) if self.selection else (None,)
         counted = [one for one in self.made if one.candidate in chosen]
-        rows = [_trained(one.stage, one.artifact) for one in counted if isinstance(one.artifact, ModelArtifact)]
+        rows = [_model(one.stage, one.artifact) for one in counted if isinstance(one.artifact, ModelArtifact)]
         exported = [
             row for one in counted if isinstance(one.artifact, ExportArtifact) for row in _exported(one.artifact)
         ]
@@ -87,22 +88,23 @@ class Build:
     failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
     selection: SelectArtifact | None = None
     untrained: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
+    pruned: PrunedArtifact | None = None
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The loss ledger from the float teacher to every target."""
         return (
-            *model_ledger(self.teacher, self.student, self.export),
+            *model_ledger(self.teacher, self.student, self.pruned, self.export),
             *(d.gate.ledger for d in self.deliveries),
         )
 
 
 def model_ledger(
-    taught_by: ModelArtifact | None, learner: ModelArtifact, exported: ExportArtifact
+    taught_by: ModelArtifact | None, learner: ModelArtifact, pruned: PrunedArtifact | None, exported: ExportArtifact
 ) -> tuple[LedgerRow, ...]:
     """Ledger rows up to the exported files."""
-    teacher = [_trained("teacher", taught_by)] if taught_by else []
-    return (*teacher, _trained("student", learner), *_exported(exported))
+    models = (("teacher", taught_by), ("student", learner), ("prune", pruned))
+    return (*(_model(stage, model) for stage, model in models if model is not None), *_exported(exported))
 
 
 def _exported(exported: ExportArtifact) -> tuple[LedgerRow, ...]:
@@ -110,7 +112,9 @@ def _exported(exported: ExportArtifact) -> tuple[LedgerRow, ...]:
     return (exported.static_graph, exported.float_model.ledger, *int8)
 
 
-def _trained(name: str, model: ModelArtifact) -> LedgerRow:
-    note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps"
+def _model(stage: str, model: ModelArtifact) -> LedgerRow:
     size = mebibytes(model.weight_bytes)
-    return LedgerRow(name, model.test_score, model_mib=size, note=note, seconds=model.train_seconds)
+    if isinstance(model, PrunedArtifact):
+        return LedgerRow("pruned", model.test_score, model_mib=size, note=f"vocabulary {model.cost}")
+    note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps"
+    return LedgerRow(stage, model.test_score, model_mib=size, note=note, seconds=model.train_seconds)

@@ -1,24 +1,25 @@
-"""The stages in order: data, teacher, student, quantize, export, then bundle and gate for each target.
+"""The stages in order: data, teacher, student, prune, quantize, export, then bundle and gate for each target.
 
-A recipe with `search` has a student for each of its candidates, and then the stage select.
+A recipe with `search` has a student for each of its candidates, pruned where it asks for that, and then the stage
+select.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from edgepack.artifacts import Artifact, DataArtifact, ExportArtifact, LedgerRow, ModelArtifact
-from edgepack.datasets.suited import check_built
+from edgepack.artifacts import Artifact, DataArtifact, ExportArtifact, LedgerRow, ModelArtifact, PrunedArtifact
+from edgepack.datasets.suited import check_built, read_further_texts
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, STAGES, Choice
 from edgepack.outcome import Build, Delivery, Failure, Made, Part, model_ledger
 from edgepack.paddle_ml import checkpoint, environment
 from edgepack.progress import Progress
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import Candidate, Recipe
 from edgepack.steps import Steps
 from edgepack.targets import wheels
 from edgepack.targets.profiles import profile_for
@@ -42,6 +43,7 @@ def stages_of(recipe: Recipe) -> list[str]:
     """The stages that a build of `recipe` goes through, those of every candidate and target one after the other."""
     times = dict.fromkeys(STAGES, 1) | {"student": len(recipe.students), "select": min(len(recipe.candidates), 1)}
     times["teacher"] = 0 if recipe.teacher is None else 1
+    times["prune"] = sum(student.pruning is not None for student in recipe.students)
     once = [stage for stage in STAGES if stage not in OF_A_TARGET for _ in range(times[stage])]
     return [*once, *(OF_A_TARGET * len(recipe.targets))]
 
@@ -74,6 +76,7 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
     def before_training(rows: DataArtifact) -> None:
         for finding in check_built(rows, recipe):
             listener.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
+        read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
         _check_environment(recipe, listener)
 
     step = _Step(workspace, listener, stages_of(recipe), choice, lambda stage: _check_device(recipe, choice, stage))
@@ -108,21 +111,34 @@ def walk(
     taught_by = steps.teacher(rows) if recipe.teacher is not None else None
     selection = None
     if recipe.candidates:
-        learners = _candidates(recipe, steps, rows, taught_by, choice, leave_out)
+        learners, smaller = _candidates(recipe, steps, rows, taught_by, choice, leave_out)
         left_out = [candidate.name for candidate in recipe.candidates if candidate.name not in learners]
-        selection = steps.select(learners, left_out).artifact
-        learner = learners[selection.chosen]
+        selection = steps.select({**learners, **smaller}, left_out).artifact
+        learner, pruned = learners[selection.chosen], smaller.get(selection.chosen)
         (chosen,) = (candidate for candidate in recipe.candidates if candidate.name == selection.chosen)
         recipe, steps = chosen.recipe, steps.of(chosen)
     else:
         learner = steps.student(rows, taught_by)
-    scales = steps.quantize(rows, learner)
-    exported = steps.export(rows, learner, scales)
-    teacher_model = taught_by.artifact if taught_by else None
-    ledger = tuple(row.timeless() for row in model_ledger(teacher_model, learner.artifact, exported.artifact))
+        pruned = steps.prune(rows, learner) if recipe.student.pruning is not None else None
+    going_on: Result[ModelArtifact] = pruned or learner
+    scales = steps.quantize(rows, going_on)
+    exported = steps.export(rows, going_on, scales)
+    models = (taught_by.artifact if taught_by else None, learner.artifact, pruned.artifact if pruned else None)
+    ledger = tuple(row.timeless() for row in model_ledger(*models, exported.artifact))
     deliveries, failures = _targets(recipe, steps, rows, exported, ledger, choice)
-    models = (teacher_model, learner.artifact, scales.artifact, exported.artifact)
-    return Build(recipe, rows.artifact, *models, deliveries, failures, selection)
+    teacher_model, student_model, pruned_model = models
+    return Build(
+        recipe,
+        rows.artifact,
+        teacher_model,
+        student_model,
+        scales.artifact,
+        exported.artifact,
+        deliveries,
+        failures,
+        selection,
+        pruned=pruned_model,
+    )
 
 
 def _candidates(
@@ -132,33 +148,45 @@ def _candidates(
     taught_by: Result[ModelArtifact] | None,
     choice: Choice,
     leave_out: Callable[[Failure], None],
-) -> dict[str, Result[ModelArtifact]]:
-    """The students of all candidates, by name.
+) -> tuple[dict[str, Result[ModelArtifact]], dict[str, Result[PrunedArtifact]]]:
+    """The students of all candidates, by name, and as they are pruned those that are to be.
 
     Raises:
         EdgepackError: one could not be trained, or with `keep_going` none could.
     """
-    trained: dict[str, Result[ModelArtifact]] = {}
     failed: list[EdgepackError] = []
-    unknown: ToRun | None = None
-    for candidate in recipe.candidates:
-        try:
-            trained[candidate.name] = steps.of(candidate).student(rows, taught_by)
-        except ToRun as missing:  # a plan wants to know of all of them
-            unknown = missing
-        except EdgepackError as error:
-            candidate.own(error)
-            if not choice.keep_going:
-                raise
-            failed.append(error)
-            leave_out(Failure(candidate.name, error))
-    if unknown is not None:
-        raise unknown
+
+    def each(candidates: Iterable[Candidate], make: Callable[[Candidate], Result[A]]) -> dict[str, Result[A]]:
+        made: dict[str, Result[A]] = {}
+        unknown: ToRun | None = None
+        for candidate in candidates:
+            try:
+                made[candidate.name] = make(candidate)
+            except ToRun as missing:  # a plan wants to know of all of them
+                unknown = missing
+            except EdgepackError as error:
+                candidate.own(error)
+                if not choice.keep_going:
+                    raise
+                failed.append(error)
+                leave_out(Failure(candidate.name, error))
+        if unknown is not None:
+            raise unknown
+        return made
+
+    trained = each(recipe.candidates, lambda one: steps.of(one).student(rows, taught_by))
+    if choice.until == "student" and trained:
+        raise EndOfPart
+    to_prune = [one for one in recipe.candidates if one.recipe.student.pruning is not None and one.name in trained]
+    pruned = each(to_prune, lambda one: steps.of(one).prune(rows, trained[one.name]))
+    for candidate in to_prune:
+        if candidate.name not in pruned:
+            del trained[candidate.name]
     if not trained:
         raise failed[0]
-    if choice.until == "student":
+    if choice.until == "prune":
         raise EndOfPart
-    return trained
+    return trained, pruned
 
 
 def _targets(
@@ -239,11 +267,12 @@ class _Step:
         self._choice = choice
         self._before = before
         self._begun = 0
+        self._new: set[Key] = set()
         self.made: list[Made] = []
 
     def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A], candidate: str | None = None) -> Result[A]:
         self._begun += 1
-        again = key.stage in self._choice.again
+        again = key.stage in self._choice.again and key not in self._new  # candidates may share a training
         found = None if again else self._workspace.load(kind, key)
         name = key.stage if candidate is None else f"{key.stage} {candidate}"
         self._listener.stage(name, self._begun, len(self._stages), cached=found is not None)
@@ -259,6 +288,7 @@ class _Step:
                 else:
                     self._before(key.stage)
                     found = self._workspace.build(key, make)
+                    self._new.add(key)
             self._listener.stage_done(key.stage, time.monotonic() - started)
         self.made.append(Made(key.stage, found.artifact, candidate))
         # What runs several times ends where all of it is there, in `walk`.

@@ -79,7 +79,10 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
     last = max(index for index, name in enumerate(names) if name == choice.until) if choice.until else len(names)
     rows = _training_rows(recipe, look.found)
     stages = []
-    candidates = iter(recipe.candidates)
+    several = {
+        "student": iter(recipe.candidates),
+        "prune": iter([one for one in recipe.candidates if one.recipe.student.pruning is not None]),
+    }
     for index, name in enumerate(names):
         found = look.found[index] if index < len(look.found) else None
         folder = found.folder if found is not None else None
@@ -87,7 +90,7 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
         if index > last or (choice.until == "bundle" and name == "gate"):
             state = "not asked for"
         target = recipe.targets[(index - names.index("bundle")) // 2] if name in OF_A_TARGET else None
-        of = next(candidates, None) if name == "student" else None
+        of = next(several[name], None) if name in several else None
         about = _about(name, recipe if of is None else of.recipe, rows)
         stages.append(PlannedStage(name, target, state, folder, about, of.name if of is not None else None))
     return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), tuple(stages))
@@ -117,6 +120,8 @@ def _training_rows(recipe: Recipe, found: list[Artifact | None]) -> int:
 
 
 def _about(stage: str, recipe: Recipe, rows: int) -> str:
+    if stage == "prune":
+        return _pruning(recipe.student)
     section = {"teacher": recipe.teacher, "student": recipe.student}.get(stage)
     if section is None:
         return ""
@@ -124,6 +129,16 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
     epochs = "epoch" if section.epochs == 1 else "epochs"
     about = f"{counted(steps, 'step')} of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs})"
     return f"{_size(section, recipe)}; {about}, {_device(section)}"
+
+
+def _pruning(student: Student) -> str:
+    """Which tokens of the vocabulary will stay."""
+    pruning = student.pruning
+    assert pruning is not None, "a stage of students that are pruned only"
+    often = "" if pruning.min_count == 1 else f" at least {pruning.min_count} times"
+    texts = "the training texts" + ("" if pruning.texts is None else f" and {Path(pruning.texts).name}")
+    characters = ", and every Chinese character" if pruning.characters == "all" else ""
+    return f"keeps the tokens that occur{often} in {texts}{characters}"
 
 
 def _size(section: Teacher | Student, recipe: Recipe) -> str:

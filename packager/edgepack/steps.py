@@ -21,6 +21,7 @@ from edgepack.artifacts import (
     GateArtifact,
     LedgerRow,
     ModelArtifact,
+    PrunedArtifact,
     ScalesArtifact,
     SelectArtifact,
 )
@@ -30,7 +31,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Candidate, Data, Recipe, is_builtin
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
-from edgepack.stages import bundle, data, export, gate, quantize, select, student, teacher
+from edgepack.stages import bundle, data, export, gate, prune, quantize, select, student, teacher
 from edgepack.targets.host import host_facts
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
@@ -123,8 +124,24 @@ class Steps:
             self._candidate,
         )
 
+    def prune(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[PrunedArtifact]:
+        section, columns = self._recipe.student.pruning, self._recipe.data.columns
+        assert section is not None, "asked for by a student that is to be pruned only"
+        decides: dict[str, Any] = {"pruning": _dump(section)}
+        inputs = [*_labelled(rows), *_unlabelled(rows), *_model(learner)]
+        if section.texts is not None:
+            decides |= {"pruning": {**_dump(section), "texts": Path(section.texts).suffix}, "columns": columns.texts}
+            inputs += [*_sources(Path(datasets.__path__[0])), sha256_file(Path(section.texts))]
+        key = make_key("prune", prune.VERSION, decides, inputs, self._tools)
+        return self._step(
+            PrunedArtifact,
+            key,
+            lambda out: prune.run(section, columns, rows.artifact, learner.artifact, out, self._listener),
+            self._candidate,
+        )
+
     def select(self, trained: Mapping[str, Result[ModelArtifact]], left_out: Sequence[str]) -> Result[SelectArtifact]:
-        """`trained` are the students of the candidates, by name; those `left_out` could not be trained."""
+        """`trained` are the students of the candidates as they would go on, by name; `left_out` are those without."""
         section = self._recipe.search
         assert section is not None, "asked for by a recipe with candidates only"
         decides = {"tolerance": section.tolerance_points, "names": list(trained), "left_out": list(left_out)}
@@ -209,6 +226,7 @@ def _of_training(section: Teacher | Student) -> dict[str, Any]:
     """
     document = _dump(section) | {"ranks": section.ranks}
     del document["nodes"]
+    document.pop("vocabulary", None)  # it is pruned when all is learnt
     if document["device"].startswith("gpu"):
         document["device"] = "gpu"
     if section.ranks == 1:

@@ -38,6 +38,7 @@ _OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
 _DOOMED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # out of the way already, by a `discard` that was killed
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 A = TypeVar("A", bound=Artifact)
+A_co = TypeVar("A_co", bound=Artifact, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Result(Generic[A]):
+class Result(Generic[A_co]):
     """An artifact in the workspace; `digest` names its content and feeds the keys of later stages.
 
     `files` has the sha256 of each of its files by itself, for a stage that reads some of them alone.
     """
 
-    artifact: A
+    artifact: A_co
     digest: str
     cached: bool
     files: Mapping[str, str]

@@ -28,7 +28,7 @@ from edgepack_runtime.model_config import TokenizerConfig
 
 # `ErnieTokenizer.from_pretrained` keeps these spellings whole when a text holds them; [MASK] is its default
 # and has no key in model.json because no task of this runtime masks anything.
-_MASK_TOKEN = "[MASK]"
+MASK_TOKEN = "[MASK]"
 _MAX_WORD_CHARS = 100  # PaddleNLP's WordpieceTokenizer: a longer word is one [UNK]
 
 # Assigned after Unicode 14.0 (up to 16.0), and the unassigned gaps between: dropped, as Python 3.11 does.
@@ -74,11 +74,12 @@ class ErnieTokenizer:
         # The library would otherwise start one thread for each core on the first batch, behind the back of whoever
         # asked for `threads=1`, and warn after every fork. A setting made by the application is respected.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        ids = _read_vocab(vocab)
+        ids = {entry: number for number, entry in enumerate(read_vocab(vocab))}
         for token in (config.unk_token, config.cls_token, config.sep_token, config.pad_token):
             if token not in ids:
                 raise _invalid(vocab, f"it lacks the special token {token!r} that model.json names")
         self.vocab_size = max(ids.values()) + 1
+        self.unk_id = ids[config.unk_token]
         self._cls_id = ids[config.cls_token]
         self._sep_id = ids[config.sep_token]
         self._pad_id = ids[config.pad_token]
@@ -204,14 +205,17 @@ def _in_text(text: str, offsets: List[Tuple[int, int]]) -> List[Tuple[int, int]]
     return found
 
 
-def _read_vocab(path: Path) -> Dict[str, int]:
-    """Entry -> id. Read line by line as PaddleNLP reads it: an entry may hold any character but a line end."""
+def read_vocab(path: Path) -> List[str]:
+    """The entries of a `vocab.txt`. Read line by line as PaddleNLP reads it: one may hold any character but a line end.
+
+    Raises:
+        BundleInvalidError: when the file cannot be read as UTF-8.
+    """
     try:
         with path.open(encoding="utf-8") as lines:
-            ids = {line.rstrip("\n"): number for number, line in enumerate(lines)}
+            return [line.rstrip("\n") for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         raise _invalid(path, str(error)) from error
-    return ids
 
 
 def _pipeline(ids: Dict[str, int], config: TokenizerConfig) -> Any:
@@ -225,7 +229,7 @@ def _pipeline(ids: Dict[str, int], config: TokenizerConfig) -> Any:
     # One pass: a word is one character of _SINGLE, or a run of others that are not white space.
     word = tokenizers.Regex("[" + _SINGLE + r"]|[^\s" + _SINGLE + "]+")
     pipeline.pre_tokenizer = pre_tokenizers.Split(word, "removed", invert=True)
-    special = {config.unk_token, config.cls_token, config.sep_token, config.pad_token, _MASK_TOKEN}
+    special = {config.unk_token, config.cls_token, config.sep_token, config.pad_token, MASK_TOKEN}
     # Sorted, because the library matches them in the order in which they were added.
     pipeline.add_special_tokens([token for token in sorted(special) if token in ids])
     return pipeline

@@ -20,12 +20,13 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...]) -> 
     loaded = common.load(recipe, settings)
     from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
-    from edgepack.datasets.suited import check_suited
+    from edgepack.datasets.suited import check_suited, read_further_texts
 
     console = common.console(context)
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
+    read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited])
     console.line(describe_lengths(splits.lengths))
     if loaded.candidates:

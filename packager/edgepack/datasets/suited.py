@@ -14,6 +14,7 @@ from edgepack.artifacts import DataArtifact, Row
 from edgepack.datasets.check import MIN_LABEL_ROWS
 from edgepack.datasets.gates import check_gate
 from edgepack.datasets.lengths import Lengths, check_lengths
+from edgepack.datasets.unlabelled import further_texts
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
 from edgepack.wording import counted
@@ -51,6 +52,21 @@ def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
     lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
     test = partial(data.read, "test")
     return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
+
+
+def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]]) -> None:
+    """Read the texts that are to decide what stays of a vocabulary, before anything is trained for it.
+
+    Args:
+        read_held_out: gives the dev and test rows; called only where there is such a file.
+
+    Raises:
+        RecipeInvalidError: they cannot be read.
+    """
+    pruned = (student.pruning for student in recipe.students)
+    for file in dict.fromkeys(pruning.texts for pruning in pruned if pruning is not None):
+        if file is not None:
+            further_texts(Path(file), recipe.data.columns, read_held_out())
 
 
 def _samples(recipe: Recipe, rows: int, labels: int) -> list[tuple[str, str]]:

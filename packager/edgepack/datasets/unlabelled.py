@@ -22,7 +22,8 @@ from edgepack.datasets.log import FindingLog
 from edgepack.datasets.rows import texts_of
 from edgepack.datasets.tables import Record, read_records
 from edgepack.datasets.texts import NO_DIGEST, digests, is_unseen
-from edgepack.recipe.findings import Finding
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.model import Columns
 from edgepack.wording import counted
 
@@ -88,6 +89,22 @@ def free_texts(file: Path, columns: Columns, held: HeldTexts) -> Iterator[Row]:
     for row in _rows(file, columns, FindingLog(file), no_progress):
         if row not in held:
             yield row
+
+
+def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list[Row]:
+    """The texts of a file of which only the words count, without those that the rows `held_out` hold, or nearly.
+
+    Raises:
+        RecipeInvalidError: with every finding, when the file cannot be read or holds no such text.
+    """
+    held, log = HeldTexts.of_rows(held_out), FindingLog(file)
+    rows = [row for row in _rows(file, columns, log, no_progress) if row not in held]
+    if not rows and not log.ended:
+        log.add("empty", "error", None, "the file holds no text that dev and test do not hold", "add texts to it")
+    findings = list(log.findings())
+    if stopping := errors(findings):
+        raise RecipeInvalidError(f"{file} cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+    return rows
 
 
 def _rows(file: Path, columns: Columns, log: FindingLog, advance: Callable[[int], None]) -> Iterator[Row]:

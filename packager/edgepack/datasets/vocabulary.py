@@ -30,7 +30,7 @@ def build(texts: Iterable[str], most: int) -> list[str]:
             if character.isspace() or category[0] == "C" or category == "Mn":
                 previous_is_word = previous_is_word and category == "Mn"
                 continue
-            in_word = category[0] in "LN" and not _stands_alone(character)
+            in_word = category[0] in "LN" and not is_ideograph(character)
             counts[f"##{character}" if in_word and previous_is_word else character] += 1
             previous_is_word = in_word
     ranked = sorted(counts, key=lambda token: (-counts[token], token))
@@ -42,7 +42,7 @@ def write(tokens: Sequence[str], file: Path) -> None:
     file.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
 
 
-def _stands_alone(character: str) -> bool:
+def is_ideograph(character: str) -> bool:
     """Whether BERT's tokenizers split around the character: the CJK ideograph blocks, without kana and hangul."""
     code = ord(character)
     return (

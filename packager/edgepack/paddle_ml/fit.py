@@ -39,14 +39,21 @@ class Lesson:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """How good a classifier is: its fields are those of a `ModelArtifact`, but for the last."""
+
+    dev_score: Score
+    test_score: Score
+    test_metrics: dict[str, float]
+    answers_alike: bool  # every test row
+
+
+@dataclass(frozen=True)
 class _Judged:
     """What the first rank finds, and tells the others."""
 
     trained: Trained
-    dev_score: Score
-    test_score: Score
-    test_metrics: dict[str, float]
-    learnt_nothing: bool
+    judgement: Judgement
 
 
 def teach(
@@ -60,7 +67,7 @@ def teach(
     `checkpoint` is the folder that tells how far an interrupted training came.
     """
     task, metric = task_of(data), scores.metric_of(data)
-    rows, dev, test = data.read("train"), data.read("dev"), data.read("test")
+    rows, dev = data.read("train"), data.read("dev")
     classifier = _create(lesson, data, rows, out, progress)
     progress.line(f"{lesson.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
     teacher = reopen(lesson.teacher, data) if lesson.teacher is not None and lesson.distill is not None else None
@@ -85,20 +92,24 @@ def teach(
     progress.line(f"{lesson.name}: {_summary(result)}")
     classifier.save(out)
 
-    def judge() -> _Judged:
-        on_test = _answers(task, classifier, test, classifier.encode(test), progress, "test")
-        return _Judged(
-            result,
-            scores.score(metric, dev, on_dev()),
-            scores.score(metric, test, on_test),
-            scores.every_metric(data, test, on_test),
-            len(set(on_test)) == 1,
-        )
-
-    judged = ranks.of_first(_Judged, judge)
-    if judged.learnt_nothing:
+    judged = ranks.of_first(_Judged, lambda: _Judged(result, judge(classifier, data, progress)))
+    if judged.judgement.answers_alike:
         progress.line(f"warning: the {lesson.name} answers every test row alike: it has learnt nothing yet")
     return _artifact(lesson, classifier, judged, out)
+
+
+def judge(classifier: Classifier, data: DataArtifact, progress: Progress) -> Judgement:
+    """Score a classifier on the dev and test rows."""
+    task, metric = task_of(data), scores.metric_of(data)
+    dev, test = data.read("dev"), data.read("test")
+    on_dev = _answers(task, classifier, dev, classifier.encode(dev), SILENT, "dev")
+    on_test = _answers(task, classifier, test, classifier.encode(test), progress, "test")
+    return Judgement(
+        scores.score(metric, dev, on_dev),
+        scores.score(metric, test, on_test),
+        scores.every_metric(data, test, on_test),
+        len(set(on_test)) == 1,
+    )
 
 
 def _summary(trained: Trained) -> str:
@@ -118,9 +129,9 @@ def _artifact(lesson: Lesson, classifier: Classifier, judged: _Judged, out: Path
         weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
         steps=judged.trained.steps,
         train_seconds=round(judged.trained.seconds, 1),
-        dev_score=judged.dev_score,
-        test_score=judged.test_score,
-        test_metrics=judged.test_metrics,
+        dev_score=judged.judgement.dev_score,
+        test_score=judged.judgement.test_score,
+        test_metrics=judged.judgement.test_metrics,
         epochs=judged.trained.epochs,
         best_epoch=judged.trained.best_epoch,
         usage=judged.trained.usage,
@@ -139,7 +150,7 @@ def _create(lesson: Lesson, data: DataArtifact, rows: Sequence[Row], out: Path, 
         kept = _kept(lesson, model.width, data, rows, progress) if model.width < 1 else None
         taught, labels = lesson.teacher.folder, data.model_labels
         return models.cut(taught, model.layers, labels, training.max_length, out, data.task, kept, training.seed)
-    texts = [text for row in rows for text in (row.text, row.text_pair) if text is not None]
+    texts = [text for row in rows for text in row.texts]
     return models.create(model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
 
 

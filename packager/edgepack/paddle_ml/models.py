@@ -6,6 +6,7 @@ Texts become tokens by the runtime's own tokenizer, in training as on the device
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,11 @@ from edgepack.paddle_ml.schedule import spread
 from edgepack.recipe.model import TaskName
 from edgepack.recipe.shapes import KEPT_HEADS, SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
+from edgepack_runtime.model_config import VOCAB_NAME
 from edgepack_runtime.tokenizer import ErnieTokenizer as Tokenizer
+from edgepack_runtime.tokenizer import read_vocab
 
+_WORDS: Final = "ernie.embeddings.word_embeddings.weight"
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = (
@@ -131,6 +135,29 @@ def cut(
     return Classifier(network, tokens.open_tokenizer(folder), task, labels, max_length)
 
 
+def with_tokens(whole: Classifier, source: Path, kept: Sequence[int], folder: Path) -> Classifier:
+    """The classifier with a smaller vocabulary: of its word embedding, the rows of the tokens that are `kept` alone.
+
+    Args:
+        whole: as `load` opened it from the folder `source`.
+        kept: ids, ascending; that of the padding is among them. The new ids are 0, 1, ... in this order.
+        folder: gets the tokenizer's files.
+    """
+    config = whole.network.config.to_dict()
+    config |= {"vocab_size": len(kept), "pad_token_id": list(kept).index(config["pad_token_id"])}
+    weights = {name: value.numpy() for name, value in whole.network.state_dict().items()}
+    weights[_WORDS] = weights[_WORDS][list(kept)]
+    network = networks.build(whole.task, ErnieConfig.from_dict(config))
+    network.set_state_dict(weights)
+    network.eval()
+    entries = read_vocab(source / VOCAB_NAME)
+    vocabulary.write([entries[number] for number in kept], folder / VOCAB_NAME)
+    for name in tokens.SETTINGS_FILES:
+        if (source / name).is_file():
+            shutil.copy(source / name, folder)
+    return Classifier(network, tokens.open_tokenizer(folder), whole.task, whole.labels, whole.max_length)
+
+
 def _name_in_teacher(name: str, layers: Sequence[int]) -> str:
     """Layer i (from 0) of the student is layer `layers[i]` (from 1) of its teacher."""
     return _LAYER.sub(lambda found: f".layers.{layers[int(found[1])] - 1}.", name)
@@ -194,7 +221,7 @@ def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName)
 def _from_scratch(
     shape: Scratch, n_labels: int, max_length: int, texts: Sequence[str], folder: Path, task: TaskName
 ) -> Any:
-    vocabulary_file = folder / "vocab.txt"
+    vocabulary_file = folder / VOCAB_NAME
     entries = vocabulary.build(texts, shape.max_vocabulary)
     vocabulary.write(entries, vocabulary_file)
     config = ErnieConfig(

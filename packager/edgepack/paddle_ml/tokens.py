@@ -14,6 +14,7 @@ from edgepack_runtime.model_config import VOCAB_NAME, TokenizerConfig
 from edgepack_runtime.tokenizer import ErnieTokenizer
 
 _CONFIG_NAME: Final = "tokenizer_config.json"  # as PaddleNLP writes it
+SETTINGS_FILES: Final = (_CONFIG_NAME, "special_tokens_map.json")  # beside the vocabulary
 
 
 def config_of(folder: Path) -> TokenizerConfig:

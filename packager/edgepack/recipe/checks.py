@@ -41,6 +41,7 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
         _check_format,
         _check_data,
         _check_unlabelled,
+        _check_vocabulary,
         check_columns,
         _check_models,
         check_distillation,
@@ -129,18 +130,28 @@ def _check_same_file(document: Document, splits: dict[str, Any]) -> Iterator[_Pr
 
 def _check_unlabelled(document: Document) -> Iterator[_Problem]:
     where: KeyPath = ("data", "unlabelled")
-    value = document.get(*where)
-    if not isinstance(value, str):
+    if not isinstance(document.get(*where), str):
         return
-    suffixes = TABLE_SUFFIXES if document.get("task") == "text-pair-classification" else UNLABELLED_SUFFIXES
-    if Path(value).suffix.lower() not in suffixes:
-        yield where, f"`data.unlabelled` is no file of texts: {value[:200]!r}", f"give a file of {listed(suffixes)}"
-        return
-    yield from _check_there(document, where, value)
+    yield from _check_texts(document, where)
     # What a sample of the training rows leaves over may be unlabelled.
     others = ("train", "dev", "test") if document.get("data", "train_rows") is None else ("dev", "test")
     splits = {name: document.get("data", name) for name in (*others, "unlabelled")}
     yield from (problem for problem in _check_same_file(document, splits) if problem[0] == where)
+
+
+def _check_vocabulary(document: Document) -> Iterator[_Problem]:
+    where: KeyPath = ("student", "vocabulary", "prune", "texts")
+    if isinstance(document.get(*where), str):
+        yield from _check_texts(document, where)
+
+
+def _check_texts(document: Document, where: KeyPath) -> Iterator[_Problem]:
+    value = str(document.get(*where))
+    suffixes = TABLE_SUFFIXES if document.get("task") == "text-pair-classification" else UNLABELLED_SUFFIXES
+    if Path(value).suffix.lower() not in suffixes:
+        yield where, f"`{dotted(where)}` is no file of texts: {value[:200]!r}", f"give a file of {listed(suffixes)}"
+        return
+    yield from _check_there(document, where, value)
 
 
 def _check_models(document: Document) -> Iterator[_Problem]:

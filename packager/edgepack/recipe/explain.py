@@ -16,7 +16,7 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
 
 # Pydantic puts the name of a union's branch into the path of an error; each belongs to one kind of value.
-_BRANCHES: Final = ("str", "FromScratch", "FromTeacher")
+_BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary")
 # Those of a field that is a choice, has a form, or is one or several.
 _PARTS: Final = re.compile(r"literal\[.*\]|constrained-(str|int)|tuple\[.*\]")
 _MASTER: Final = "write an address and a port, as in `master: 10.0.0.1:8379`; IPv6 cannot be used"
@@ -48,7 +48,6 @@ NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
     ("serve",): ("answer over HTTP", _EARLIER),
     ("sign",): ("sign bundles", _EARLIER),
     ("include",): ("add the Paddle graph to a bundle", _EARLIER),
-    ("student", "vocabulary"): ("prune the vocabulary", "remove the key: the whole vocabulary is kept"),
 }
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
     ("quantize", "method"): ("qat", "quantize in this way", "use `ptq`, `dynamic`, `auto` or `none`"),
@@ -128,6 +127,8 @@ def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
     path: KeyPath = ()
     for key in location:
         if _PARTS.fullmatch(str(key)) and not document.holds((*path, key)):
+            if isinstance(document.get(*path), dict) and _sections(path):  # none of the choices was meant
+                return None
             continue
         below: KeyPath = (*path, key)
         if key not in _BRANCHES or document.holds(below):
@@ -140,7 +141,7 @@ def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
 def _takes(value: Any, branch: str) -> bool:
     """Whether a value is meant for a branch of a union; one that fits none is told of the first."""
     if isinstance(value, dict):
-        return branch == ("FromTeacher" if "from" in value else "FromScratch")
+        return branch not in ("str", "FromScratch" if "from" in value else "FromTeacher")
     return branch == "str"
 
 

@@ -21,6 +21,7 @@ from edgepack.recipe.model import Candidate, Columns, Gates, Recipe, TaskName, i
 from edgepack.recipe.parse import parse
 from edgepack.recipe.section import Section
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
+from edgepack.recipe.training import PrunedVocabulary
 from edgepack.wording import counted
 from edgepack_runtime import metrics
 
@@ -129,6 +130,10 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
     columns = _changed(data.columns, **data.columns.implied(recipe.task))
     teacher, student = recipe.teacher, recipe.student
     student = _changed(student, model=located(student.model))
+    if isinstance(student.vocabulary, PrunedVocabulary):
+        pruning = student.vocabulary.prune
+        pruning = _changed(pruning, texts=absolute(pruning.texts))
+        student = _changed(student, vocabulary=_changed(student.vocabulary, prune=pruning))
     if teacher is None:
         # The default asks for distillation; without a teacher there is nothing to distil.
         student = _changed(student, distill=None)

@@ -129,11 +129,50 @@ class Distill(Section):
     match_weight: float = Field(1.0, gt=0, le=1000, description="Weight of `hidden` and `relations` in the loss.")
 
 
+class Pruning(Section):
+    """Tokens of the vocabulary that stay: those that the texts of the training need, and those named here.
+
+    Special tokens and single letters, digits and signs of ASCII stay in any case; a character that goes is [UNK].
+    """
+
+    min_count: int = Field(
+        1,
+        ge=1,
+        description="How often a token has to occur in the training texts, unlabelled ones and `texts` included"
+        ", to stay.",
+    )
+    characters: Literal["none", "all"] = Field(
+        "none", description="`all` also keeps every Chinese character that the vocabulary has."
+    )
+    texts: str | None = Field(
+        None,
+        description="File of further texts whose tokens count, read as `data.unlabelled` is: as texts from the field.",
+    )
+
+
+class PrunedVocabulary(Section):
+    """A vocabulary that is pruned in a way of its own."""
+
+    prune: Pruning = Field(description="Which tokens stay.")
+
+
 class Student(Training):
     """The model that ships. `max_length` is what the device cuts texts to."""
 
     model: str | FromScratch | FromTeacher = Field(description=STUDENT_MODEL)
     distill: Distill | None = Field(Distill(), description="Loss against the teacher; null trains on the labels alone.")
+    vocabulary: Literal["keep", "prune"] | PrunedVocabulary = Field(
+        "keep",
+        description="`prune` leaves out, after the training, the tokens that none of its texts holds; "
+        "`{prune: {...}}` says which.",
+    )
+
+    @property
+    def pruning(self) -> Pruning | None:
+        """How the vocabulary is pruned; None where it is kept."""
+        if isinstance(self.vocabulary, PrunedVocabulary):
+            return self.vocabulary.prune
+        return Pruning() if self.vocabulary == "prune" else None
 
 
 def is_local_folder(model: str | FromScratch | FromTeacher) -> bool:

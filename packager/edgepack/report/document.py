@@ -42,7 +42,7 @@ def make(build: Build) -> dict[str, Any]:
         "data": _data(build.data, recipe),
         "models": [
             _model(role, model)
-            for role, model in (("teacher", build.teacher), ("student", build.student))
+            for role, model in (("teacher", build.teacher), ("student", build.student), ("pruned", build.pruned))
             if model is not None
         ],
         "selection": None if build.selection is None else selection(build.selection),
@@ -84,6 +84,9 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
     for role, section in (("teacher", recipe.teacher), ("student", recipe.student)):
         if section is not None and is_local_folder(section.model):
             document[role]["model"] = Path(str(section.model)).name
+    pruning = recipe.student.pruning
+    if pruning is not None and pruning.texts is not None:
+        document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
     return document
 
 

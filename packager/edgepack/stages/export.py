@@ -18,6 +18,7 @@ from edgepack.artifacts import (
     ExportArtifact,
     LedgerRow,
     ModelArtifact,
+    PrunedArtifact,
     Row,
     ScalesArtifact,
     mebibytes,
@@ -109,7 +110,7 @@ def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> 
         student.test_score,
         model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
         parity=static.max_abs,
-        parity_with="student",
+        parity_with="pruned" if isinstance(student, PrunedArtifact) else "student",
         note="the student's weights, not measured again",
     )
 
