@@ -138,8 +138,7 @@ class Pruning(Section):
     min_count: int = Field(
         1,
         ge=1,
-        description="How often a token has to occur in the training texts, unlabelled ones and `texts` included"
-        ", to stay.",
+        description="How often a token has to occur to stay: in the training texts, unlabelled ones and `texts` too.",
     )
     characters: Literal["none", "all"] = Field(
         "none", description="`all` also keeps every Chinese character that the vocabulary has."

@@ -17,6 +17,7 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     ModelArtifact,
+    PrunedArtifact,
     SelectArtifact,
     Split,
 )
@@ -42,10 +43,11 @@ def make(build: Build) -> dict[str, Any]:
         "data": _data(build.data, recipe),
         "models": [
             _model(role, model)
-            for role, model in (("teacher", build.teacher), ("student", build.student), ("pruned", build.pruned))
+            for role, model in (("teacher", build.teacher), ("student", build.student))
             if model is not None
         ],
         "selection": None if build.selection is None else selection(build.selection),
+        "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
         "quantization": {
             "calibration_rows": build.scales.calibration_rows,
             "int8": None if build.export.int8 is None else asdict(build.export.int8),
@@ -130,6 +132,14 @@ def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
         "test_metrics": model.test_metrics,
         "usage": asdict(model.usage),
     }
+
+
+def _vocabulary(pruned: PrunedArtifact) -> dict[str, Any]:
+    """What went of the vocabulary and what it cost. `unknown` are shares (0 to 1) of the dev rows' tokens."""
+    names = ("tokens_before", "tokens", "parameters", "unknown_before", "unknown", "test_metrics")
+    scores = ("dev_score_before", "dev_score", "test_score")
+    told = {name: getattr(pruned, name) for name in names}
+    return told | {name: asdict(getattr(pruned, name)) for name in scores}
 
 
 def selection(selected: SelectArtifact) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""Students that lose tokens of their vocabulary: they answer as before, and all that comes after works with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.integration.conftest import RECIPE, Project, write_rows
+from tests.integration.courses import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
+
+from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row, Score, Usage
+from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.progress import SILENT
+from edgepack.recipe.model import Columns
+from edgepack.recipe.training import Pruning
+from edgepack_runtime.tokenizer import read_vocab
+
+pytestmark = pytest.mark.integration
+FOREIGN = "丁丂七丄丅丆万丈三上下丌不与丏丐丑丒专且丕世丗丘丙业丛东丝丞丟丠両丢丣两严並丧丨"
+UNUSED_ROWS = 7  # of the embedding, beyond the lines of the vocabulary
+
+
+def rows_on_disk(folder: Path, rows: Sequence[Row]) -> DataArtifact:
+    """The last rows are those of dev and test; they hold a character that no training text holds."""
+    data = data_of(rows, folder)
+    folder.mkdir(parents=True)
+    unseen = [replace(row, text=f"{row.text}丨") for row in rows[-12:]]
+    for split, some in {"train": rows[:-12], "dev": unseen, "test": unseen}.items():
+        lines = (json.dumps(row.document(data.answer), ensure_ascii=False) for row in some)
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return replace(data, rows={"train": len(rows) - 12, "dev": 12, "test": 12})
+
+
+def student_of(folder: Path, rows: Sequence[Row]) -> ModelArtifact:
+    """Not trained, with a vocabulary of more than these texts, `$` twice in it, and more rows than lines."""
+    made = classifier_of([*rows, Row(FOREIGN, rows[0].label, rows[0].text_pair)], folder, CALM)
+    from paddlenlp.transformers import ErnieConfig
+
+    from edgepack.paddle_ml import networks, tokens
+    from edgepack.paddle_ml.models import Classifier
+
+    vocabulary = folder / "vocab.txt"
+    entries = read_vocab(vocabulary)
+    entries = [*entries[:20], "$", *entries[20:], "$"]
+    vocabulary.write_text("\n".join(entries), encoding="utf-8")
+    config = made.network.config.to_dict() | {"vocab_size": len(entries) + UNUSED_ROWS}
+    network = networks.build(made.task, ErnieConfig.from_dict(config))
+    classifier = Classifier(network, tokens.open_tokenizer(folder), made.task, made.labels, made.max_length)
+    classifier.save(folder)
+    score = Score(0.5, 0.4, 0.6, 12, 0.95)
+    usage = Usage("cpu", "fp32", 1.0, 0.0, 1.0, 1)
+    return ModelArtifact(
+        folder, made.labels, made.max_length, classifier.parameters, 1, 10, 1.0, score, score, {}, 1, 1, usage
+    )
+
+
+def logits_of(model: ModelArtifact, data: DataArtifact, rows: Sequence[Row]) -> Any:
+    from edgepack.paddle_ml.fit import reopen
+    from edgepack.paddle_ml.predict import logits
+
+    classifier = reopen(model, data)
+    return logits(classifier, classifier.encode(rows), SILENT, "")
+
+
+def pruned(folder: Path, rows: Sequence[Row], pruning: Pruning) -> tuple[ModelArtifact, PrunedArtifact, DataArtifact]:
+    from edgepack.stages import prune
+
+    data, student = rows_on_disk(folder / "data", rows), student_of(folder / "student", rows)
+    (folder / "pruned").mkdir()
+    made = prune.run(pruning, Columns(), data, student, folder / "pruned", Heard())
+    return student, made, data
+
+
+@pytest.mark.parametrize("rows", [ONE, PAIRS, SPANS], ids=["one label", "pairs", "spans"])
+def test_training_texts_are_answered_as_before(tmp_path: Path, rows: Sequence[Row]) -> None:
+    student, made, data = pruned(tmp_path, rows, Pruning())
+    before, after = (logits_of(model, data, data.read("train")) for model in (student, made))
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(before, after, strict=True))
+    assert made.tokens == len(read_vocab(made.folder / "vocab.txt")) < made.tokens_before - 30
+    assert made.tokens_before == len(read_vocab(student.folder / "vocab.txt")) + UNUSED_ROWS
+    assert made.unknown_before == 0 < made.unknown  # of the dev rows, what no training text holds
+    assert student.parameters - made.parameters == 16 * (made.tokens_before - made.tokens)
+    assert (made.steps, made.dev_score_before) == (student.steps, student.dev_score)
+    assert json.loads((made.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"] == made.tokens
+
+
+def test_characters_and_further_texts_stay(tmp_path: Path) -> None:
+    student, made, data = pruned(tmp_path, ONE, Pruning(characters="all"))
+    assert set(FOREIGN) <= set(read_vocab(made.folder / "vocab.txt"))
+    before, after = (logits_of(model, data, data.read("dev")) for model in (student, made))
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(before, after, strict=True))
+    more = tmp_path / "more.txt"
+    held_out = data.read("dev")[0].text
+    more.write_text(f"丁丂\n{held_out}\n", encoding="utf-8")  # what dev holds has no say
+    _, made, _ = pruned(tmp_path / "more", ONE, Pruning(texts=str(more)))
+    assert set(FOREIGN) & set(read_vocab(made.folder / "vocab.txt")) == {"丁", "丂", "不"}
+    more.write_text(f"{held_out}\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError, match="cannot be used") as caught:
+        pruned(tmp_path / "empty", ONE, Pruning(texts=str(more)))
+    assert "dev and test do not hold" in caught.value.findings[0].reason
+
+
+def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
+    """In the config of the smaller model, too: attention hides it by its id."""
+    from edgepack.paddle_ml import models, tokens
+
+    student = student_of(tmp_path / "student", ONE)
+    whole = models.load(student.folder, student.labels, student.max_length, "text-classification")
+    whole.network.config.pad_token_id = 9
+    (tmp_path / "pruned").mkdir()
+    smaller = models.with_tokens(whole, student.folder, [0, 1, 2, 3, 4, 7, 9, 11], tmp_path / "pruned")
+    assert smaller.network.config.pad_token_id == 6
+    assert smaller.network.ernie.pad_token_id == 6
+    words = [one.network.ernie.embeddings.word_embeddings.weight.numpy() for one in (whole, smaller)]
+    assert np.array_equal(words[1], words[0][[0, 1, 2, 3, 4, 7, 9, 11]])
+    assert read_vocab(tmp_path / "pruned" / "vocab.txt")[5] == read_vocab(student.folder / "vocab.txt")[7]
+    assert tokens.config_of(tmp_path / "pruned") == tokens.config_of(student.folder)
+
+
+def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
+    from edgepack.stages import prune
+
+    data, student = rows_on_disk(tmp_path / "data", ONE), student_of(tmp_path / "student", ONE)
+    config = student.folder / "config.json"
+    told = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps(told | {"pad_token_id": told["vocab_size"] - 1}), encoding="utf-8")
+    (tmp_path / "pruned").mkdir()
+    with pytest.raises(StageFailedError, match="`pad_token_id` of the student's config.json is"):
+        prune.run(Pruning(), Columns(), data, student, tmp_path / "pruned", SILENT)
+
+
+SEARCH = "search:\n  over:\n    student.vocabulary: [keep, {prune: {min_count: 4}}]\n  tolerance_points: 100\n"
+
+
+def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path) -> None:
+    """Of two candidates that share one training, the one with fewer tokens is smaller, and built on."""
+    write_rows(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(RECIPE + SEARCH, encoding="utf-8")
+    project = Project(tmp_path)
+    done = project.edgepack("build", "tiny.yaml", "--set", "gates=null", "--until", "bundle", "--json")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stderr.count("train student: 1/") <= 1
+    assert "student vocabulary={prune: {min_count: 4}} (cached)" in done.stderr
+    told = json.loads(done.stdout)
+    assert [one["stage"] for one in told["stages"]] == [
+        "data", "teacher", "student", "student", "prune", "select", "quantize", "export", "bundle",
+    ]  # fmt: skip
+    assert told["selection"]["chosen"] == "vocabulary={prune: {min_count: 4}}"
+    keep, fewer = told["selection"]["candidates"]
+    assert fewer["parameters"] < keep["parameters"]
+    assert [row["stage"] for row in told["ledger"]][:4] == ["teacher", "student", "pruned", "static graph"]
+    folders = {one["stage"]: tmp_path / one["folder"] for one in told["stages"]}
+    tokens = json.loads((folders["prune"] / "artifact.json").read_text(encoding="utf-8"))["tokens"]
+    for form in ("onnx-float", "onnx-int8"):
+        assert len(read_vocab(folders["export"] / form / "vocab.txt")) == tokens
+    again = project.edgepack("build", "tiny.yaml", "--set", "gates=null", "--until", "bundle")
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert again.stderr.count("(cached)") == 9
+    plain = project.edgepack(
+        "build", "tiny.yaml", "--set", "search=null", "--set", "student.vocabulary={prune: {min_count: 4}}",
+        "--set", "gates=null", "--until", "export", "--json",
+    )  # fmt: skip
+    assert plain.returncode == 0, plain.stderr[-2000:]
+    assert tmp_path / json.loads(plain.stdout)["stages"][-1]["folder"] == folders["export"]
