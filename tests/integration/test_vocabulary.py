@@ -142,7 +142,7 @@ def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path) -> None:
     write_rows(tmp_path)
     (tmp_path / "tiny.yaml").write_text(RECIPE + SEARCH, encoding="utf-8")
     project = Project(tmp_path)
-    done = project.edgepack("build", "tiny.yaml", "--set", "gates=null", "--until", "bundle", "--json")
+    done = project.edgepack("build", "tiny.yaml", "--until", "bundle", "--json")
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stderr.count("train student: 1/") <= 1
     assert "student vocabulary={prune: {min_count: 4}} (cached)" in done.stderr
@@ -158,12 +158,12 @@ def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path) -> None:
     tokens = json.loads((folders["prune"] / "artifact.json").read_text(encoding="utf-8"))["tokens"]
     for form in ("onnx-float", "onnx-int8"):
         assert len(read_vocab(folders["export"] / form / "vocab.txt")) == tokens
-    again = project.edgepack("build", "tiny.yaml", "--set", "gates=null", "--until", "bundle")
+    again = project.edgepack("build", "tiny.yaml", "--until", "bundle")
     assert again.returncode == 0, again.stderr[-2000:]
     assert again.stderr.count("(cached)") == 9
     plain = project.edgepack(
         "build", "tiny.yaml", "--set", "search=null", "--set", "student.vocabulary={prune: {min_count: 4}}",
-        "--set", "gates=null", "--until", "export", "--json",
+        "--until", "export", "--json",
     )  # fmt: skip
     assert plain.returncode == 0, plain.stderr[-2000:]
     assert tmp_path / json.loads(plain.stdout)["stages"][-1]["folder"] == folders["export"]

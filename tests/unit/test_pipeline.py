@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from edgepack import pipeline, plan
-from edgepack.artifacts import ModelArtifact, SelectArtifact
+from edgepack.artifacts import ModelArtifact, PrunedArtifact, SelectArtifact
 from edgepack.console import Console
-from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.nvidia import Nvidia
 from edgepack.order import Choice
 from edgepack.outcome import Build, Failure, Part
 from edgepack.paddle_ml import environment, gpus
 from edgepack.paddle_ml.gpus import Card
-from edgepack.pipeline import EndOfPart, stages_of, walk
+from edgepack.pipeline import EndOfPart, check_choice, stages_of, walk
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Candidate, Recipe
 from edgepack.workspace import Workspace
@@ -154,6 +154,7 @@ class Choosing(Stages):
     def __init__(self, built: Build, broken: tuple[str, ...] = (), chosen: str = "epochs=2") -> None:
         super().__init__(built, "")
         self.left_out: list[str] = []
+        self.compared: list[str] = []
         self._unfit, self._chosen, self._at = broken, chosen, ""
 
     def of(self, candidate: Candidate) -> Choosing:
@@ -168,6 +169,7 @@ class Choosing(Stages):
 
     def select(self, learners: dict[str, Any], left_out: list[str]) -> Any:
         self.called.append(f"select from {len(learners)}")
+        self.compared = [learner.digest for learner in learners.values()]
         self.left_out = left_out
         return SimpleNamespace(artifact=SelectArtifact(Path(), (), self._chosen, "", 0.5), digest="select")
 
@@ -216,6 +218,98 @@ def test_without_any_candidate_there_is_nothing_to_keep_going_with(three: Build)
     with pytest.raises(StageFailedError, match="nothing learns with epochs=1"):
         walk(three.recipe, stages, Choice(keep_going=True), lambda rows: None)
     assert "select" not in " ".join(stages.called)
+
+
+def of_vocabularies(built: Build, *vocabularies: str) -> Build:
+    """A build whose recipe has a candidate for each; they are named epochs=1, epochs=2 ..."""
+    student = built.recipe.student
+    recipes = [
+        built.recipe.model_copy(update={"student": student.model_copy(update={"vocabulary": vocabulary})})
+        for vocabulary in vocabularies
+    ]
+    candidates = tuple(Candidate(f"epochs={number}", recipe) for number, recipe in enumerate(recipes, 1))
+    return replace(built, recipe=built.recipe.with_candidates(candidates))
+
+
+def pruned_of(built: Build) -> PrunedArtifact:
+    told = {field.name: getattr(built.student, field.name) for field in fields(ModelArtifact)}
+    return PrunedArtifact(
+        **told | {"weight_bytes": 24_000_000, "parameters": 6_000_000},
+        tokens=3491, tokens_before=18_000, dev_score_before=built.student.dev_score, unknown=0.0237,
+        unknown_before=0.0138,
+    )  # fmt: skip
+
+
+class Pruning(Choosing):
+    """`Choosing` where students can be pruned, but for those in `whole`; tells what comes after what it works on."""
+
+    def __init__(self, built: Build, whole: tuple[str, ...] = (), chosen: str = "epochs=2") -> None:
+        super().__init__(built, (), chosen)
+        self._whole = whole
+
+    def prune(self, rows: Any, learner: Any) -> Any:
+        if self._at in self._whole:
+            raise StageFailedError("prune: there is nothing to prune", fix="give it up")
+        self.called.append(f"prune {learner.digest}")
+        return SimpleNamespace(artifact=pruned_of(self._built), digest=f"pruned {self._at}")
+
+    def quantize(self, rows: Any, learner: Any) -> Any:
+        self.called.append(f"quantize {learner.digest}")
+        return SimpleNamespace(artifact=self._built.scales, digest="quantize")
+
+
+def test_what_is_pruned_goes_on(built: Build) -> None:
+    student = built.recipe.student.model_copy(update={"vocabulary": "prune"})
+    alone = replace(built, recipe=built.recipe.model_copy(update={"student": student}))
+    assert stages_of(alone.recipe)[:6] == ["data", "teacher", "student", "prune", "quantize", "export"]
+    stages: Any = Pruning(alone)
+    stages._at = "epochs=1"
+    made = walk(alone.recipe, stages, Choice(), lambda rows: None)
+    assert stages.called[2:4] == ["prune epochs=1", "quantize pruned epochs=1"]
+    assert made.student.steps == 1
+    assert made.pruned == pruned_of(alone)
+    assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "pruned", "static graph"]
+    note = "vocabulary 18,000 -> 3,491 tokens; dev 90.0 -> 90.0 %; [UNK] 1.38 -> 2.37 % of dev tokens"
+    assert (made.ledger[2].note, made.ledger[2].model_mib) == (note, 22.888)
+
+
+def test_candidates_are_compared_as_they_are_pruned(built: Build) -> None:
+    stages: Any = Pruning(of_vocabularies(built, "keep", "prune", "prune"))
+    made = walk(stages._built.recipe, stages, Choice(), lambda rows: None)
+    assert stages.compared == ["epochs=1", "pruned epochs=2", "pruned epochs=3"]
+    assert "quantize pruned epochs=2" in stages.called
+    assert made.pruned is not None
+    stages = Pruning(stages._built, chosen="epochs=1")
+    made = walk(stages._built.recipe, stages, Choice(), lambda rows: None)
+    assert "quantize epochs=1" in stages.called
+    assert made.pruned is None
+    several = ["student"] * 3 + ["prune"] * 2 + ["select"]
+    assert stages_of(stages._built.recipe)[2:8] == several
+
+
+def test_a_candidate_that_cannot_be_pruned_is_left_out(built: Build) -> None:
+    several = of_vocabularies(built, "keep", "prune", "prune")
+    stages: Any = Pruning(several, whole=("epochs=2",), chosen="epochs=3")
+    with pytest.raises(StageFailedError) as caught:
+        walk(several.recipe, stages, Choice(), lambda rows: None)
+    assert caught.value.what == "prune: there is nothing to prune (candidate epochs=2)"
+    stages = Pruning(several, whole=("epochs=2",), chosen="epochs=3")
+    walk(several.recipe, stages, Choice(keep_going=True), lambda rows: None)
+    assert stages.compared == ["epochs=1", "pruned epochs=3"]
+    assert stages.left_out == ["epochs=2"]
+    stages = Pruning(of_vocabularies(built, "prune"), whole=("epochs=1",))
+    with pytest.raises(StageFailedError, match="nothing to prune"):
+        walk(stages._built.recipe, stages, Choice(keep_going=True), lambda rows: None)
+
+
+def test_students_and_pruned_ones_may_be_all_that_is_asked_for(built: Build) -> None:
+    for until, last in (("student", "epochs=3"), ("prune", "prune epochs=3")):
+        stages: Any = Pruning(of_vocabularies(built, "keep", "prune", "prune"))
+        with pytest.raises(EndOfPart):
+            walk(stages._built.recipe, stages, Choice(until), lambda rows: None)
+        assert stages.called[-1] == last
+    with pytest.raises(UsageError, match="this recipe has no stage prune"):
+        check_choice(built.recipe, Choice("prune"))
 
 
 def test_a_recipe_with_candidates_has_a_student_for_each_and_a_choice(three: Build) -> None:
@@ -270,6 +364,31 @@ def test_a_change_of_the_search_trains_what_is_new_alone(search: Callable[..., A
     assert search("search=null", "student.epochs=3", until="student")[1] == []
     assert search(start="select")[1] == []
     assert search(start="student")[1] == [1, 2]
+
+
+def test_candidates_that_share_a_training_are_trained_once(
+    search: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, built: Build
+) -> None:
+    """Also when it is made again; one is pruned, and a plan knows which."""
+
+    def make(section: Any, columns: Any, data: Any, student: Any, out: Path, progress: Any) -> PrunedArtifact:
+        return replace(pruned_of(built), folder=out, parameters=student.parameters - 1)
+
+    monkeypatch.setattr("edgepack.stages.prune.run", make)
+    over = "search={over: {student.vocabulary: [keep, {prune: {min_count: 2, characters: all}}]}}"
+    made, trained, planned = search(over, "student.epochs=3")
+    assert trained == [3]
+    pruned = "vocabulary={prune: {min_count: 2, characters: all}}"
+    assert made.selection.chosen == pruned
+    assert [row.stage for row in made.ledger] == ["student", "pruned"]
+    found = [(one.stage, one.candidate, one.state) for one in planned.stages][1:5]
+    assert found == [
+        ("student", "vocabulary=keep", "cached"), ("student", pruned, "cached"), ("prune", pruned, "cached"),
+        ("select", None, "cached"),
+    ]  # fmt: skip
+    about = "keeps the tokens that occur at least 2 times in the training texts, and every Chinese character"
+    assert planned.stages[3].about == about
+    assert search(over, "student.epochs=3", start="student")[1] == [3]
 
 
 def test_a_plan_tells_of_each_candidate(search: Callable[..., Any]) -> None:

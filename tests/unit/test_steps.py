@@ -70,6 +70,8 @@ def keys(folder: Path, *settings: str, recorder: type[Recorder] = Recorder) -> d
         steps.select(learners, [])
         return noted.keys
     learner = steps.student(rows, taught_by)
+    if recipe.student.pruning is not None:
+        learner = steps.prune(rows, learner)
     steps.export(rows, learner, steps.quantize(rows, learner))
     return noted.keys
 
@@ -186,6 +188,38 @@ def test_how_many_train_decides_and_not_which_nor_where_they_meet(project: Path)
 def test_without_distillation_the_teacher_decides_nothing_of_its_student(project: Path) -> None:
     alone = keys(project, "student.distill=null")
     assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]
+
+
+PRUNED = ("data", "teacher", "student", "prune", "quantize", "export")
+
+
+def of_pruned(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in PRUNED if before.get(stage) != after.get(stage)]
+
+
+def test_a_vocabulary_is_pruned_after_the_training_and_before_what_works_on_the_model(project: Path) -> None:
+    pruned = keys(project, "student.vocabulary=prune")
+    assert of_pruned(keys(project), pruned) == list(PRUNED[3:])
+    assert pruned == keys(project, "student.vocabulary={prune: {min_count: 1}}")
+    assert of_pruned(pruned, keys(project, "student.vocabulary={prune: {min_count: 2}}")) == list(PRUNED[3:])
+
+
+def test_what_further_texts_hold_decides_and_not_where_they_lie(project: Path) -> None:
+    for name in ("field.txt", "same.txt"):
+        (project / name).write_text("a text\n", encoding="utf-8")
+    (project / "field.jsonl").write_text('{"text": "a text"}\n', encoding="utf-8")
+    setting = "student.vocabulary={{prune: {{texts: {}}}}}".format
+    before = keys(project, setting("field.txt"))
+    assert of_pruned(before, keys(project, setting("same.txt"))) == []
+    assert of_pruned(before, keys(project, setting("field.jsonl"))) == list(PRUNED[3:])
+    assert of_pruned(before, keys(project, "student.vocabulary=prune")) == list(PRUNED[3:])
+    (project / "field.txt").write_text("another\n", encoding="utf-8")
+    assert of_pruned(before, keys(project, setting("field.txt"))) == list(PRUNED[3:])
+
+
+def test_candidates_that_differ_in_their_vocabulary_alone_share_a_training(project: Path) -> None:
+    noted = keys(project, "search={over: {student.vocabulary: [keep, prune]}}")
+    assert noted["student vocabulary=keep"] == noted["student vocabulary=prune"] == keys(project)["student"]
 
 
 SEARCH = "search={over: {student.epochs: [1, 2]}}"
