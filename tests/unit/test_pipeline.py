@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.conftest import pruned_of
 
 from edgepack import pipeline, plan
 from edgepack.artifacts import ModelArtifact, PrunedArtifact, SelectArtifact
 from edgepack.console import Console
-from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
+from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError, UsageError
 from edgepack.nvidia import Nvidia
 from edgepack.order import Choice
 from edgepack.outcome import Build, Failure, Part
@@ -231,15 +232,6 @@ def of_vocabularies(built: Build, *vocabularies: str) -> Build:
     return replace(built, recipe=built.recipe.with_candidates(candidates))
 
 
-def pruned_of(built: Build) -> PrunedArtifact:
-    told = {field.name: getattr(built.student, field.name) for field in fields(ModelArtifact)}
-    return PrunedArtifact(
-        **told | {"weight_bytes": 24_000_000, "parameters": 6_000_000},
-        tokens=3491, tokens_before=18_000, dev_score_before=built.student.dev_score, unknown=0.0237,
-        unknown_before=0.0138,
-    )  # fmt: skip
-
-
 class Pruning(Choosing):
     """`Choosing` where students can be pruned, but for those in `whole`; tells what comes after what it works on."""
 
@@ -389,6 +381,16 @@ def test_candidates_that_share_a_training_are_trained_once(
     about = "keeps the tokens that occur at least 2 times in the training texts, and every Chinese character"
     assert planned.stages[3].about == about
     assert search(over, "student.epochs=3", start="student")[1] == [3]
+
+
+def test_further_texts_are_read_before_a_student_is_trained_for_them(
+    search: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "field.txt").write_text("挺好\n", encoding="utf-8")  # a dev row
+    field = "search={over: {student.vocabulary: [keep, {prune: {texts: field.txt}}]}}"
+    with pytest.raises(RecipeInvalidError, match=r"field\.txt cannot be used: 1 error"):
+        search(field, "student.epochs=3")
+    assert search("search=null", "student.epochs=3", until="student")[1] == [3]
 
 
 def test_a_plan_tells_of_each_candidate(search: Callable[..., Any]) -> None:

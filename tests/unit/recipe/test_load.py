@@ -11,7 +11,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.checks import MODEL_FILES
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.training import Distill
+from edgepack.recipe.training import Distill, Pruning
 from edgepack_runtime.exit_codes import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
@@ -268,3 +268,15 @@ def test_a_gate_measures_what_its_task_is_compared_by(
     accuracy = load(tmp_path, text).gates.accuracy
     assert accuracy is not None
     assert accuracy.metric == metric
+
+
+def test_a_vocabulary_is_kept_unless_it_is_to_be_pruned(tmp_path: Path) -> None:
+    (tmp_path / "field.txt").write_text("a text\n", encoding="utf-8")
+
+    def pruning(written: str) -> Pruning | None:
+        return load(tmp_path, MINIMAL.replace("nano-v2-zh}", f"nano-v2-zh, vocabulary: {written}}}")).student.pruning
+
+    assert load(tmp_path, MINIMAL).student.pruning is pruning("keep") is None
+    assert pruning("prune") == pruning("{prune: {}}") == Pruning()
+    assert pruning("{prune: {characters: all}}") == Pruning(characters="all")
+    assert pruning("{prune: {texts: field.txt}}") == Pruning(texts=str(tmp_path / "field.txt"))

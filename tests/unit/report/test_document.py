@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.conftest import pruned_of
 
 from edgepack.recipe.model import Recipe
+from edgepack.recipe.training import Student
 from edgepack.report import limit, quantity, span
 from edgepack.report.document import dumps, make, tool_versions, worst
 
@@ -105,3 +107,16 @@ def test_intervals_and_limits_in_words() -> None:
     assert span(None, 1.0, "ms") == "-"
     assert limit({"gate": "accuracy.min", "limit": 0.88, "unit": "fraction"}) == ">= 88.0 %"
     assert limit({"gate": "latency.p95_ms", "limit": 5, "unit": "ms"}) == "<= 5.00 ms"
+
+
+def test_what_went_of_the_vocabulary_is_told(tmp_path: Path, built: Any) -> None:
+    report = make(replace(built, pruned=pruned_of(built)))
+    told = report["vocabulary"]
+    assert (told["tokens_before"], told["tokens"], told["unknown"]) == (18_000, 3491, 0.0237)
+    assert told["dev_score"]["value"] == told["dev_score_before"]["value"] == 0.9
+    assert [row["stage"] for row in report["ledger"]][1:3] == ["student", "pruned"]
+    section = {"prune": {"texts": str(tmp_path / "field.txt")}}
+    student = Student.model_validate({"model": "ernie-1.0", "vocabulary": section})
+    recipe = built.recipe.model_copy(update={"student": student})
+    pruning = make(replace(built, recipe=recipe))["recipe"]["student"]["vocabulary"]["prune"]
+    assert pruning == {"min_count": 1, "characters": "none", "texts": "field.txt"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.conftest import pruned_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.report.document import make
@@ -189,3 +190,10 @@ def test_how_busy_a_gpu_was_is_told_where_there_was_one(
     text = render(report)
     assert "GPU busy" in text
     assert text.count(f'<td class="n">2 %</td><td class="n">{shown}</td>') == len(report["models"])  # beside padding
+
+
+def test_a_smaller_vocabulary_is_told_with_what_it_cost(built: Any) -> None:
+    assert "tokens kept" not in Page(render(make(built))).words
+    words = Page(render(make(replace(built, pruned=pruned_of(built))))).words
+    assert "3,491 of 18,000 tokens kept, 6,000,000 parameters left" in words
+    assert "[UNK] 2.37 % of dev tokens, before 1.38 %" in words
