@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.integration.conftest import RECIPE, Project, write_rows
 from tests.integration.courses import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
+from tests.integration.test_build import base_python, device
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row, Score, Usage
 from edgepack.errors import RecipeInvalidError, StageFailedError
@@ -137,7 +138,7 @@ def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
 SEARCH = "search:\n  over:\n    student.vocabulary: [keep, {prune: {min_count: 4}}]\n  tolerance_points: 100\n"
 
 
-def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path) -> None:
+def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_environment: dict[str, str]) -> None:
     """Of two candidates that share one training, the one with fewer tokens is smaller, and built on."""
     write_rows(tmp_path)
     (tmp_path / "tiny.yaml").write_text(RECIPE + SEARCH, encoding="utf-8")
@@ -158,6 +159,12 @@ def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path) -> None:
     tokens = json.loads((folders["prune"] / "artifact.json").read_text(encoding="utf-8"))["tokens"]
     for form in ("onnx-float", "onnx-int8"):
         assert len(read_vocab(folders["export"] / form / "vocab.txt")) == tokens
+    (bundle,) = folders["bundle"].glob("*.edgepack")
+    prefix = tmp_path / "device"
+    installed = device(base_python(), bundle, "install", "--prefix", prefix, env=device_environment)
+    assert (prefix / "bin" / "tiny").is_file(), installed.stderr
+    answered = device(prefix / "bin" / "tiny", "predict", "房间很干净，丨", env=device_environment)
+    assert json.loads(answered.stdout)["label"] in ("正面", "负面"), answered.stderr
     again = project.edgepack("build", "tiny.yaml", "--until", "bundle")
     assert again.returncode == 0, again.stderr[-2000:]
     assert again.stderr.count("(cached)") == 9
