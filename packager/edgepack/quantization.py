@@ -22,7 +22,7 @@ def weight_digest(weight: npt.NDArray[np.generic]) -> str:
 
 @dataclass(frozen=True)
 class LinearScales:
-    """Quantization ranges of one Linear layer, from PaddleSlim's observers.
+    """Quantization ranges of one Linear layer, from PaddleSlim's observers or quanters.
 
     `weight_sha256` is `weight_digest` of the weight; `weight_abs_max` has one entry an output column. `activation` is
     the lowest and the highest value of its input, or null where that is found in each run.
@@ -38,8 +38,9 @@ class LinearScales:
 class Quantization:
     """One way to make a model INT8: the ranges of every Linear.
 
-    `observer` decided those of activations; nobody where they are found in each run. `weights` is the folder, in that
-    of the artifact, of a PaddleNLP model whose weights were trained to be rounded; null for the student's own.
+    `observer`, or of `qat` the quanter, decided those of activations; nobody where they are found in each run.
+    `weights` is the folder, in that of the artifact, of a PaddleNLP model whose weights were trained to be rounded;
+    null for the student's own.
     """
 
     method: Method
@@ -49,7 +50,7 @@ class Quantization:
 
     @property
     def name(self) -> str:
-        """`ptq (hist)`, `dynamic`."""
+        """`ptq (hist)`, `qat (lsq)`, `dynamic`."""
         return self.method if self.observer is None else f"{self.method} ({self.observer})"
 
 

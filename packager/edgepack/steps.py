@@ -154,11 +154,18 @@ class Steps:
         section = self._recipe.quantize
         sample, seed = self._recipe.data.calibration, self._recipe.data.seed
         decides = {"quantize": _dump(section), "calibration": _dump(sample), "seed": seed}
-        key = make_key("quantize", quantize.VERSION, decides, [*_labelled(rows), *_model(learner)], self._tools)
+        inputs = [*_labelled(rows), *_model(learner)]
+        training = self._recipe.student
+        if section.method == "qat":
+            decides["training"] = _of_training(training)
+            inputs += _unlabelled(rows)
+        key = make_key("quantize", quantize.VERSION, decides, inputs, self._tools)
+        kept = self._workspace.checkpoint(key)
+        model = learner.artifact
         return self._step(
             ScalesArtifact,
             key,
-            lambda out: quantize.run(section, sample, seed, rows.artifact, learner.artifact, out, self._listener),
+            lambda out: quantize.run(section, sample, seed, training, rows.artifact, model, out, self._listener, kept),
         )
 
     def export(

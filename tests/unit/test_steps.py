@@ -158,6 +158,7 @@ def test_what_files_hold_decides(project: Path, file: str, stages: tuple[str, ..
         ("teacher.epochs=1", STAGES[1:]),
         ("student.epochs=1", STAGES[2:]),
         ("quantize.observer=abs_max", STAGES[3:]),
+        ("quantize.method=qat", STAGES[3:]),
         ("gates.cold_start.ms=900", ()),
         ("version=9.0.0", ()),
     ],
@@ -166,6 +167,15 @@ def test_a_change_of_one_section_reruns_what_depends_on_it(
     project: Path, setting: str, stages: tuple[str, ...]
 ) -> None:
     assert changed(keys(project), keys(project, setting)) == list(stages)
+
+
+def test_how_a_quantized_training_goes_decides(project: Path) -> None:
+    def of(*settings: str) -> dict[str, str]:
+        return keys(project, "quantize.method=qat", *settings)
+
+    for setting in ("quantize.qat={epochs: 2}", "quantize.qat={quanter: lsq}", "quantize.embeddings=float"):
+        assert changed(of(), of(setting)) == list(STAGES[3:])
+    assert changed(of(), of("quantize.qat={epochs: 1}")) == []  # the default
 
 
 def test_how_many_train_decides_and_not_which_nor_where_they_meet(project: Path) -> None:

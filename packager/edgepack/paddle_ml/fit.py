@@ -71,17 +71,17 @@ def teach(
     classifier = _create(lesson, data, rows, out, progress)
     progress.line(f"{lesson.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
     teacher = reopen(lesson.teacher, data) if lesson.teacher is not None and lesson.distill is not None else None
-    examples = _examples(task, classifier, rows, teacher, data, progress, ranks)
+    learnt = examples(task, classifier, rows, teacher, data, progress, ranks)
     held_out = classifier.encode(dev)
 
     def on_dev() -> list[Answer]:
-        return _answers(task, classifier, dev, held_out, SILENT, "dev")
+        return answers(task, classifier, dev, held_out, SILENT, "dev")
 
     course = Course(
         label=f"train {lesson.name}",
         network=classifier.network,
-        objective=task.objective(examples.targets, balanced=lesson.training.class_weights == "balanced"),
-        examples=examples,
+        objective=task.objective(learnt.targets, balanced=lesson.training.class_weights == "balanced"),
+        examples=learnt,
         settings=lesson.training,
         score=lambda: scores.value(metric, dev, on_dev()),
         distill=lesson.distill,
@@ -89,7 +89,7 @@ def teach(
         ranks=ranks,
     )
     result = train(course, progress, Checkpoint(checkpoint))
-    progress.line(f"{lesson.name}: {_summary(result)}")
+    progress.line(f"{lesson.name}: {summary(result)}")
     classifier.save(out)
 
     judged = ranks.of_first(_Judged, lambda: _Judged(result, judge(classifier, data, progress)))
@@ -102,8 +102,8 @@ def judge(classifier: Classifier, data: DataArtifact, progress: Progress) -> Jud
     """Score a classifier on the dev and test rows."""
     task, metric = task_of(data), scores.metric_of(data)
     dev, test = data.read("dev"), data.read("test")
-    on_dev = _answers(task, classifier, dev, classifier.encode(dev), SILENT, "dev")
-    on_test = _answers(task, classifier, test, classifier.encode(test), progress, "test")
+    on_dev = answers(task, classifier, dev, classifier.encode(dev), SILENT, "dev")
+    on_test = answers(task, classifier, test, classifier.encode(test), progress, "test")
     return Judgement(
         scores.score(metric, dev, on_dev),
         scores.score(metric, test, on_test),
@@ -112,7 +112,8 @@ def judge(classifier: Classifier, data: DataArtifact, progress: Progress) -> Jud
     )
 
 
-def _summary(trained: Trained) -> str:
+def summary(trained: Trained) -> str:
+    """How a training went, in a line."""
     usage = trained.usage
     speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
     best = f"best epoch {trained.best_epoch} of {trained.epochs}"
@@ -172,7 +173,7 @@ def _kept(
     return kept
 
 
-def _examples(
+def examples(
     task: Task,
     classifier: Classifier,
     rows: Sequence[Row],
@@ -238,7 +239,7 @@ def _other_tokens(what_for: str) -> StageFailedError:
     )
 
 
-def _answers(
+def answers(
     task: Task,
     classifier: Classifier,
     rows: Sequence[Row],
@@ -246,5 +247,6 @@ def _answers(
     progress: Progress,
     label: str,
 ) -> list[Answer]:
+    """What the classifier says of each row; `encoded` are its tokens of them."""
     found = logits(classifier, encoded, progress, label)
     return [task.answer(row_logits, row, tokens) for row_logits, row, tokens in zip(found, rows, encoded, strict=True)]

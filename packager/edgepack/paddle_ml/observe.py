@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import paddle
 from paddle.quantization import PTQ, QuantConfig
 from paddleslim.quant.observers import AbsMaxChannelWiseWeightObserver
@@ -49,11 +50,16 @@ def observe(
 def weights_alone(classifier: Classifier) -> tuple[LinearScales, ...]:
     """The ranges of every Linear's weight; those of activations are left to whoever runs the model."""
     return tuple(
-        LinearScales(name, weight_digest(weight), None, tuple(np.abs(weight).max(axis=0).tolist()))
+        LinearScales(name, weight_digest(weight), None, column_magnitudes(weight))
         for name, layer in classifier.network.named_sublayers()
         if isinstance(layer, paddle.nn.Linear) and not _is_unread(name, classifier)
         for weight in [layer.weight.numpy()]  # (in, out)
     )
+
+
+def column_magnitudes(weight: npt.NDArray[np.float32]) -> tuple[float, ...]:
+    """The largest magnitude of each column of a weight (in, out)."""
+    return tuple(np.abs(weight).max(axis=0).tolist())
 
 
 def _is_unread(name: str, classifier: Classifier) -> bool:

@@ -48,6 +48,7 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
         _check_steps,
         _check_precision,
         _check_ranks,
+        _check_quantize,
         lambda doc: _check_targets(doc, known_targets),
         _check_gates,
     )
@@ -259,6 +260,14 @@ def _check_steps(document: Document) -> Iterator[_Problem]:
         if several and document.get(role, "class_weights") == "balanced":
             reason = f"`{role}.class_weights` is `balanced`, and texts with any number of labels have no such weights"
             yield (role, "class_weights"), reason, "remove it: each label is a loss of its own"
+
+
+def _check_quantize(document: Document) -> Iterator[_Problem]:
+    where: KeyPath = ("quantize", "qat")
+    method = document.get("quantize", "method")
+    if document.get(*where) is not None and method != "qat":
+        now = f"`quantize.method` is {method}" if isinstance(method, str) else "`quantize.method` is not `qat`"
+        yield where, f"`quantize.qat` is set, and {now}: nothing would be trained", "set `method: qat`, or remove it"
 
 
 def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Problem]:

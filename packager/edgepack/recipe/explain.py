@@ -50,7 +50,6 @@ NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
     ("include",): ("add the Paddle graph to a bundle", _EARLIER),
 }
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
-    ("quantize", "method"): ("qat", "quantize in this way", "use `ptq`, `dynamic`, `auto` or `none`"),
     ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
 }
 

@@ -21,7 +21,7 @@ from edgepack.recipe.model import Candidate, Columns, Gates, Recipe, TaskName, i
 from edgepack.recipe.parse import parse
 from edgepack.recipe.section import Section
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
-from edgepack.recipe.training import PrunedVocabulary
+from edgepack.recipe.training import PrunedVocabulary, Qat
 from edgepack.wording import counted
 from edgepack_runtime import metrics
 
@@ -140,9 +140,11 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
     else:
         teacher = _changed(teacher, model=located(teacher.model))
     data = _changed(data, **sources, columns=columns)
-    return _changed(
-        recipe, data=data, teacher=teacher, student=student, gates=_judged(recipe.gates, recipe.task, columns)
-    )
+    quantize = recipe.quantize
+    if quantize.method == "qat" and quantize.qat is None:
+        quantize = _changed(quantize, qat=Qat())
+    gates = _judged(recipe.gates, recipe.task, columns)
+    return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize, gates=gates)
 
 
 def _judged(gates: Gates, task: TaskName, columns: Columns) -> Gates:

@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from edgepack.errors import EdgepackError
 from edgepack.recipe.section import Section
-from edgepack.recipe.training import Student, Teacher
+from edgepack.recipe.training import Qat, Student, Teacher
 
 BUILTIN_PREFIX = "builtin:"
 Threads = Annotated[int, Field(ge=1, le=256)]
@@ -119,13 +119,14 @@ class Search(Section):
 class Quantize(Section):
     """How the float student becomes INT8."""
 
-    method: Literal["ptq", "dynamic", "auto", "none"] = Field(
+    method: Literal["ptq", "qat", "dynamic", "auto", "none"] = Field(
         "ptq",
-        description="Post-training quantization with ranges of activations that were observed; `dynamic` with ranges "
-        "found in each run; `auto` tries `ptq` with every observer and `dynamic`, and keeps what loses least on dev; "
-        "`none` leaves it float.",
+        description="Post-training quantization with ranges of activations that were observed; `qat` trains on from "
+        "there; `dynamic` with ranges found in each run; `auto` tries `ptq` with every observer and `dynamic`, and "
+        "keeps what loses least on dev; `none` leaves it float.",
     )
-    observer: Observer = Field("hist", description="PaddleSlim observer of activation ranges, for `ptq`.")
+    observer: Observer = Field("hist", description="PaddleSlim observer of activation ranges, for `ptq` and `qat`.")
+    qat: Qat | None = Field(None, description="How `method: qat` trains; null for its defaults.")
     embeddings: Literal["int8", "float"] = Field("int8", description="int8 keeps a scale for each row.")
     max_drop_points: float | None = Field(
         0.5,

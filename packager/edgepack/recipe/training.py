@@ -174,6 +174,24 @@ class Student(Training):
         return Pruning() if self.vocabulary == "prune" else None
 
 
+class Qat(Section):
+    """Quantization-aware training: the student goes on learning, from itself in float and from the labels, while it
+    rounds as INT8 will. What is not said here is as in `student`.
+    """
+
+    quanter: Literal["abs_max", "lsq"] = Field(
+        "abs_max",
+        description="What moves the ranges of activations: a moving average of the largest magnitudes (Paddle), or the "
+        "loss, by learnt steps (PaddleSlim's LSQ+), which takes longer.",
+    )
+    epochs: float = Field(1.0, gt=0, le=1000, description="Passes over the training rows; may be a fraction.")
+    batch_size: int = Field(32, ge=1, le=4096, description="Rows a step; one process trains.")
+    learning_rate: float = Field(3e-5, gt=0, le=1.0, description="Peak, between warm-up and decay to 0.")
+    hard_weight: float = Field(
+        0.3, ge=0, le=1, description="Share of the labels in the loss; the float student has the rest."
+    )
+
+
 def is_local_folder(model: str | FromScratch | FromTeacher) -> bool:
     """Whether a model source names a folder on this machine instead of a PaddleNLP hub name."""
     return isinstance(model, str) and Path(model).is_absolute()

@@ -11,26 +11,41 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.quantization import Quantization
 from edgepack.recipe.model import Calibration, Observer, Quantize
+from edgepack.recipe.training import Student
 
-VERSION = 6
+VERSION = 7
+_WEIGHTS_FOLDER = "weights"  # of the model that `qat` trained, in the stage's own
 
 
 def run(
     section: Quantize,
     sample: Calibration,
     seed: int,
+    training: Student,
     data: DataArtifact,
     student: ModelArtifact,
     out: Path,
     progress: Progress,
+    checkpoint: Path,
 ) -> ScalesArtifact:
-    """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, and `none` nothing."""
+    """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, and `none` nothing.
+
+    `qat` goes on from what was observed and trains, with the settings of the student's `training` where the section
+    has none; an interrupted training goes on from `checkpoint`. The weights that it ends with lie in `out`.
+    """
     if section.method == "none":
         return ScalesArtifact(out, ways=(), calibration_rows=0)
     environment.start(progress)
     from edgepack.paddle_ml.fit import reopen
     from edgepack.paddle_ml.observe import observe, weights_alone
 
+    if section.qat is not None:
+        from edgepack.paddle_ml.qat import relearn
+
+        sampled = calibration_rows(data, sample, seed)
+        linears = relearn(section, training, data, student, sampled, out / _WEIGHTS_FOLDER, progress, checkpoint)
+        way = Quantization("qat", section.qat.quanter, linears, _WEIGHTS_FOLDER)
+        return ScalesArtifact(out, ways=(way,), calibration_rows=len(sampled))
     classifier = reopen(student, data)
     dynamic = Quantization("dynamic", None, weights_alone(classifier))
     if section.method == "dynamic":

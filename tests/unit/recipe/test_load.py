@@ -11,7 +11,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.checks import MODEL_FILES
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.training import Distill, Pruning
+from edgepack.recipe.training import Distill, Pruning, Qat
 from edgepack_runtime.exit_codes import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
@@ -280,3 +280,16 @@ def test_a_vocabulary_is_kept_unless_it_is_to_be_pruned(tmp_path: Path) -> None:
     assert pruning("prune") == pruning("{prune: {}}") == Pruning()
     assert pruning("{prune: {characters: all}}") == Pruning(characters="all")
     assert pruning("{prune: {texts: field.txt}}") == Pruning(texts=str(tmp_path / "field.txt"))
+
+
+def test_a_quantized_training_is_resolved_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert load(tmp_path, MINIMAL).quantize.qat is None
+    assert load(tmp_path, f"{MINIMAL}quantize: {{method: qat}}\n").quantize.qat == Qat()
+    asked = load(tmp_path, f"{MINIMAL}quantize: {{method: qat, qat: {{quanter: lsq}}}}\n")
+    assert asked.quantize.qat == Qat(quanter="lsq")
+
+
+@pytest.mark.parametrize("method", ["", "method: ptq, ", "method: auto, "])
+def test_a_quantized_training_that_nothing_would_run_is_an_error(tmp_path: Path, method: str) -> None:
+    (reason,) = refused(tmp_path, f"{MINIMAL}quantize: {{{method}qat: {{epochs: 2}}}}\n")
+    assert "nothing would be trained" in reason

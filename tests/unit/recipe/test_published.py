@@ -177,7 +177,7 @@ def test_the_schema_accepts_what_the_loader_accepts(extra: dict[str, Any]) -> No
         {"targets": "a"},
         {"gates": {"accuracy": {"min": 1}}},
         {"gates": {"latency": {"threads": 0}}},
-        {"quantize": {"method": "qat"}},
+        {"quantize": {"method": "qat", "qat": {"quanter": "pact"}}},
         {"search": {}},
         {"search": {"over": {}}},
         {"search": {"over": {"student.model": []}}},
