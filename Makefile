@@ -3,6 +3,7 @@
 .DELETE_ON_ERROR:
 VENV := .venv
 LANE26 := .venv-lane26
+PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP_FLAGS := --quiet --disable-pip-version-check
 # Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
@@ -10,7 +11,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install test test-lane26 lint format docs bench clean
+.PHONY: help quickstart install test test-lane26 lint format docs bench peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
@@ -42,8 +43,13 @@ docs: $(VENV)/.installed ## rewrite what is made from the recipe's model: its JS
 bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in data (one JSON line)
 	$(PY) benchmarks/bag_of_characters.py
 
+DATA ?= data
+WEIGHTS ?= weights
+peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this project beside Optimum, Olive, NNCF, Paddle, PyTorch (DATA=, WEIGHTS=; an hour; one JSON line)
+	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
+
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LANE26) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LANE26) $(PEERS) .edgepack dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv
@@ -72,4 +78,11 @@ $(LANE26)/.installed: scripts/find-python requirements/bootstrap.txt requirement
 	@echo "installing the second lane (about 150 packages)"
 	@PYTHONWARNINGS=ignore $(LANE26)/bin/$(LOCKED_PIP) -r requirements/lane26.txt
 	@$(LANE26)/bin/python -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(PEERS)/.installed: requirements/bootstrap.txt requirements/peers.txt
+	@python3.11 -m venv --clear $(PEERS)
+	@$(PEERS)/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
+	@echo "installing what this project is compared with (about 75 packages; requirements/peers.in says where torch comes from)"
+	@$(PEERS)/bin/$(LOCKED_PIP) -r requirements/peers.txt
 	@touch $@

@@ -54,10 +54,10 @@ def convert(shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array])
     wrong = []
     for name in wanted.keys() & found.keys():
         weight, ours = found[name], wanted[name]
-        shape = shapes[ours][::-1] if _is_linear(ours) else shapes[ours]
+        shape = shapes[ours][::-1] if is_linear(ours) else shapes[ours]
         if weight.shape != shape or weight.dtype != np.float32:
             wrong.append(f"{name} ({weight.dtype} {list(weight.shape)} instead of float32 {list(shape)})")
-        converted[ours] = np.ascontiguousarray(weight.T if _is_linear(ours) else weight)
+        converted[ours] = np.ascontiguousarray(weight.T if is_linear(ours) else weight)
     problems = {
         "missing": wanted.keys() - found.keys(),
         "unexpected": found.keys() - wanted.keys(),
@@ -80,7 +80,8 @@ def _by_plain_name(weights: Mapping[str, Array]) -> tuple[dict[str, Array], list
     return found, twice
 
 
-def _is_linear(name: str) -> bool:
+def is_linear(name: str) -> bool:
+    """Whether the weight that PaddleNLP calls `name` is a linear layer's, which the two keep turned."""
     return name.endswith(".weight") and not name.startswith("embeddings.") and ".norm" not in name
 
 

@@ -1,0 +1,160 @@
+"""What `benchmarks/peers.py` makes of its measurements, and how it talks to the processes that measure."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from peers import figures, process, registry, source
+from peers.figures import Spread
+from peers.model import InParts
+from peers.process import Burst, WayFailed
+
+
+def a_source(folder: Path) -> source.Source:
+    return source.Source(
+        "hotel", folder, True, ("bad", "good"), 130, 4, 312, 12, folder / "hf", folder / "paddle", folder / "nlp",
+        folder / "float", folder / "int8", folder / "train.tsv", folder / "test.tsv", 2,
+    )  # fmt: skip
+
+
+def test_everybody_is_first_once_and_follows_more_than_one() -> None:
+    everyone = ["a", "b", "c", "d"]
+    rounds = [figures.turns(everyone, number) for number in range(8)]
+    assert all(sorted(order) == everyone for order in rounds)
+    assert {order[0] for order in rounds} == set(everyone)
+    before_b = {order[order.index("b") - 1] for order in rounds if order[0] != "b"}
+    assert before_b == {"a", "c"}
+
+
+def test_a_spread_is_the_median_and_quartiles() -> None:
+    assert figures.spread([5.0, 1.0, 2.0, 4.0, 3.0]) == Spread(3.0, 2.0, 4.0)
+    assert figures.spread([7.0]) == Spread(7.0, 7.0, 7.0)
+    with pytest.raises(ValueError, match="no values"):
+        figures.spread([])
+
+
+def test_ratios_are_taken_within_rounds() -> None:
+    # The machine is ten times slower in the third round, for both.
+    assert figures.times_faster([1.0, 1.0, 10.0], [2.0, 2.0, 20.0]) == Spread(2.0, 2.0, 2.0)
+    with pytest.raises(ValueError, match="shorter"):
+        figures.times_faster([1.0, 1.0], [2.0])
+
+
+def test_a_drop_is_paired_and_in_points() -> None:
+    truths = ["a"] * 100
+    drop = figures.drop_points(truths, ["a"] * 100, ["a"] * 98 + ["b"] * 2)
+    assert drop.value == pytest.approx(2.0)
+    assert drop.low < 2.0 < drop.high < 10.0
+
+
+def test_texts_that_are_cut_otherwise_do_not_count_as_disagreement() -> None:
+    ids, others = [[1, 5, 2], [1, 6, 2]], [[1, 5, 2], [1, 7, 2]]
+    assert figures.most_apart(ids, [[0.0, 1.0], [0.0, 1.0]], others, [[0.5, 1.0], [9.0, 9.0]]) == (0.5, 1)
+
+
+def test_the_label_is_that_of_the_largest_number() -> None:
+    assert figures.labels_of([[0.1, 0.2], [3.0, 3.0]], ("bad", "good")) == ["good", "bad"]
+
+
+def test_a_goal_knows_its_side_and_whether_it_was_measured() -> None:
+    rivals = {name: 2.0 for name in figures.LEAST_FASTER if not name.startswith("NNCF")}
+    found = {goal.name: goal for goal in figures.goals(0.27, {"hotel": 0.6}, {"nano": rivals})}
+    assert found["bytes, of the float file's"].met is True
+    assert found["points lost on hotel"].met is False
+    assert found["nano: times as fast as Optimum INT8, ONNX Runtime"].met is True
+    assert found["nano: times as fast as paddle2onnx float, ONNX Runtime"].met is False
+    assert found["nano: times as fast as NNCF INT8, OpenVINO"].met is None
+
+
+def test_goals_name_ways_that_there_are() -> None:
+    names = [way.name for way in registry.WAYS]
+    assert len(set(names)) == len(names)
+    assert set(figures.LEAST_FASTER) < set(names)
+    assert {way.float_way for way in registry.WAYS} - {None} <= set(names)
+    assert registry.WAYS[0] is registry.FLOAT  # what the others have to agree with
+    folder = Path(registry.__file__).parent
+    assert all((folder / f"{way.module}.py").is_file() for way in registry.WAYS)
+
+
+def test_a_source_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written = a_source(tmp_path)
+    source.save(written)
+    assert source.load(tmp_path) == written
+
+
+def test_texts_of_a_length_are_beginnings(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("label\ttext\n" + "1\t很好很好\n0\t差\n1\t不错啊\n", encoding="utf-8")
+    assert a_source(tmp_path).calibration() == ["很好很好", "差"]
+    texts = [text for text, _ in source.read(tmp_path / "train.tsv")]
+    assert source.of_length(texts, 3, 2) == ["很好很", "不错啊"]
+    with pytest.raises(ValueError, match="only 1 of 3"):
+        source.of_length(texts, 4, 2)
+
+
+def test_a_model_in_parts_answers_with_its_own_tokens() -> None:
+    model = InParts(lambda text: [1, len(text), 2], lambda ids: (0.25, ids[1]), lambda ids: ids)
+    assert model.ids("很好") == [1, 2, 2]
+    assert model.logits("很好") == [0.25, 2.0]
+    assert min(model.timed("很好")) >= 0
+
+
+PEER = """
+from pathlib import Path
+from peers.model import InParts
+
+def prepare(source, out):
+    (out / "file").write_bytes(b"12345")
+
+def files(source, out, variant):
+    return [out / "file"]
+
+def open_model(source, out, variant, threads):
+    if variant == "broken":
+        raise RuntimeError("it is broken")
+    print("a library that prints")
+    return InParts(lambda text: [len(text)], lambda ids: [threads, ids[0]], lambda ids: ids)
+"""
+
+
+@pytest.fixture
+def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> registry.Way:
+    """A way whose module lies outside the package, as a namespace of the same name would have it."""
+    source.save(a_source(tmp_path))
+    package = tmp_path / "path" / "peers"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"__path__.append({str(Path(process.__file__).parent)!r})\n", encoding="utf-8")
+    (package / "made_up.py").write_text(PEER, encoding="utf-8")
+    monkeypatch.setattr(process, "HERE", tmp_path / "path")
+    return registry.Way("made up", "made_up", "whole")
+
+
+PYTHONS: dict[registry.Environment, str] = {"peers": sys.executable, "lane26": "/nowhere/python"}
+
+
+def test_a_way_is_made_opened_and_asked_in_its_own_process(peer: registry.Way, tmp_path: Path) -> None:
+    out, log = tmp_path / "made_up", tmp_path / "log"
+    process.prepare(peer, PYTHONS, tmp_path, out, log)
+    opened = process.serve(peer, PYTHONS, tmp_path, out, 1, log)
+    assert opened.file_bytes == 5
+    assert opened.ids(["很好", "差"]) == [[2], [1]]
+    assert opened.logits(["很好"]) == [[1.0, 2.0]]
+    burst = opened.time(["很好", "差"], uncounted=1)
+    assert len(burst.total_ms) == 2
+    opened.close()
+    assert "a library that prints" in log.read_text(encoding="utf-8")
+
+
+def test_a_way_that_fails_says_why(peer: registry.Way, tmp_path: Path) -> None:
+    out, log = tmp_path / "made_up", tmp_path / "log"
+    process.prepare(peer, PYTHONS, tmp_path, out, log)
+    with pytest.raises(WayFailed, match="it is broken"):
+        process.serve(replace(peer, variant="broken"), PYTHONS, tmp_path, out, 1, log)
+    with pytest.raises(WayFailed, match="there is no /nowhere/python"):
+        process.serve(replace(peer, run_in="lane26"), PYTHONS, tmp_path, out, 1, log)
+
+
+def test_a_burst_adds_its_parts() -> None:
+    assert Burst((1.0, 2.0), (3.0, 4.0), 5.0).total_ms == [4.0, 6.0]
