@@ -57,7 +57,7 @@ def _record_hash(content: bytes) -> str:
 
 @pytest.fixture
 def make_model() -> MakeModel:
-    """A factory of tiny model folders: `make_model(folder, seed=, precision=, labels=, engine=)` fills and returns it."""
+    """A factory of tiny model folders: `make_model(folder, seed=, precision=, labels=, engine=)` fills one."""
 
     def make(
         folder: Path,
@@ -65,7 +65,7 @@ def make_model() -> MakeModel:
         seed: int = 0,
         precision: str = "float32",
         labels: tuple[str, ...] = ("0", "1"),
-        engine: EngineConfig = EngineConfig(),
+        engine: EngineConfig | None = None,
     ) -> Path:
         folder.mkdir(parents=True)
         vocabulary = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *"房间很大服务不好也脏吵"]
@@ -73,7 +73,7 @@ def make_model() -> MakeModel:
         weights = np.random.default_rng(seed).normal(size=(len(vocabulary), len(labels))).astype(np.float32)
         weights[:4] = 0  # special tokens say nothing
         onnx.save(_mean_of_embeddings(weights), str(folder / "model.onnx"))
-        config = ModelConfig("text-classification", labels, 16, precision, engine=engine)
+        config = ModelConfig("text-classification", labels, 16, precision, engine=engine or EngineConfig())
         (folder / "model.json").write_bytes(dump(config))
         return folder
 
