@@ -15,8 +15,8 @@ from edgepack.graph.parity import Parity
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice
 from edgepack.recipe.model import Quantize
-from edgepack.targets import measure
-from edgepack.wording import counted
+from edgepack.targets import carried, measure
+from edgepack.wording import counted, mib
 from edgepack_runtime import doctor
 
 LEAST_GAIN: Final = 0.10  # INT8 ships when it is at least this much smaller and faster than the float file
@@ -82,12 +82,14 @@ class Chosen:
 def of_engines(
     files: Sequence[tuple[Engine, Sequence[Exported]]],
     hindrances: Sequence[str],
+    target: str,
     data: DataArtifact,
     progress: Progress,
 ) -> Chosen:
     """Measure the files of all engines side by side: for each float, and INT8 if there is one.
 
     What ships of another engine than the first has to be faster than what ships of that by `LEAST_GAIN_OF_ENGINE`.
+    Of several, what the wheels of each take on `target` is told too.
     """
     models = measured([file for _, of_engine in files for file in of_engine], data, progress)
     candidates: list[Chosen] = []
@@ -101,8 +103,16 @@ def of_engines(
     best = candidates[0]
     for other in candidates[1:]:
         best = _faster(best, other)
+    if len(candidates) > 1:
+        best = replace(best, reason=f"{best.reason}; {_carried([one.engine for one in candidates], target, progress)}")
         progress.line(best.reason)
     return best
+
+
+def _carried(engines: Sequence[Engine], target: str, progress: Progress) -> str:
+    """What the wheels of each take of a device."""
+    sizes = [(engine.title, carried.site_bytes(target, engine.name, progress)) for engine in engines]
+    return "wheels on the device: " + ", ".join(f"{title} {mib(size)}" for title, size in sizes)
 
 
 def _of_engine(engine: Engine, models: Sequence[ModelFile], hindrances: Sequence[str]) -> Chosen:

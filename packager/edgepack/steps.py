@@ -171,7 +171,7 @@ class Steps:
     def export(
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
-        section, engine = self._recipe.quantize, self._recipe.engine
+        section, engine, target = self._recipe.quantize, self._recipe.engine, self._recipe.targets[0]
         inputs = [*_labelled(rows), *_model(learner), scales.digest, *_runtime()]
         decides = {"quantize": _dump(section), "engine": engine}
         key = make_key("export", export.VERSION, decides, inputs, self._tools | host_facts())
@@ -179,7 +179,7 @@ class Steps:
             ExportArtifact,
             key,
             lambda out: export.run(
-                section, engine, rows.artifact, learner.artifact, scales.artifact, out, self._listener
+                section, engine, target, rows.artifact, learner.artifact, scales.artifact, out, self._listener
             ),
         )
 

@@ -97,3 +97,18 @@ def test_it_installs_and_answers(project: Project, device_environment: dict[str,
     assert receipt["conditions"]["providers"] == ["CPU"]
     assert json.loads(device(tiny, "predict", TEXT))["label"] in ("正面", "负面")
     assert not list((prefix / "current").resolve().rglob("__pycache__"))
+
+
+def test_both_engines_are_measured_where_the_choice_is_left_to_the_build(project: Project) -> None:
+    done = project.edgepack("build", "tiny.yaml", "--set", "engine=auto", "--until", "export", "--json")
+    assert done.returncode == 0, done.stderr
+    exported = project.folder / json.loads(done.stdout)["stages"][-1]["folder"]
+    artifact = json.loads((exported / "artifact.json").read_text(encoding="utf-8"))
+    rows = [artifact["float_model"], artifact["int8_model"], *artifact["others"]]
+    assert {row["ledger"]["stage"] for row in rows} == {
+        "float ONNX", "INT8 ONNX", "float ONNX (OpenVINO)", "INT8 ONNX (OpenVINO)",
+    }  # fmt: skip
+    assert all(row["ledger"]["p50_ms"] > 0 for row in rows)
+    ships = json.loads((exported / artifact["int8_model"]["folder"] / "model.json").read_text(encoding="utf-8"))
+    assert ships["engine"]["name"] == artifact["engine"]
+    assert "OpenVINO takes" in artifact["reason"] and "wheels on the device" in artifact["reason"]

@@ -50,7 +50,7 @@ print(json.dumps({
     "mapped": sorted({line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}),
     "outside": [file for file in files if "-packages" in file and not file.startswith(site)],
     "versions": sorted([f"numpy {numpy.__version__}", predictor.engine, f"tokenizers {tokenizers.__version__}"]),
-    "foreign": sorted({"onnxruntime", "openvino", "openvino_telemetry"}.difference([engine]).intersection(sys.modules)),
+    "foreign": [n for n in ("onnxruntime", "openvino", "openvino_telemetry") if n != engine and sys.modules.get(n)],
 }))
 """
 

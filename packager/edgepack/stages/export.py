@@ -52,6 +52,7 @@ FLOAT_FOLDER, INT8_FOLDER, STATIC_FOLDER = "onnx-float", "onnx-int8", "paddle"
 def run(
     section: Quantize,
     engine: EngineChoice,
+    target: str,
     data: DataArtifact,
     student: ModelArtifact,
     scales: ScalesArtifact,
@@ -60,7 +61,8 @@ def run(
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own.
 
-    Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form.
+    Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form;
+    `target` is one that the model is for.
     """
     environment.start(progress)
     rows = data.read("dev")[:PARITY_ROWS]
@@ -102,7 +104,7 @@ def run(
         found = [*([(FLOAT_FOLDER, encoder)] if encoder else []), *([(INT8_FOLDER, small)] if small else [])]
         of_engines.append((other, [_as_for(other, *one, config, student, rows, float_logits, out) for one in found]))
     against = choice.hindrances(section, int8_choice) if int8_choice else []
-    chosen = choice.of_engines(of_engines, against, data, progress)
+    chosen = choice.of_engines(of_engines, against, target, data, progress)
     reason = chosen.reason or (f"the exported graph {note}" if note else "quantize.method is none")
     return ExportArtifact(
         out,

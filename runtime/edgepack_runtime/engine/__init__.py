@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Protocol, Tuple
 
@@ -39,6 +40,8 @@ def open_engine(config: EngineConfig, folder: Path, threads: int) -> Engine:
     if config.name == OPENVINO:
         # Read when the library is loaded. It keeps compiled kernels too, 1,024 of them unless told otherwise.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+        # Its package for telemetry does not travel; where one is installed all the same, it cannot be imported.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         from edgepack_runtime.engine.openvino_cpu import OpenVinoEngine
 
         return OpenVinoEngine(config, folder, threads)
