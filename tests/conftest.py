@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edgepack_runtime.model_config import ModelConfig, dump
+from edgepack_runtime.model_config import EngineConfig, ModelConfig, dump
 
 MakeWheel = Callable[..., Path]
 MakeModel = Callable[..., Path]
@@ -57,16 +57,23 @@ def _record_hash(content: bytes) -> str:
 
 @pytest.fixture
 def make_model() -> MakeModel:
-    """A factory of tiny model folders: `make_model(folder, seed=, precision=, labels=)` fills and returns it."""
+    """A factory of tiny model folders: `make_model(folder, seed=, precision=, labels=, engine=)` fills one."""
 
-    def make(folder: Path, *, seed: int = 0, precision: str = "float32", labels: tuple[str, ...] = ("0", "1")) -> Path:
+    def make(
+        folder: Path,
+        *,
+        seed: int = 0,
+        precision: str = "float32",
+        labels: tuple[str, ...] = ("0", "1"),
+        engine: EngineConfig | None = None,
+    ) -> Path:
         folder.mkdir(parents=True)
         vocabulary = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *"房间很大服务不好也脏吵"]
         (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
         weights = np.random.default_rng(seed).normal(size=(len(vocabulary), len(labels))).astype(np.float32)
         weights[:4] = 0  # special tokens say nothing
         onnx.save(_mean_of_embeddings(weights), str(folder / "model.onnx"))
-        config = ModelConfig("text-classification", labels, 16, precision)
+        config = ModelConfig("text-classification", labels, 16, precision, engine=engine or EngineConfig())
         (folder / "model.json").write_bytes(dump(config))
         return folder
 

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from edgepack.errors import StageFailedError
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import AnswerKey, TaskName
+from edgepack_runtime.model_config import ONNXRUNTIME
 from edgepack_runtime.spans import Span, tag_names
 from edgepack_runtime.stats import wilson
 
@@ -276,7 +277,10 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ExportArtifact(Artifact):
-    """`paddle/` (static graph), `onnx-float/`, and `onnx-int8/` unless nothing was quantized."""
+    """`paddle/` (static graph), `onnx-float/`, and `onnx-int8/` unless nothing was quantized.
+
+    Where two engines were measured, the folders of the second have its name behind theirs.
+    """
 
     static_graph: LedgerRow
     float_model: ModelFile
@@ -284,6 +288,14 @@ class ExportArtifact(Artifact):
     shipped: Precision
     reason: str  # why that one ships, with the figures that decided
     int8: Int8Choice | None = None  # how `int8_model` came to be what it is
+    engine: str = ONNXRUNTIME  # what runs those two, and what ships
+    others: tuple[ModelFile, ...] = ()  # of the engine that was measured too and does not ship
+
+    @property
+    def models(self) -> tuple[ModelFile, ...]:
+        """Every file that was measured, those of the engine that ships first."""
+        int8 = (self.int8_model,) if self.int8_model is not None else ()
+        return (self.float_model, *int8, *self.others)
 
     @property
     def shipped_model(self) -> ModelFile:

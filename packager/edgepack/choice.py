@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from edgepack import scores
 from edgepack.artifacts import DataArtifact, LedgerRow, ModelFile, Precision, Row, mebibytes
+from edgepack.engines import LEAST_GAIN as LEAST_GAIN_OF_ENGINE
+from edgepack.engines import Engine
 from edgepack.graph.parity import Parity
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice
 from edgepack.recipe.model import Quantize
-from edgepack.targets import measure
-from edgepack.wording import counted
+from edgepack.targets import carried, measure
+from edgepack.wording import counted, mib
 from edgepack_runtime import doctor
 
 LEAST_GAIN: Final = 0.10  # INT8 ships when it is at least this much smaller and faster than the float file
@@ -56,6 +58,86 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
         )
         found.append(ModelFile(file.folder.name, file.precision, size, row))
     return found
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What ships, and why: nothing is said where there was nothing to choose."""
+
+    engine: Engine
+    float_model: ModelFile
+    int8_model: ModelFile | None
+    shipped: Precision
+    reason: str
+    others: tuple[ModelFile, ...]
+
+    @property
+    def shipped_p50_ms(self) -> float:
+        """Of the file that ships."""
+        model = self.int8_model if self.shipped == "int8" and self.int8_model is not None else self.float_model
+        assert model.ledger.p50_ms is not None
+        return model.ledger.p50_ms
+
+
+def of_engines(
+    files: Sequence[tuple[Engine, Sequence[Exported]]],
+    hindrances: Sequence[str],
+    target: str,
+    data: DataArtifact,
+    progress: Progress,
+) -> Chosen:
+    """Measure the files of all engines side by side: for each float, and INT8 if there is one.
+
+    What ships of another engine than the first has to be faster than what ships of that by `LEAST_GAIN_OF_ENGINE`.
+    Of several, what the wheels of each take on `target` is told too.
+    """
+    models = measured([file for _, of_engine in files for file in of_engine], data, progress)
+    candidates: list[Chosen] = []
+    for engine, of_engine in files:
+        own, models = models[: len(of_engine)], models[len(of_engine) :]
+        if own:
+            candidates.append(_of_engine(engine, own, hindrances))
+    for chosen in candidates:
+        if chosen.reason:
+            progress.line(f"{chosen.engine.title}: {chosen.reason}" if len(files) > 1 else chosen.reason)
+    best = candidates[0]
+    for other in candidates[1:]:
+        best = _faster(best, other)
+    if len(candidates) > 1:
+        best = replace(best, reason=f"{best.reason}; {_carried([one.engine for one in candidates], target, progress)}")
+        progress.line(best.reason)
+    return best
+
+
+def _carried(engines: Sequence[Engine], target: str, progress: Progress) -> str:
+    """What the wheels of each take of a device."""
+    sizes = [(engine.title, carried.site_bytes(target, engine.name, progress)) for engine in engines]
+    return "wheels on the device: " + ", ".join(f"{title} {mib(size)}" for title, size in sizes)
+
+
+def _of_engine(engine: Engine, models: Sequence[ModelFile], hindrances: Sequence[str]) -> Chosen:
+    float_model, *int8_models = models
+    if not int8_models:
+        return Chosen(engine, float_model, None, "float32", "", ())
+    shipped, reason = choose(float_model, int8_models[0], hindrances)
+    return Chosen(engine, float_model, int8_models[0], shipped, reason, ())
+
+
+def _faster(first: Chosen, other: Chosen) -> Chosen:
+    """`other` where it is faster by enough; its ledger rows come behind those of what ships."""
+    ratio = other.shipped_p50_ms / first.shipped_p50_ms
+    figures = (
+        f"{other.engine.title} takes {ratio:.2f} x the p50 of {first.engine.title} "
+        f"({other.shipped_p50_ms:.2f} against {first.shipped_p50_ms:.2f} ms)"
+    )
+    if ratio <= 1 - LEAST_GAIN_OF_ENGINE:
+        winner, loser, verdict = other, first, f"{figures}: it ships"
+    else:
+        winner, loser = first, other
+        verdict = f"{figures} and must take at most {1 - LEAST_GAIN_OF_ENGINE:.2f} x: {first.engine.title} ships"
+    reason = "; ".join(part for part in (winner.reason, verdict) if part)
+    left = (loser.float_model, *((loser.int8_model,) if loser.int8_model else ()))
+    return replace(winner, reason=reason, others=left)
 
 
 def _line(row: Row) -> str:

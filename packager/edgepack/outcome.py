@@ -108,8 +108,7 @@ def model_ledger(
 
 
 def _exported(exported: ExportArtifact) -> tuple[LedgerRow, ...]:
-    int8 = [exported.int8_model.ledger] if exported.int8_model else []
-    return (exported.static_graph, exported.float_model.ledger, *int8)
+    return (exported.static_graph, *(model.ledger for model in exported.models))
 
 
 def _model(stage: str, model: ModelArtifact) -> LedgerRow:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from edgepack import engines
 from edgepack.artifacts import Artifact, DataArtifact, ExportArtifact, LedgerRow, ModelArtifact, PrunedArtifact
 from edgepack.datasets.suited import check_built, read_further_texts
 from edgepack.errors import EdgepackError, UsageError
@@ -217,8 +218,10 @@ def _targets(
 def _check_environment(recipe: Recipe, listener: Listener) -> None:
     """What is not installed, and what a target lacks, shows now and not after hours of training."""
     environment.versions()
+    engines.require_installed(recipe.engine)
     for target in recipe.targets:
-        wheels.fetch(profile_for(target), wheels.default_cache(), listener)
+        for engine in engines.wanted(recipe.engine):
+            wheels.fetch(profile_for(target), engine.name, wheels.default_cache(), listener)
 
 
 def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:

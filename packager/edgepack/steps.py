@@ -171,13 +171,16 @@ class Steps:
     def export(
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
-        section = self._recipe.quantize
+        section, engine, target = self._recipe.quantize, self._recipe.engine, self._recipe.targets[0]
         inputs = [*_labelled(rows), *_model(learner), scales.digest, *_runtime()]
-        key = make_key("export", export.VERSION, _dump(section), inputs, self._tools | host_facts())
+        decides = {"quantize": _dump(section), "engine": engine}
+        key = make_key("export", export.VERSION, decides, inputs, self._tools | host_facts())
         return self._step(
             ExportArtifact,
             key,
-            lambda out: export.run(section, rows.artifact, learner.artifact, scales.artifact, out, self._listener),
+            lambda out: export.run(
+                section, engine, target, rows.artifact, learner.artifact, scales.artifact, out, self._listener
+            ),
         )
 
     def bundle(

@@ -278,7 +278,8 @@ def _parity(row: LedgerRow, before: str) -> str:
 def _conditions(conditions: Mapping[str, Any]) -> str:
     """One line on where and how a receipt was measured."""
     parts = [str(conditions["cpu_model"])] if conditions.get("cpu_model") else []
-    named = ((key, conditions.get(key)) for key in ("threads", "governor", "onnxruntime"))
+    named = ((key, conditions.get(key)) for key in ("threads", "governor"))
     parts += [f"{key} {value}" for key, value in named if value is not None]
+    parts += [str(conditions["engine"])] if conditions.get("engine") else []
     parts += ["emulated"] if conditions.get("emulated") else []
     return "measured on " + ", ".join(parts) if parts else "measured under unknown conditions"

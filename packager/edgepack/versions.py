@@ -18,6 +18,7 @@ TOOLS = (
     "paddle2onnx",
     "onnx",
     "onnxruntime",
+    "openvino",
     "tokenizers",
     "numpy",
 )

@@ -29,6 +29,7 @@ class Timed:
     folder: Path
     precision: str
     onnx_bytes: int
+    engine: str
     providers: Sequence[str]
     rounds: Sequence[Sequence[Split]]
 
@@ -73,7 +74,7 @@ def measure(folders: Sequence[Path], texts: Sequence[Item], *, threads: int, run
     predictors = [Predictor(folder, threads=threads) for folder in folders]
     timings = take_turns(predictors, texts, runs, progress)
     return [
-        Timed(folder, p.config.precision, (folder / MODEL_NAME).stat().st_size, p.providers, rounds)
+        Timed(folder, p.config.precision, (folder / MODEL_NAME).stat().st_size, p.engine, p.providers, rounds)
         for folder, p, rounds in zip(folders, predictors, timings)
     ]
 
@@ -106,9 +107,10 @@ def compare(
         rounds of (its p50 / the first's p50), with the 5th and 95th percentile of those ratios (null below 20 rounds);
         `conditions`.
     """
-    where = conditions.collect(threads=threads, providers=())
+    where = conditions.collect(threads=threads, engine="", providers=())
     timed = measure(model_folders, texts, threads=threads, runs=runs, progress=progress)
-    where["providers"] = list(timed[0].providers)
+    where["engine"] = ", ".join(dict.fromkeys(one.engine for one in timed))
+    where["providers"] = list(dict.fromkeys(provider for one in timed for provider in one.providers))
     return {
         "bench": 1,
         "texts": len(texts),
@@ -117,6 +119,7 @@ def compare(
         "models": [
             {
                 "folder": str(one.folder),
+                "engine": one.engine,
                 "precision": one.precision,
                 "onnx_bytes": one.onnx_bytes,
                 **summarize(one.samples),
@@ -165,7 +168,7 @@ def render(result: Mapping[str, Any]) -> str:
         spread = "" if ratio["low"] is None else " (5-95 % of rounds: {low:.2f}-{high:.2f})".format(**ratio)
         lines.append("{} takes {:.2f} x the time of {}{}".format(ours, ratio["p50_ratio"], theirs, spread))
     where = result["conditions"]
-    lines.append("{}, {} thread(s), onnxruntime {}".format(where["cpu_model"], result["threads"], where["onnxruntime"]))
+    lines.append("{}, {} thread(s), {}".format(where["cpu_model"], result["threads"], where["engine"]))
     if where["emulated"]:
         lines.append("THIS MACHINE IS EMULATED ({}): the times mean nothing".format(where["emulated_why"]))
     return "\n".join(lines)

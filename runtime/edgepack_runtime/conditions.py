@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
-import onnxruntime
 import tokenizers
 
 from edgepack_runtime import doctor
@@ -22,11 +21,12 @@ _X86 = ("x86_64", "i686", "i586", "i386")
 _ARM = ("aarch64", "armv8l", "armv7l", "armv6l")
 
 
-def collect(*, threads: int, providers: Sequence[str], root: Path = _ROOT) -> Dict[str, Any]:
+def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path = _ROOT) -> Dict[str, Any]:
     """What does not change while something is measured, and `moving` at its begin.
 
     Args:
         threads: threads that the measured predictor may use.
+        engine: what runs the model, with its version.
         providers: execution providers active in its session.
         root: where /proc and /sys lie.
     """
@@ -40,7 +40,7 @@ def collect(*, threads: int, providers: Sequence[str], root: Path = _ROOT) -> Di
         "threads": threads,
         "providers": list(providers),
         "python": platform.python_version(),
-        "onnxruntime": onnxruntime.__version__,
+        "engine": engine,
         "numpy": np.__version__,
         "tokenizers": tokenizers.__version__,
         "kernel": platform.release(),

@@ -47,7 +47,7 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=limits.threads)
     gate_accuracy.require_fit(limits.metric, predictor.config)
     rows = golden.read_rows(release, predictor.config)
-    where = conditions.collect(threads=limits.threads, providers=predictor.providers)
+    where = conditions.collect(threads=limits.threads, engine=predictor.engine, providers=predictor.providers)
     answers = gate_accuracy.answer(predictor, rows, progress)
     measured = gate_accuracy.measure(rows, answers, limits.metric, limits.confidence, predictor.labels)
     timing = gate_latency.settle(
@@ -97,7 +97,7 @@ def render(receipt: Mapping[str, Any]) -> str:
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
         "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
     )
-    lines.append("{cpu_model}, {cores} cores, {kernel}, onnxruntime {onnxruntime}, Python {python}".format(**where))
+    lines.append("{cpu_model}, {cores} cores, {kernel}, {engine}, Python {python}".format(**where))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return "\n".join(lines)
 

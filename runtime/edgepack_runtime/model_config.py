@@ -20,8 +20,9 @@ VOCAB_NAME = "vocab.txt"
 ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
 PRECISIONS = ("float32", "int8")
 TOKENIZERS = ("ernie-wordpiece",)
-ENGINES = ("onnxruntime",)
+ONNXRUNTIME, OPENVINO = ENGINES = ("onnxruntime", "openvino")
 MAX_LABELS = 10_000
+MAX_TOKENS = 8192
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +39,16 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EngineConfig:
-    """What runs the graph. `provider` must be active in the session; there is no fallback."""
+    """What runs the graph. `provider` must be active in the session; there is no fallback.
 
-    name: str = ENGINES[0]
+    Texts are padded to a multiple of `pad_to` tokens, though not beyond what the model takes: for an engine that
+    compiles for each length that it meets. `disabled_optimizers` are ONNX Runtime's.
+    """
+
+    name: str = ONNXRUNTIME
     provider: str = "CPUExecutionProvider"
     disabled_optimizers: Tuple[str, ...] = ()
+    pad_to: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,11 +120,11 @@ def parse(raw: bytes) -> ModelConfig:
         _one_of(fields[name], (False, True), name)
     if fields["multi_label"] and fields["task"] != ONE_TEXT:
         raise _invalid(f"multi_label is true, and only {ONE_TEXT} knows texts of several labels")
-    length = fields["max_length"]
-    if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= 8192:
-        raise _invalid("max_length is not a whole number from 3 to 8192")
+    _whole(fields["max_length"], "max_length", 3, MAX_TOKENS)
     fields["tokenizer"] = _tokenizer(fields["tokenizer"])
     fields["engine"] = _engine(fields["engine"])
+    if fields["engine"].pad_to > 1 and not fields["hides_padding"]:
+        raise _invalid("engine.pad_to asks for padding, and hides_padding is false")
     return ModelConfig(**fields)
 
 
@@ -149,6 +155,7 @@ def _engine(value: Any) -> EngineConfig:
     _one_of(fields["name"], ENGINES, "engine.name")
     fields["disabled_optimizers"] = _texts(fields["disabled_optimizers"], "engine.disabled_optimizers", minimum=0)
     _texts([fields["provider"]], "engine.provider", minimum=1)
+    _whole(fields["pad_to"], "engine.pad_to", 1, MAX_TOKENS)
     return EngineConfig(**fields)
 
 
@@ -165,6 +172,11 @@ def _one_of(value: Any, allowed: Tuple[Any, ...], where: str) -> None:
     # The type counts too: in Python `True == 1`, and a format number of `true` is nonsense.
     if not any(type(value) is type(item) and value == item for item in allowed):
         raise _invalid(f"{where} is {value!r}; this runtime knows {list(allowed)}")
+
+
+def _whole(value: Any, where: str, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _invalid(f"{where} is not a whole number from {low} to {high}")
 
 
 def _texts(value: Any, where: str, minimum: int) -> Tuple[str, ...]:

@@ -66,6 +66,11 @@ class Predictor:
         """Execution providers that are really active."""
         return self._engine.providers
 
+    @property
+    def engine(self) -> str:
+        """What runs the model, with its version: `onnxruntime 1.31.1`."""
+        return f"{self.config.engine.name} {self._engine.version}"
+
     def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
         """The answer for one text, or one pair of texts, of any length; it is cut to the model's `max_length` tokens.
 
@@ -133,7 +138,9 @@ class Predictor:
 
     def _run(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits of a batch; where the graph does not hide padding, of the texts of each length by themselves."""
-        if self.config.hides_padding or len(ids) == 1:
+        if self.config.hides_padding:
+            return self._run_padded(ids, types)
+        if len(ids) == 1:
             return self._engine.run(ids, types)
         lengths = self._tokenizer.lengths(ids)
         axes = ids.shape if self._tokens else ids.shape[:1]
@@ -147,6 +154,16 @@ class Predictor:
                 logits[rows] = found
         return logits
 
+    def _run_padded(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits of a batch that is made as long as the engine wants it, and then cut back."""
+        length, step = ids.shape[1], self.config.engine.pad_to
+        missing = min(-(-length // step) * step, self.config.max_length) - length
+        if missing <= 0:
+            return self._engine.run(ids, types)
+        end = ((0, 0), (0, missing))
+        logits = self._engine.run(np.pad(ids, end, constant_values=self._tokenizer.pad_id), np.pad(types, end))
+        return logits[:, :length] if self._tokens else logits
+
     def _decide(self, logits: NDArray[np.float32], offsets: _Offsets, items: Sequence[Item]) -> List[AnyPrediction]:
         labels = self.config.labels
         if self._tokens:
@@ -158,7 +175,7 @@ class Predictor:
     def _check_shape(self, item: Item) -> None:
         """Run the model once, so that nothing is left to load, on an item of at least one token."""
         ids, types, _ = self._encode([item])
-        found, n_labels = self._engine.run(ids, types).shape, len(self.config.labels)
+        found, n_labels = self._run(ids, types).shape, len(self.config.labels)
         wanted = (*ids.shape, n_labels) if self._tokens else (1, n_labels)
         if found != wanted:
             raise BundleInvalidError(

@@ -82,7 +82,7 @@ class ErnieTokenizer:
         self.unk_id = ids[config.unk_token]
         self._cls_id = ids[config.cls_token]
         self._sep_id = ids[config.sep_token]
-        self._pad_id = ids[config.pad_token]
+        self.pad_id = ids[config.pad_token]
         self._pipeline = _pipeline(ids, config)
 
     def encode_batch(
@@ -158,7 +158,7 @@ class ErnieTokenizer:
 
     def lengths(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many tokens each row (B, T) has before its padding; one that a text spells inside it counts."""
-        padding: NDArray[np.int64] = np.argmax(input_ids[:, ::-1] != self._pad_id, axis=1)  # [SEP] ends every text
+        padding: NDArray[np.int64] = np.argmax(input_ids[:, ::-1] != self.pad_id, axis=1)  # [SEP] ends every text
         return input_ids.shape[1] - padding
 
     def _encodings(self, encode: Callable[..., List[Any]], texts: Sequence[str]) -> List[Any]:
@@ -172,7 +172,7 @@ class ErnieTokenizer:
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
         width = max(map(len, rows), default=0)
-        padded = np.full((len(rows), width), self._pad_id, dtype=np.int64)  # (B, T)
+        padded = np.full((len(rows), width), self.pad_id, dtype=np.int64)  # (B, T)
         for i, row in enumerate(rows):
             padded[i, : len(row)] = row
         return padded

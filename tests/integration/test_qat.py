@@ -18,7 +18,8 @@ from tests.integration.test_resume import Killed, Killing
 from edgepack.artifacts import DataArtifact, ModelArtifact, Row
 from edgepack.graph.compose import compose, fastest
 from edgepack.graph.encoder import Range
-from edgepack.graph.forms import OrtCpuForm, uint8_grid
+from edgepack.graph.forms import OrtCpuForm
+from edgepack.graph.grid import uint8_grid
 from edgepack.graph.quantize import with_ranges
 from edgepack.graph.recognise import IDS, TYPES
 from edgepack.graph.rewrite import rewrite

@@ -19,6 +19,7 @@ from edgepack.progress import SILENT
 from edgepack.targets import profiles, wheels
 from edgepack.targets.site import SiteFacts, assemble
 from edgepack_runtime.doctor import libc
+from edgepack_runtime.model_config import EngineConfig
 
 pytestmark = pytest.mark.integration
 TARGET = "linux-x86_64-cpu"
@@ -28,13 +29,13 @@ MIB = 2**20
 PROGRAM = r"""
 import json, pkgutil, importlib, sys
 from pathlib import Path
-site, runtime, model = sys.argv[1:]
+site, runtime, model, engine = sys.argv[1:]
 sys.path[:0] = [site, runtime]
 sys.dont_write_bytecode = True
-import numpy, onnxruntime, tokenizers
+import numpy, tokenizers
 import edgepack_runtime
 for module in pkgutil.walk_packages(edgepack_runtime.__path__, "edgepack_runtime."):
-    if not module.name.endswith("__main__"):
+    if not module.name.endswith("__main__") and (engine in module.name or ".engine." not in module.name):
         importlib.import_module(module.name)
 from edgepack_runtime.predictor import Predictor
 predictor = Predictor(Path(model))
@@ -48,38 +49,50 @@ print(json.dumps({
     "providers": predictor.providers,
     "mapped": sorted({line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}),
     "outside": [file for file in files if "-packages" in file and not file.startswith(site)],
-    "versions": [numpy.__version__, onnxruntime.__version__, tokenizers.__version__],
+    "versions": sorted([f"numpy {numpy.__version__}", predictor.engine, f"tokenizers {tokenizers.__version__}"]),
+    "foreign": [n for n in ("onnxruntime", "openvino", "openvino_telemetry") if n != engine and sys.modules.get(n)],
 }))
 """
 
 
+@pytest.fixture(scope="module", params=["onnxruntime", "openvino"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
+def site(engine: str, tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
     profile = profiles.profile_for(TARGET)
-    fetched = wheels.fetch(profile, wheels.default_cache(), SILENT)
+    fetched = wheels.fetch(profile, engine, wheels.default_cache(), SILENT)
     return assemble(fetched, tmp_path_factory.mktemp("assembled"), profile)
 
 
 @pytest.fixture
-def answer(site: SiteFacts, tmp_path: Path, make_model: Callable[..., Path]) -> dict[str, Any]:
-    model = make_model(tmp_path / "model")
-    arguments = [site.folder / "site", Path(edgepack_runtime.__path__[0]).parent, model]
+def answer(engine: str, site: SiteFacts, tmp_path: Path, make_model: Callable[..., Path]) -> dict[str, Any]:
+    provider = profiles.profile_for(TARGET).engines[engine].provider
+    model = make_model(tmp_path / "model", engine=EngineConfig(engine, provider))
+    arguments = [site.folder / "site", Path(edgepack_runtime.__path__[0]).parent, model, engine]
     command = [sys.executable, "-I", "-S", "-W", "error", "-c", PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
     return dict(json.loads(done.stdout))
 
 
-def test_the_slimmed_site_runs_a_model(answer: dict[str, Any], site: SiteFacts) -> None:
-    assert answer["providers"] == ["CPUExecutionProvider"]
+def test_the_slimmed_site_runs_a_model(answer: dict[str, Any], engine: str, site: SiteFacts) -> None:
+    assert answer["providers"] == [profiles.profile_for(TARGET).engines[engine].provider]
     assert [len(row) for row in answer["logits"]] == [2, 2]
     assert answer["label"] in ("0", "1")
-    assert answer["versions"] == [package.version for package in site.packages]
+    assert answer["versions"] == [f"{package.name} {package.version}" for package in site.packages]
 
 
-def test_everything_came_from_the_site(answer: dict[str, Any], site: SiteFacts) -> None:
+def test_only_one_engine_travels_and_nothing_that_reports_home(answer: dict[str, Any], site: SiteFacts) -> None:
+    assert answer["foreign"] == []
+    assert not [path for path in (site.folder / "site").iterdir() if "telemetry" in path.name]
+
+
+def test_everything_came_from_the_site(answer: dict[str, Any], engine: str, site: SiteFacts) -> None:
     assert answer["outside"] == []
-    engines = [path for path in answer["mapped"] if "onnxruntime" in path]
+    engines = [path for path in answer["mapped"] if f"/{engine}/" in path]
     assert engines
     assert all(path.startswith(str(site.folder)) for path in engines)
 
@@ -89,10 +102,11 @@ def test_no_bytecode_and_no_scripts_lie_in_the_site(site: SiteFacts) -> None:
     assert not [name for name in names if name == "__pycache__" or name.endswith(".pyc") or name == "bin"]
 
 
-def test_what_was_left_out_is_worth_it(site: SiteFacts) -> None:
+def test_what_was_left_out_is_worth_it(engine: str, site: SiteFacts) -> None:
     before = sum(package.bytes_before for package in site.packages)
-    assert before > 110 * MIB
-    assert site.site_bytes < 92 * MIB
+    least, most = {"onnxruntime": (110, 92), "openvino": (220, 160)}[engine]
+    assert before > least * MIB
+    assert site.site_bytes < most * MIB
 
 
 def test_binaries_load_on_the_glibc_they_were_built_for(site: SiteFacts) -> None:

@@ -105,8 +105,8 @@ def receipt() -> dict[str, Any]:
         },
         "conditions": {
             "cpu_model": "AMD EPYC 7B13", "cpu_flags": ["avx2", "fma"], "cores": 2, "governor": None, "threads": 1,
-            "providers": ["CPUExecutionProvider"], "python": "3.11.7", "onnxruntime": "1.20.1", "numpy": "1.26.4",
-            "load_average": [0.5, 0.4, 0.3], "kernel": "6.1.0", "emulated": False,
+            "providers": ["CPUExecutionProvider"], "python": "3.11.7", "engine": "onnxruntime 1.20.1",
+            "numpy": "1.26.4", "load_average": [0.5, 0.4, 0.3], "kernel": "6.1.0", "emulated": False,
         },
     }  # fmt: skip
 

@@ -23,6 +23,7 @@ LAYERS: list[set[str]] = [
     {"steps"},
     {"stages", "workspace", "console"},
     {"tables", "int8", "choice"},
+    {"engines"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome", "scores"},
     {"artifacts"},
@@ -37,7 +38,7 @@ STDLIB_ONLY = {
     "spans", "metrics", "scoring", "golden", "gate_limits",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
-DEVICE_PACKAGES = {"numpy", "onnxruntime", "tokenizers"}
+DEVICE_PACKAGES = {"numpy", "onnxruntime", "openvino", "tokenizers"}
 
 
 def imports(file: Path, *, lazy: bool = True, as_if: Path | None = None) -> set[str]:

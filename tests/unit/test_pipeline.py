@@ -25,6 +25,8 @@ from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Candidate, Recipe
 from edgepack.workspace import Workspace
 
+TARGETS = {"linux-x86_64-cpu": ("onnxruntime", "openvino")}
+
 
 class Stages:
     """Hands out the results of `built`; the bundle of a target in `broken` cannot be made."""
@@ -336,7 +338,7 @@ def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.Monke
 
     def run(*settings: str, until: str = "select", console: Console | None = None, **choice: Any) -> Any:
         trained.clear()
-        found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], settings)
+        found = load_recipe(tmp_path / "r.yaml", TARGETS, settings)
         quiet = console or Console(quiet=True)
         made = pipeline.run(found, Workspace(tmp_path / "w"), quiet, Choice(until, **choice))
         assert isinstance(made, Part)
@@ -453,11 +455,11 @@ def test_every_candidate_is_looked_at_before_the_teacher_is_trained(
     text = SEARCHED.replace("student:", "teacher: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\nstudent:")
     (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
     over = "{student.model.scratch.layers: [2, 3], student.epochs: [1, 2], student.device: [cpu]}"
-    found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], [f"search={{over: {over}}}"])
+    found = load_recipe(tmp_path / "r.yaml", TARGETS, [f"search={{over: {over}}}"])
     pipeline.run(found, Workspace(tmp_path / "w"), Console(quiet=True), Choice("teacher"))
     assert probed == [2, 3]
     gpu = [f"search={{over: {over.replace('[cpu]', '[cpu, gpu]')}}}", "teacher.epochs=1"]
-    found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], gpu)
+    found = load_recipe(tmp_path / "r.yaml", TARGETS, gpu)
     monkeypatch.setattr(gpus, "look", lambda: gpus.Build("3.3.1", None, None, (), ()))
     with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu was asked for"):
         pipeline.run(found, Workspace(tmp_path / "w"), Console(quiet=True), Choice("student"))
@@ -474,7 +476,7 @@ def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_traine
     text = SEARCHED.replace("student:", "teacher: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\nstudent:")
     (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
     over = "search={over: {student.model.scratch.layers: [2, 3]}}"
-    found = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], [over])
+    found = load_recipe(tmp_path / "r.yaml", TARGETS, [over])
 
     def teacher(name: str, *, keep_going: bool) -> Any:
         choice = Choice("teacher", keep_going=keep_going)

@@ -61,7 +61,8 @@ def load(recipe: Path, settings: Sequence[str] = ()) -> Recipe:
     from edgepack.recipe.load import load_recipe
     from edgepack.targets.profiles import load_profiles
 
-    return load_recipe(recipe, load_profiles().keys(), settings)
+    targets = {name: tuple(profile.engines) for name, profile in load_profiles().items()}
+    return load_recipe(recipe, targets, settings)
 
 
 def console(context: click.Context) -> Console:

@@ -1,23 +1,29 @@
 """How products and embeddings are written: float, or INT8 as an engine runs it fastest.
 
-ONNX's affine form: real = step x (quantized - zero point). Weights are symmetric int8 with a step for each column,
-activations uint8 with one step, rows of the word embedding symmetric int8 with a step each.
+Weights are symmetric int8 with a step for each column, activations lie on one grid a tensor, rows of the word
+embedding are symmetric int8 with a step each.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from onnx import TensorProto
 
-from edgepack.graph.encoder import Embeddings, Float, Linear, Range
+from edgepack.graph.encoder import Embeddings, Linear, Range, Ranges
+from edgepack.graph.grid import (
+    INT8_MAX,
+    REDUCED_MAX,
+    column_steps,
+    int8_grid,
+    quantize_columns,
+    quantize_rows,
+    uint8_grid,
+)
 from edgepack.graph.writer import MICROSOFT, Writer
 
-Int8 = npt.NDArray[np.int8]
-INT8_MAX: Final = 127  # symmetric: -128 is not used, so that negation is exact and TensorRT accepts the same weights
-_SMALLEST: Final = 1e-8  # of a magnitude, so that a column of zeros has a step
+_GRIDS: Final = {"uint8": uint8_grid, "int8": int8_grid}
 
 
 class Form(Protocol):
@@ -34,10 +40,7 @@ class FloatForm:
     """Standard operators alone, all float32, whatever ranges there are."""
 
     def linear(self, writer: Writer, source: str, linear: Linear) -> str:
-        product = writer.node(
-            f"{linear.name}.product", "MatMul", source, writer.constant(f"{linear.name}.weight", linear.weight)
-        )
-        return writer.node(linear.name, "Add", product, writer.constant(f"{linear.name}.bias", linear.bias))
+        return _product(writer, source, writer.constant(f"{linear.name}.weight", linear.weight), linear)
 
     def words(self, writer: Writer, ids: str, embeddings: Embeddings) -> str:
         return writer.node("words", "Gather", writer.constant("words.table", embeddings.words), ids)
@@ -51,26 +54,23 @@ class OrtCpuForm:
     `com.microsoft.MatMulIntegerToFloat`, which multiplies uint8 x int8, rescales by column and adds the bias in one
     pass. Nothing is requantized, so no rounding is paid twice. Plain QDQ, which says the same, is fused into slower
     kernels by this engine (QLinearMatMul: 1.3-1.5 times; with int8 activations not fused at all: 6 times).
+
+    Args:
+        reduced: weights of 7 bits, for x86 CPUs without VNNI, whose kernels add pairs of products in 16 bits.
     """
 
-    def __init__(self) -> None:
-        self._float = FloatForm()
+    def __init__(self, *, reduced: bool = False) -> None:
+        self._largest = REDUCED_MAX if reduced else INT8_MAX
         self._quantized: dict[str, tuple[str, str, str]] = {}  # tensor -> names of (values, step, zero point)
 
     def linear(self, writer: Writer, source: str, linear: Linear) -> str:
         if linear.ranges is None:
-            return self._float.linear(writer, source, linear)
+            return FloatForm().linear(writer, source, linear)
         values, step, zero_point = self._quantize(writer, source, linear.ranges.activation)
-        steps = column_steps(linear.ranges.columns)
-        inputs = (
-            values,
-            writer.constant(f"{linear.name}.int8", quantize_columns(linear.weight, steps)),
-            step,
-            writer.constant(f"{linear.name}.steps", steps),
-            zero_point,
-            writer.constant(f"{linear.name}.zeros", np.zeros(len(steps), dtype=np.int8)),
-            writer.constant(f"{linear.name}.bias", linear.bias),
-        )
+        weight, steps = _int8_weight(writer, linear, linear.ranges, self._largest)
+        zeros = writer.constant(f"{linear.name}.zeros", np.zeros(len(linear.bias), dtype=np.int8))
+        bias = writer.constant(f"{linear.name}.bias", linear.bias)
+        inputs = (values, weight, step, steps, zero_point, zeros, bias)
         return writer.node(linear.name, "MatMulIntegerToFloat", *inputs, domain=MICROSOFT)
 
     def _quantize(self, writer: Writer, source: str, seen: Range | None) -> tuple[str, str, str]:
@@ -87,33 +87,71 @@ class OrtCpuForm:
         return self._quantized[source]
 
     def words(self, writer: Writer, ids: str, embeddings: Embeddings) -> str:
-        """Only the rows that a text uses are ever converted."""
-        if not embeddings.int8:
-            return self._float.words(writer, ids, embeddings)
-        rows, steps = quantize_rows(embeddings.words)
-        found = writer.node("words.rows", "Gather", writer.constant("words.int8", rows), ids)  # (B, T, H) int8
-        wide = writer.node("words.wide", "Cast", found, to=TensorProto.FLOAT)
-        step = writer.node("words.step", "Gather", writer.constant("words.steps", steps), ids)  # (B, T, 1)
-        return writer.node("words", "Mul", wide, step)
+        return _words(writer, ids, embeddings)
 
 
-def uint8_grid(seen: Range) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
-    """Step and zero point that spread `seen` over 0 to 255; both are scalars."""
-    step = np.float32(max(seen.high - seen.low, _SMALLEST) / 255)
-    return np.array(step), np.array(np.clip(np.round(-seen.low / step), 0, 255), dtype=np.uint8)
+class QdqForm:
+    """In standard operators, for engines that fuse pairs of them themselves: OpenVINO, TensorRT.
+
+    Every activation goes through one `QuantizeLinear` and `DequantizeLinear`, whoever reads it; a weight is stored in
+    int8 and goes through `DequantizeLinear`; the product and its bias are written in float. The engine moves the steps
+    behind the product and multiplies int8. What has no range of its activation keeps that in float and its weight in
+    int8, and whether that is multiplied in int8 is left to the engine: no standard operator that would say so is
+    fused by one of them.
+
+    Args:
+        activations: uint8 with a zero point, or symmetric int8, which is what TensorRT takes.
+        reduced: weights of 7 bits, for x86 CPUs without VNNI, whose kernels add pairs of products in 16 bits.
+    """
+
+    def __init__(self, *, activations: Literal["uint8", "int8"] = "uint8", reduced: bool = False) -> None:
+        self._activations = activations
+        self._largest = REDUCED_MAX if reduced else INT8_MAX
+        self._rounded: dict[str, str] = {}  # tensor -> the same on its grid
+
+    def linear(self, writer: Writer, source: str, linear: Linear) -> str:
+        if linear.ranges is None:
+            return FloatForm().linear(writer, source, linear)
+        stored, steps = _int8_weight(writer, linear, linear.ranges, self._largest)
+        weight = writer.node(f"{linear.name}.weight", "DequantizeLinear", stored, steps, axis=1)
+        seen = linear.ranges.activation
+        return _product(writer, source if seen is None else self._round(writer, source, seen), weight, linear)
+
+    def _round(self, writer: Writer, source: str, seen: Range) -> str:
+        """Put `source` on its grid where it is first read; later readers share the result."""
+        if source not in self._rounded:
+            step, zero_point = _GRIDS[self._activations](seen)
+            grid = writer.constant(f"{source}.step", step), writer.constant(f"{source}.zero", zero_point)
+            values = writer.node(f"{source}.{self._activations}", "QuantizeLinear", source, *grid)
+            self._rounded[source] = writer.node(f"{source}.rounded", "DequantizeLinear", values, *grid)
+        return self._rounded[source]
+
+    def words(self, writer: Writer, ids: str, embeddings: Embeddings) -> str:
+        return _words(writer, ids, embeddings)
 
 
-def column_steps(columns: Float) -> Float:
-    """Steps (out,) of a weight whose columns have these magnitudes."""
-    return np.asarray(np.maximum(columns, _SMALLEST) / INT8_MAX, dtype=np.float32)
+def _product(writer: Writer, source: str, weight: str, linear: Linear) -> str:
+    """The product of two float tensors, and the bias of `linear`."""
+    product = writer.node(f"{linear.name}.product", "MatMul", source, weight)
+    return writer.node(linear.name, "Add", product, writer.constant(f"{linear.name}.bias", linear.bias))
 
 
-def quantize_columns(weight: Float, steps: Float) -> Int8:
-    """(in, out) float -> int8, symmetric; `steps` is (out,), one a column, or broadcasts otherwise."""
-    return np.asarray(np.clip(np.round(weight / steps), -INT8_MAX, INT8_MAX), dtype=np.int8)
+def _int8_weight(writer: Writer, linear: Linear, ranges: Ranges, largest: int) -> tuple[str, str]:
+    """The weight of `linear` as int8, and its steps (out,)."""
+    steps = column_steps(ranges.columns, largest)
+    stored = writer.constant(f"{linear.name}.int8", quantize_columns(linear.weight, steps, largest))
+    return stored, writer.constant(f"{linear.name}.steps", steps)
 
 
-def quantize_rows(table: Float) -> tuple[Int8, Float]:
-    """(rows, width) float -> int8 rows and their steps (rows, 1), symmetric, by the largest magnitude of each row."""
-    steps = column_steps(np.abs(table).max(axis=1, keepdims=True))
-    return quantize_columns(table, steps), steps
+def _words(writer: Writer, ids: str, embeddings: Embeddings) -> str:
+    """Rows gathered as they are stored, so that only those that a text uses are ever converted.
+
+    A `DequantizeLinear` of the whole table would say the same; OpenVINO computes that once and keeps it in float.
+    """
+    if not embeddings.int8:
+        return FloatForm().words(writer, ids, embeddings)
+    rows, steps = quantize_rows(embeddings.words)
+    found = writer.node("words.rows", "Gather", writer.constant("words.int8", rows), ids)  # (B, T, H) int8
+    wide = writer.node("words.wide", "Cast", found, to=TensorProto.FLOAT)
+    step = writer.node("words.step", "Gather", writer.constant("words.steps", steps), ids)  # (B, T, 1)
+    return writer.node("words", "Mul", wide, step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,11 +30,13 @@ _PATH: Final = "give a path relative to the recipe's folder, or an absolute one"
 _Problem = tuple[KeyPath, str, str]  # where, reason, fix
 
 
-def cross_checks(document: Document, known_targets: Collection[str], said: Collection[KeyPath]) -> list[Finding]:
+def cross_checks(
+    document: Document, known_targets: Mapping[str, Collection[str]], said: Collection[KeyPath]
+) -> list[Finding]:
     """Every such finding. Runs on the raw data, so that it speaks even when a field is wrong.
 
     Args:
-        known_targets: names of the target profiles that `targets` may use.
+        known_targets: the target profiles that `targets` may use, by name, with the engines of each.
         said: paths that have their finding already.
     """
     checks: tuple[Callable[[Document], Iterator[_Problem]], ...] = (
@@ -50,6 +52,7 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
         _check_ranks,
         _check_quantize,
         lambda doc: _check_targets(doc, known_targets),
+        lambda doc: _check_engine(doc, known_targets),
         _check_gates,
     )
     problems = (problem for check in checks for problem in check(document))
@@ -282,6 +285,17 @@ def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Prob
             yield ("targets", index), f"there is no target `{target[:60]}`", fix
         elif target in targets[:index]:
             yield ("targets", index), f"the target `{target}` stands twice", "remove one of the two"
+
+
+def _check_engine(document: Document, known: Mapping[str, Collection[str]]) -> Iterator[_Problem]:
+    engine, targets = document.get("engine"), document.get("targets")
+    if engine not in ("openvino", "auto"):
+        return
+    for target in targets if isinstance(targets, list) else ():
+        if isinstance(target, str) and target in known and "openvino" not in known[target]:
+            reason = f"`engine: {engine}` needs OpenVINO, which the target `{target}` does not have"
+            yield ("engine",), reason, "write `engine: onnxruntime`, or take the target out of the recipe"
+            return
 
 
 def _check_metric(document: Document) -> Iterator[_Problem]:

@@ -31,7 +31,7 @@ M = TypeVar("M", bound=str | Section)
 
 def load_recipe(
     path: Path,
-    known_targets: Collection[str],
+    known_targets: Mapping[str, Collection[str]],
     settings: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Recipe:
@@ -41,7 +41,7 @@ def load_recipe(
 
     Args:
         path: the recipe file; findings name it as it is given.
-        known_targets: names of the target profiles that `targets` may use.
+        known_targets: the target profiles that `targets` may use, by name, with the engines of each.
         settings: `KEY=VALUE` each, as `--set` takes them; the later wins.
         environment: variables that the file may use; those of this process unless given.
 
@@ -89,7 +89,7 @@ def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
 
 
 def _checked(
-    document: Document, tried: Sequence[search.Trial], known_targets: Collection[str]
+    document: Document, tried: Sequence[search.Trial], known_targets: Mapping[str, Collection[str]]
 ) -> tuple[Recipe | None, list[Finding]]:
     """The recipe of the first trial with those of all as its candidates; None with what keeps it from being one."""
     recipes, found = [], []
@@ -106,7 +106,7 @@ def _checked(
     return recipes[0].with_candidates(tuple(Candidate(*pair) for pair in named)), findings
 
 
-def _validate(document: Document, known_targets: Collection[str]) -> tuple[Recipe | None, list[Finding]]:
+def _validate(document: Document, known_targets: Mapping[str, Collection[str]]) -> tuple[Recipe | None, list[Finding]]:
     found: dict[KeyPath, Finding] = not_yet(document)
     recipe = None
     try:

@@ -156,12 +156,13 @@ def selection(selected: SelectArtifact) -> dict[str, Any]:
 def _export(export: ExportArtifact) -> dict[str, Any]:
     models = [model for model in (export.float_model, export.int8_model) if model is not None]
     return {
+        "engine": export.engine,
         "shipped": export.shipped,
         "reason": export.reason,
         "onnx_bytes": {model.precision: model.onnx_bytes for model in models},
         "parity": [
             {"stage": row.stage, "parity": row.parity, "parity_with": row.parity_with}
-            for row in (export.static_graph, *(model.ledger for model in models))
+            for row in (export.static_graph, *(model.ledger for model in export.models))
             if row.parity is not None
         ],
     }

@@ -34,7 +34,7 @@ from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 3
+VERSION = 4
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
@@ -65,7 +65,7 @@ def run(
         StageFailedError: a wheel or a model folder is not what it should be.
     """
     profile = profile_for(target)
-    fetched = wheels.fetch(profile, wheels.default_cache(), progress)
+    fetched = wheels.fetch(profile, export.engine, wheels.default_cache(), progress)
     expected = _golden(export, data, progress)
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
@@ -77,7 +77,7 @@ def run(
         members[sbom.SBOM_NAME] = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, target)
         members[README_NAME] = _readme(recipe, profile, site, file.name, data.example())
         model = _shipped(export, expected)
-        manifest = _manifest(recipe, _target_facts(profile, site), model, ledger, members)
+        manifest = _manifest(recipe, _target_facts(profile, export.engine, site), model, ledger, members)
         raw = contract.dump(manifest)
         contract.parse(raw)  # what the device does first
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(manifest.total_bytes)} unpacked")
@@ -181,7 +181,7 @@ def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.
     )
 
 
-def _target_facts(profile: Profile, site: SiteFacts) -> contract.TargetFacts:
+def _target_facts(profile: Profile, engine: str, site: SiteFacts) -> contract.TargetFacts:
     return contract.TargetFacts(
         profile=profile.name,
         system=profile.system,
@@ -189,7 +189,7 @@ def _target_facts(profile: Profile, site: SiteFacts) -> contract.TargetFacts:
         libc=profile.libc,
         libc_min=site.libc_min,
         python=profile.python,
-        provider=profile.provider,
+        provider=profile.engines[engine].provider,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edgepack import choice, int8
+from edgepack import choice, engines, int8
 from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
@@ -24,12 +24,12 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.choice import Exported
+from edgepack.engines import Engine
 from edgepack.errors import StageFailedError
 from edgepack.graph import parity
-from edgepack.graph.compose import OUTPUT, Layout, compose, fastest
+from edgepack.graph.compose import OUTPUT, Layout, compose
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.fold import fold_constants
-from edgepack.graph.forms import OrtCpuForm
 from edgepack.graph.names import name_by_position
 from edgepack.graph.patterns import Unrecognised
 from edgepack.graph.quantize import with_ranges
@@ -37,39 +37,44 @@ from edgepack.graph.rewrite import rewrite
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, Quantization
-from edgepack.recipe.model import Quantize
+from edgepack.recipe.model import EngineChoice, Quantize
 from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 5
+VERSION = 6
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
-# ONNX Runtime's fused kernel takes 537 us a run where the parts it replaces take about 120 (4 layers x 312, x86).
-_SLOWER_FUSIONS = ("SkipLayerNormFusion",)
 FLOAT_FOLDER, INT8_FOLDER, STATIC_FOLDER = "onnx-float", "onnx-int8", "paddle"
 
 
 def run(
     section: Quantize,
+    engine: EngineChoice,
+    target: str,
     data: DataArtifact,
     student: ModelArtifact,
     scales: ScalesArtifact,
     out: Path,
     progress: Progress,
 ) -> ExportArtifact:
-    """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own."""
+    """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own.
+
+    Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form;
+    `target` is one that the model is for.
+    """
     environment.start(progress)
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
 
-    layout = fastest(pairs=data.task == "text-pair-classification", tokens=student.max_length)
+    first, *others = engines.wanted(engine)
+    layout = first.layout(data.task, student.max_length)
     encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), layout)
     if note:
         progress.line(f"the exported graph {note}")
-    config = _config(student, data, hides_padding=encoder is None or not layout.unpadded)
+    config = _config(student, data, first.config, hides_padding=encoder is None or not layout.unpadded)
     _write_model(out / FLOAT_FOLDER, graph, student, config)
     float_model = Predictor(out / FLOAT_FOLDER)
     float_logits = measure.logits(float_model, rows)
@@ -78,30 +83,65 @@ def run(
 
     files = [Exported("float ONNX", out / FLOAT_FOLDER, "float32", exported, "static graph")]
     int8_choice: Int8Choice | None = None
+    small: Encoder | None = None
     if scales.ways and encoder is not None:
 
         def write(folder: Path, found: Encoder) -> None:
-            _write_model(folder, compose(found, layout, OrtCpuForm()), student, replace(config, precision="int8"))
+            _write_model(folder, compose(found, layout, first.int8()), student, replace(config, precision="int8"))
 
         ways = [
             (way, with_ranges(source, way.linears, embeddings=section.embeddings == "int8"))
             for way in scales.ways
             for source in [_weights_of(way, encoder, student, data, scales, layout)]
         ]
-        int8_choice = _int8(ways, float_model, write, section, data, out / INT8_FOLDER, progress)
+        small, int8_choice = _int8(ways, float_model, write, section, data, out / INT8_FOLDER, progress)
         quantized = parity.compare(float_logits, measure.logits(Predictor(out / INT8_FOLDER), rows))
         progress.line(f"INT8 ONNX is {quantized.max_abs:.3f} from float at most; {quantized.flips} labels flipped")
         told = choice.note(int8_choice)
         files.append(Exported("INT8 ONNX", out / INT8_FOLDER, "int8", quantized, "float ONNX", told))
-    static_row = _static_row(out / STATIC_FOLDER, student, static)
-    float_file, *rest = choice.measured(files, data, progress)
-    if int8_choice is None:
-        reason = f"the exported graph {note}" if note else "quantize.method is none"
-        return ExportArtifact(out, static_row, float_file, None, "float32", reason)
-    (int8_file,) = rest
-    shipped, reason = choice.choose(float_file, int8_file, choice.hindrances(section, int8_choice))
-    progress.line(reason)
-    return ExportArtifact(out, static_row, float_file, int8_file, shipped, reason, int8_choice)
+    of_engines = [(first, files)]
+    for other in others:
+        found = [*([(FLOAT_FOLDER, encoder)] if encoder else []), *([(INT8_FOLDER, small)] if small else [])]
+        of_engines.append((other, [_as_for(other, *one, config, student, rows, float_logits, out) for one in found]))
+    against = choice.hindrances(section, int8_choice) if int8_choice else []
+    chosen = choice.of_engines(of_engines, against, target, data, progress)
+    reason = chosen.reason or (f"the exported graph {note}" if note else "quantize.method is none")
+    return ExportArtifact(
+        out,
+        _static_row(out / STATIC_FOLDER, student, static),
+        chosen.float_model,
+        chosen.int8_model,
+        chosen.shipped,
+        reason,
+        int8_choice,
+        chosen.engine.name,
+        chosen.others,
+    )
+
+
+def _as_for(
+    engine: Engine,
+    name: str,
+    encoder: Encoder,
+    config: model_config.ModelConfig,
+    student: ModelArtifact,
+    rows: Sequence[Row],
+    float_logits: Sequence[Float],
+    out: Path,
+) -> Exported:
+    """The model of the folder `name`, written for another engine: what it computes was settled for the first."""
+    folder = out / f"{name}-{engine.name}"
+    layout = engine.layout(config.task, student.max_length)
+    int8 = name == INT8_FOLDER
+    own = replace(config, engine=engine.config, hides_padding=not layout.unpadded)
+    own = replace(own, precision="int8") if int8 else own
+    _write_model(folder, compose(encoder, layout, engine.int8() if int8 else None), student, own)
+    found = measure.logits(Predictor(folder), rows)
+    if int8:
+        close = parity.compare(float_logits, found)
+        return Exported(f"INT8 ONNX ({engine.title})", folder, "int8", close, "float ONNX")
+    close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {engine.title}")
+    return Exported(f"float ONNX ({engine.title})", folder, "float32", close, "float ONNX")
 
 
 def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:
@@ -123,7 +163,7 @@ def _int8(
     data: DataArtifact,
     folder: Path,
     progress: Progress,
-) -> Int8Choice:
+) -> tuple[Encoder, Int8Choice]:
     """Write the INT8 model into `folder`: of all `ways`, and with as many parts in float as it takes."""
 
     def opened(encoder: Encoder) -> Predictor:
@@ -134,7 +174,7 @@ def _int8(
     trials = int8.Trials(float_model, opened, data, progress)
     encoder, made = int8.choose(ways, trials, section.max_drop_points, progress)
     write(folder, encoder)
-    return made
+    return encoder, made
 
 
 def _weights_of(
@@ -196,7 +236,9 @@ def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, 
         return None, graph, f"is not rewritten, and has no INT8 form: {reason}"
 
 
-def _config(student: ModelArtifact, data: DataArtifact, *, hides_padding: bool) -> model_config.ModelConfig:
+def _config(
+    student: ModelArtifact, data: DataArtifact, engine: model_config.EngineConfig, *, hides_padding: bool
+) -> model_config.ModelConfig:
     """What the runtime has to know of the float model."""
     from edgepack.paddle_ml.tokens import config_of
 
@@ -208,7 +250,7 @@ def _config(student: ModelArtifact, data: DataArtifact, *, hides_padding: bool) 
         multi_label=data.multi_label,
         hides_padding=hides_padding,
         tokenizer=config_of(student.folder),
-        engine=model_config.EngineConfig(disabled_optimizers=_SLOWER_FUSIONS),
+        engine=engine,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,14 @@ from edgepack.targets import facts
 from edgepack_runtime.doctor import libc
 
 _HOST_PYTHON = "host"
+
+
+@dataclass(frozen=True)
+class ProfileEngine:
+    """What may run the model on a target, and the wheels that this takes."""
+
+    provider: str  # in the engine's own words; it must be active
+    lock: str  # file in `locks/`
 
 
 @dataclass(frozen=True)
@@ -29,10 +38,9 @@ class Profile:
     libc: str
     python: str
     pythons: tuple[str, ...]  # versions that the lock holds wheels for
-    provider: str  # ONNX Runtime execution provider that must be active
     elf_machine: str  # e_machine of every carried binary, by its name in the ELF standard
     elf_bits: int
-    lock: str  # file in `locks/`
+    engines: Mapping[str, ProfileEngine]  # by the name that recipe and `model.json` give them
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,9 @@ def check_host(profile: Profile, host: Host | None = None) -> None:
 
 def _profile(name: str, table: dict[str, Any]) -> Profile:
     python = _running_python() if table["python"] == _HOST_PYTHON else table["python"]
-    return Profile(**{**table, "name": name, "python": python, "pythons": tuple(table["pythons"])})
+    engines = {engine: ProfileEngine(**facts_of) for engine, facts_of in table["engines"].items()}
+    read = {"name": name, "python": python, "pythons": tuple(table["pythons"]), "engines": engines}
+    return Profile(**{**table, **read})
 
 
 def _running_python() -> str:

@@ -49,11 +49,14 @@ def default_cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "edgepack"
 
 
-def fetch(profile: Profile, cache: Path, progress: Progress, *, download: Download | None = None) -> list[Path]:
-    """The profile's wheels, sorted by package name, each with a hash that the lock names.
+def fetch(
+    profile: Profile, engine: str, cache: Path, progress: Progress, *, download: Download | None = None
+) -> list[Path]:
+    """The wheels of one of the profile's engines, sorted by package name, each with a hash that the lock names.
 
     Args:
-        profile: the target; its `lock` decides the packages and its `python` evaluates their markers.
+        profile: the target; its `python` evaluates the markers of the packages.
+        engine: one of those that the profile has; its `lock` decides the packages.
         cache: edgepack's cache folder (`default_cache()`); wheels lie in `wheels/` below it.
         progress: gets one step a package.
         download: puts the wheels of a requirements file (first argument) into a folder (second); pip, unless
@@ -63,7 +66,7 @@ def fetch(profile: Profile, cache: Path, progress: Progress, *, download: Downlo
         EnvironmentUnfitError: a wheel is neither in the cache nor to be had, or the lock is damaged.
     """
     store = cache / "wheels"
-    locked = parse_lock(facts.text("locks", profile.lock), profile)
+    locked = parse_lock(facts.text("locks", profile.engines[engine].lock), profile)
     tags = _tags(profile)
     with progress.task(f"wheels for {profile.name}", len(locked)) as task:
         found: dict[str, Path] = {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Protocol, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime.model_config import EngineConfig
+from edgepack_runtime.model_config import OPENVINO, EngineConfig
 
 
 class Engine(Protocol):
@@ -18,6 +19,10 @@ class Engine(Protocol):
     @property
     def providers(self) -> Tuple[str, ...]:
         """Execution providers that are really active, first choice first."""
+
+    @property
+    def version(self) -> str:
+        """The version of the library that runs it."""
 
     def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits for ids with shape (B, T): shape (B, n_labels), or (B, T, n_labels) where tokens are classified."""
@@ -31,9 +36,16 @@ def open_engine(config: EngineConfig, folder: Path, threads: int) -> Engine:
         BundleInvalidError: there is no model, or it is not of the expected form.
         StepFailedError: the engine cannot load it.
     """
+    # Imported here because the library behind each takes long to load, and only one of them travels in a bundle.
+    if config.name == OPENVINO:
+        # Read when the library is loaded. It keeps compiled kernels too, 1,024 of them unless told otherwise.
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+        # Its package for telemetry does not travel; where one is installed all the same, it cannot be imported.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+        from edgepack_runtime.engine.openvino_cpu import OpenVinoEngine
+
+        return OpenVinoEngine(config, folder, threads)
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at onnxruntime's first import; it reports home else
-    # There is one engine so far, and `model_config.parse` refuses other names. It is imported here because the
-    # library behind it takes long to load, and a second engine must not cost those who do not use it.
     from edgepack_runtime.engine.onnxruntime_cpu import OnnxRuntimeEngine
 
     return OnnxRuntimeEngine(config, folder, threads)

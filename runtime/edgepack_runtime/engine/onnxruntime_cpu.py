@@ -9,11 +9,10 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError
-from edgepack_runtime.model_config import MODEL_NAME, EngineConfig
+from edgepack_runtime.engine.graph_inputs import OUTPUTS, checked_inputs, model_path
+from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.model_config import EngineConfig
 
-_INPUTS = ("input_ids", "token_type_ids")
-_OUTPUTS = ("logits",)
 _ERRORS_ONLY = 3  # ONNX Runtime's severity: below it come warnings about graph parts that fusing removed
 
 
@@ -22,28 +21,29 @@ class OnnxRuntimeEngine:
 
     def __init__(self, config: EngineConfig, folder: Path, threads: int) -> None:
         _require_available(config.provider)
-        path = folder / MODEL_NAME
-        if not path.is_file():
-            raise BundleInvalidError(
-                f"there is no {MODEL_NAME} in {folder}", fix="copy the bundle again from where it was built"
-            )
-        self._session = _session(config, path, threads)
+        self._session = _session(config, model_path(folder), threads)
         if self.providers[:1] != (config.provider,):
             raise EnvironmentUnfitError(
                 f"{config.provider} is not active",
                 why="the session runs on {} instead, which was not asked for".format(", ".join(self.providers)),
                 fix="build the bundle for a target that this device offers",
             )
-        self._inputs = _inputs(self._session)
+        self._inputs = checked_inputs(
+            (item.name for item in self._session.get_inputs()), (item.name for item in self._session.get_outputs())
+        )
 
     @property
     def providers(self) -> Tuple[str, ...]:
         return tuple(self._session.get_providers())
 
+    @property
+    def version(self) -> str:
+        return str(onnxruntime.__version__)
+
     def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
         try:
-            logits = self._session.run(_OUTPUTS, {name: given[name] for name in self._inputs})[0]
+            logits = self._session.run(OUTPUTS, {name: given[name] for name in self._inputs})[0]
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise StepFailedError("the model could not be run", why=str(error)) from error
         result: NDArray[np.float32] = logits
@@ -79,16 +79,3 @@ def _session(config: EngineConfig, path: Path, threads: int) -> Any:
             why=str(error),
             fix="verify the bundle; if it is intact, build it for the onnxruntime of this target",
         ) from error
-
-
-def _inputs(session: Any) -> Tuple[str, ...]:
-    """What the model reads: the ids of tokens, and their types unless all are of one."""
-    inputs = tuple(sorted(item.name for item in session.get_inputs()))
-    outputs = tuple(item.name for item in session.get_outputs())
-    if inputs not in (_INPUTS, _INPUTS[:1]) or outputs != _OUTPUTS:
-        raise BundleInvalidError(
-            f"{MODEL_NAME} is not a text classifier",
-            why=f"it reads {inputs} and gives {outputs}; expected are {_INPUTS} and {_OUTPUTS}",
-            fix="build the bundle again",
-        )
-    return inputs

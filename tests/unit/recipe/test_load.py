@@ -15,7 +15,7 @@ from edgepack.recipe.training import Distill, Pruning, Qat
 from edgepack_runtime.exit_codes import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
-TARGETS = ("jetpack6", "linux-x86_64-cpu")
+TARGETS = {"jetpack6": ("onnxruntime",), "linux-x86_64-cpu": ("onnxruntime", "openvino")}
 # What the golden recipes find in their environment; the third holds a byte that is not UTF-8, as the system gives it.
 ENVIRONMENT = {
     "NUMBER": "3", "WORD": "many", "BYTES": "\udcff", "EMPTY": "", "DEVICE": "gpus", "RELEASE_NAME": "V2 final",

@@ -14,6 +14,7 @@ from edgepack.recipe.overrides import apply
 from edgepack.recipe.parse import MAX_BYTES, parse
 
 FILE = Path("recipe.yaml")
+TARGETS = {"linux-x86_64-cpu": ("onnxruntime", "openvino")}
 TEXT = b"""\
 name: hotel
 teacher:
@@ -148,14 +149,14 @@ student: {model: ernie-3.0-tiny-nano-v2-zh}
 
 def test_defaults_then_the_file_then_the_settings(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
-    recipe = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], ["teacher.seed=7"], {"SEED": "5"})
+    recipe = load_recipe(tmp_path / "r.yaml", TARGETS, ["teacher.seed=7"], {"SEED": "5"})
     assert recipe.teacher is not None
     assert (recipe.student.seed, recipe.data.seed, recipe.teacher.seed) == (0, 5, 7)
 
 
 def test_a_build_without_its_teacher(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
-    recipe = load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"], ["teacher=null"], {"SEED": "5"})
+    recipe = load_recipe(tmp_path / "r.yaml", TARGETS, ["teacher=null"], {"SEED": "5"})
     assert recipe.teacher is None
     assert recipe.student.distill is None
 
@@ -163,7 +164,7 @@ def test_a_build_without_its_teacher(tmp_path: Path) -> None:
 def test_the_environment_of_the_process_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
     monkeypatch.setenv("SEED", "11")
-    assert load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"]).data.seed == 11
+    assert load_recipe(tmp_path / "r.yaml", TARGETS).data.seed == 11
     monkeypatch.delenv("SEED")
     with pytest.raises(RecipeInvalidError, match="has 2 errors"):
-        load_recipe(tmp_path / "r.yaml", ["linux-x86_64-cpu"])
+        load_recipe(tmp_path / "r.yaml", TARGETS)

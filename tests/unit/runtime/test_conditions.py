@@ -21,7 +21,9 @@ def system(root: Path, **files: str) -> Path:
 
 
 def test_a_device_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
-    found = conditions.collect(threads=2, providers=["CPUExecutionProvider"], root=tmp_path)
+    found = conditions.collect(
+        threads=2, engine="onnxruntime 1.31.1", providers=["CPUExecutionProvider"], root=tmp_path
+    )
     assert found["threads"] == 2 and found["providers"] == ["CPUExecutionProvider"]
     assert (found["governor"], found["clock_mhz"], found["temperature_c"]) == (None, None, None)
     assert found["emulated"] is False
@@ -29,9 +31,9 @@ def test_a_device_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
 
 
 def test_the_contract_of_the_receipt_is_kept() -> None:
-    wanted = "cpu_model cpu_flags cores governor threads providers python onnxruntime numpy load_average kernel "
+    wanted = "cpu_model cpu_flags cores governor threads providers python engine numpy load_average kernel "
     wanted += "emulated"
-    assert set(wanted.split()) <= set(conditions.collect(threads=1, providers=[]))
+    assert set(wanted.split()) <= set(conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[]))
 
 
 def test_clock_temperature_and_governor_are_read(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_clock_temperature_and_governor_are_read(tmp_path: Path) -> None:
         sys__class__thermal__thermal_zone1__temp="-256000\n",
         sys__class__thermal__thermal_zone2__temp="nothing\n",
     )
-    found = conditions.collect(threads=1, providers=[], root=root)
+    found = conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[], root=root)
     assert (found["governor"], found["clock_mhz"], found["temperature_c"]) == ("schedutil", 2201.6, 48.5)
 
 

@@ -40,7 +40,7 @@ def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWh
     fitting = Host(profile.system, profile.machine, profile.libc, "CPython", profile.pythons[-1])
     monkeypatch.setattr(profiles, "this_host", lambda: fitting)
     wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
-    monkeypatch.setattr(wheels, "fetch", lambda profile, cache, progress: [wheel])
+    monkeypatch.setattr(wheels, "fetch", lambda profile, engine, cache, progress: [wheel])
 
 
 @pytest.fixture

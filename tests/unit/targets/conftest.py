@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.targets import wheels
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import Profile, ProfileEngine
 
 EM_X86_64 = 62
 _PIP_DOWNLOAD = wheels.pip_download
@@ -42,10 +42,9 @@ def profile() -> Profile:
         libc="glibc",
         python="3.11",
         pythons=("3.10", "3.11", "3.12"),
-        provider="CPUExecutionProvider",
         elf_machine="EM_X86_64",
         elf_bits=64,
-        lock="linux-x86_64-cpu.txt",
+        engines={"onnxruntime": ProfileEngine("CPUExecutionProvider", "linux-x86_64-cpu.txt")},
     )
 
 

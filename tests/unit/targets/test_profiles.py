@@ -9,6 +9,7 @@ import pytest
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
 from edgepack.targets import facts, profiles, wheels
 from edgepack.targets.profiles import Host, Profile
+from edgepack_runtime.model_config import ENGINES
 
 HOST = Host(system="Linux", machine="x86_64", libc="glibc", implementation="CPython", python="3.11")
 
@@ -24,9 +25,30 @@ def test_host_python_is_the_running_one() -> None:
 
 def test_every_profile_has_a_lock_for_every_python_it_names() -> None:
     for profile in profiles.load_profiles().values():
-        for python in profile.pythons:
-            locked = wheels.parse_lock(facts.text("locks", profile.lock), replace(profile, python=python))
-            assert [package.name for package in locked] == ["numpy", "onnxruntime", "tokenizers"]
+        for engine, of_engine in profile.engines.items():
+            for python in profile.pythons:
+                locked = wheels.parse_lock(facts.text("locks", of_engine.lock), replace(profile, python=python))
+                assert [package.name for package in locked] == sorted(["numpy", engine, "tokenizers"])
+
+
+def test_the_engines_of_profiles_are_those_of_the_runtime() -> None:
+    for profile in profiles.load_profiles().values():
+        assert set(profile.engines) <= set(ENGINES)
+
+
+def test_what_travels_beside_an_engine_is_the_same_for_all() -> None:
+    """So that answers of one release differ by the engine alone."""
+    profile = profiles.load_profiles()["linux-x86_64-cpu"]
+    for python in profile.pythons:
+        besides = [
+            [
+                one
+                for one in wheels.parse_lock(facts.text("locks", of.lock), replace(profile, python=python))
+                if one.name not in ENGINES
+            ]
+            for of in profile.engines.values()
+        ]
+        assert besides[0] == besides[1]
 
 
 def test_a_fitting_host_passes(profile: Profile) -> None:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import facts, wheels
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import Profile, ProfileEngine
 
 MakeWheel = Callable[..., Path]
 DIGEST = "a" * 64
-PROFILE = Profile("p", "", "Linux", "x86_64", "glibc", "3.11", ("3.11",), "cpu", "EM_X86_64", 64, "lock.txt")
+ENGINES = {"onnxruntime": ProfileEngine("cpu", "lock.txt")}
+PROFILE = Profile("p", "", "Linux", "x86_64", "glibc", "3.11", ("3.11",), "EM_X86_64", 64, ENGINES)
 
 
 def lock_of(*files: Path) -> str:
@@ -119,10 +120,10 @@ def test_fetched_once_then_found(
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(two, one))
     index = Index(one, two)
-    found = wheels.fetch(profile, tmp_path / "cache", SILENT, download=index)
+    found = wheels.fetch(profile, "onnxruntime", tmp_path / "cache", SILENT, download=index)
     assert [path.name for path in found] == [one.name, two.name]
     assert [path.parent.name for path in found] == [digest_of(one), digest_of(two)]
-    assert wheels.fetch(profile, tmp_path / "cache", SILENT, download=index) == found
+    assert wheels.fetch(profile, "onnxruntime", tmp_path / "cache", SILENT, download=index) == found
     assert len(index.calls) == 1
     assert [path.name for path in (tmp_path / "cache/wheels").iterdir() if path.name.startswith(".")] == []
 
@@ -132,10 +133,10 @@ def test_only_what_is_missing_is_asked_for_and_only_by_hash(
 ) -> None:
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(one))
-    wheels.fetch(profile, tmp_path, SILENT, download=Index(one))
+    wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=Index(one))
     use_lock(lock_of(one, two))
     index = Index(one, two)
-    wheels.fetch(profile, tmp_path, SILENT, download=index)
+    wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=index)
     assert index.calls == [f"bbb==1.0 \\\n    --hash=sha256:{digest_of(two)}\n"]
 
 
@@ -145,11 +146,11 @@ def test_a_damaged_cached_wheel_is_fetched_anew(
     wheel = make_wheel({"a.py": "1"})
     use_lock(lock_of(wheel))
     index = Index(wheel)
-    (cached,) = wheels.fetch(profile, tmp_path, SILENT, download=index)
+    (cached,) = wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=index)
     content = bytearray(cached.read_bytes())
     content[len(content) // 2] ^= 1
     cached.write_bytes(content)
-    (again,) = wheels.fetch(profile, tmp_path, SILENT, download=index)
+    (again,) = wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=index)
     assert again.read_bytes() == wheel.read_bytes()
     assert len(index.calls) == 2
 
@@ -164,7 +165,7 @@ def test_a_wheel_with_another_hash_never_enters_the_cache(
         shutil.copy(wheel, folder)
 
     with pytest.raises(EnvironmentUnfitError, match=r"fakelib==1\.0"):
-        wheels.fetch(profile, tmp_path / "cache", SILENT, download=mirror)
+        wheels.fetch(profile, "onnxruntime", tmp_path / "cache", SILENT, download=mirror)
     assert not list((tmp_path / "cache").rglob("*.whl"))
 
 
@@ -175,7 +176,7 @@ def test_offline_says_what_to_do(tmp_path: Path, use_lock: Callable[[str], None]
         raise EnvironmentUnfitError("pip could not", why="no route to host")
 
     with pytest.raises(EnvironmentUnfitError) as caught:
-        wheels.fetch(profile, tmp_path, SILENT, download=offline)
+        wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=offline)
     assert "numpy==2.4.6" in caught.value.what
     assert caught.value.why == "no route to host"
     assert str(tmp_path / "wheels") in caught.value.fix
@@ -193,7 +194,7 @@ def test_a_wheel_of_another_platform_is_not_taken_from_the_cache(
         place = tmp_path / "wheels" / digest_of(file) / file.name
         place.parent.mkdir(parents=True)
         shutil.copy(file, place)
-    (found,) = wheels.fetch(profile, tmp_path, SILENT)
+    (found,) = wheels.fetch(profile, "onnxruntime", tmp_path, SILENT)
     assert found.name == ours.name
 
 
