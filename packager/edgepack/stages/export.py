@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +18,7 @@ from edgepack.artifacts import (
     ExportArtifact,
     LedgerRow,
     ModelArtifact,
+    Precision,
     PrunedArtifact,
     Row,
     ScalesArtifact,
@@ -68,80 +69,100 @@ def run(
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
-
-    first, *others = engines.wanted(engine)
-    layout = first.layout(data.task, student.max_length)
-    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), layout)
+    first, *others = (_Writer(one, student, data) for one in engines.wanted(engine))
+    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), first.layout)
     if note:
         progress.line(f"the exported graph {note}")
-    config = _config(student, data, first.config, hides_padding=encoder is None or not layout.unpadded)
-    _write_model(out / FLOAT_FOLDER, graph, student, config)
+    first.write(out / FLOAT_FOLDER, graph, "float32", as_laid_out=encoder is not None)
     float_model = Predictor(out / FLOAT_FOLDER)
     float_logits = measure.logits(float_model, rows)
     exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
     files = [Exported("float ONNX", out / FLOAT_FOLDER, "float32", exported, "static graph")]
-    int8_choice: Int8Choice | None = None
-    small: Encoder | None = None
+    small, made = None, None
     if scales.ways and encoder is not None:
-
-        def write(folder: Path, found: Encoder) -> None:
-            _write_model(folder, compose(found, layout, first.int8()), student, replace(config, precision="int8"))
-
-        ways = [
-            (way, with_ranges(source, way.linears, embeddings=section.embeddings == "int8"))
-            for way in scales.ways
-            for source in [_weights_of(way, encoder, student, data, scales, layout)]
-        ]
-        small, int8_choice = _int8(ways, float_model, write, section, data, out / INT8_FOLDER, progress)
+        ways = [(way, _ranged(way, section, encoder, first, scales)) for way in scales.ways]
+        small, made = _int8(ways, float_model, first, section, out / INT8_FOLDER, progress)
         quantized = parity.compare(float_logits, measure.logits(Predictor(out / INT8_FOLDER), rows))
         progress.line(f"INT8 ONNX is {quantized.max_abs:.3f} from float at most; {quantized.flips} labels flipped")
-        told = choice.note(int8_choice)
-        files.append(Exported("INT8 ONNX", out / INT8_FOLDER, "int8", quantized, "float ONNX", told))
-    of_engines = [(first, files)]
-    for other in others:
-        found = [*([(FLOAT_FOLDER, encoder)] if encoder else []), *([(INT8_FOLDER, small)] if small else [])]
-        of_engines.append((other, [_as_for(other, *one, config, student, rows, float_logits, out) for one in found]))
-    against = choice.hindrances(section, int8_choice) if int8_choice else []
-    chosen = choice.of_engines(of_engines, against, target, data, progress)
-    reason = chosen.reason or (f"the exported graph {note}" if note else "quantize.method is none")
+        files.append(Exported("INT8 ONNX", out / INT8_FOLDER, "int8", quantized, "float ONNX", choice.note(made)))
+    several = [(first.engine, files)]
+    several += [(other.engine, _as_for(other, encoder, small, rows, float_logits, out)) for other in others]
+    chosen = choice.of_engines(several, choice.hindrances(section, made) if made else [], target, data, progress)
     return ExportArtifact(
         out,
         _static_row(out / STATIC_FOLDER, student, static),
         chosen.float_model,
         chosen.int8_model,
         chosen.shipped,
-        reason,
-        int8_choice,
+        chosen.reason or (f"the exported graph {note}" if note else "quantize.method is none"),
+        made,
         chosen.engine.name,
         chosen.others,
     )
 
 
+@dataclass(frozen=True)
+class _Writer:
+    """Writes models of one student as the runtime loads them, for one engine."""
+
+    engine: Engine
+    student: ModelArtifact
+    data: DataArtifact
+
+    @property
+    def layout(self) -> Layout:
+        return self.engine.layout(self.data.task, self.student.max_length)
+
+    def write_float(self, folder: Path, encoder: Encoder) -> None:
+        self.write(folder, compose(encoder, self.layout), "float32")
+
+    def write_int8(self, folder: Path, encoder: Encoder) -> None:
+        self.write(folder, compose(encoder, self.layout, self.engine.int8()), "int8")
+
+    def write(self, folder: Path, graph: onnx.ModelProto, precision: Precision, *, as_laid_out: bool = True) -> None:
+        """A folder as the runtime loads it. What is not `as_laid_out` here is as it was exported, and hides padding."""
+        from edgepack.paddle_ml.tokens import config_of
+
+        config = model_config.ModelConfig(
+            task=self.data.task,
+            labels=self.student.labels,
+            max_length=self.student.max_length,
+            precision=precision,
+            multi_label=self.data.multi_label,
+            hides_padding=not (as_laid_out and self.layout.unpadded),
+            tokenizer=config_of(self.student.folder),
+            engine=self.engine.config,
+        )
+        folder.mkdir()
+        onnx.save(graph, str(folder / "model.onnx"))
+        shutil.copy(self.student.folder / "vocab.txt", folder)
+        (folder / "model.json").write_bytes(model_config.dump(config))
+
+
 def _as_for(
-    engine: Engine,
-    name: str,
-    encoder: Encoder,
-    config: model_config.ModelConfig,
-    student: ModelArtifact,
+    other: _Writer,
+    encoder: Encoder | None,
+    small: Encoder | None,
     rows: Sequence[Row],
     float_logits: Sequence[Float],
     out: Path,
-) -> Exported:
-    """The model of the folder `name`, written for another engine: what it computes was settled for the first."""
-    folder = out / f"{name}-{engine.name}"
-    layout = engine.layout(config.task, student.max_length)
-    int8 = name == INT8_FOLDER
-    own = replace(config, engine=engine.config, hides_padding=not layout.unpadded)
-    own = replace(own, precision="int8") if int8 else own
-    _write_model(folder, compose(encoder, layout, engine.int8() if int8 else None), student, own)
-    found = measure.logits(Predictor(folder), rows)
-    if int8:
-        close = parity.compare(float_logits, found)
-        return Exported(f"INT8 ONNX ({engine.title})", folder, "int8", close, "float ONNX")
-    close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {engine.title}")
-    return Exported(f"float ONNX ({engine.title})", folder, "float32", close, "float ONNX")
+) -> list[Exported]:
+    """What was made for the first engine, float and the INT8 `small`, written for another; nothing if nothing was."""
+    title, files = other.engine.title, []
+    if encoder is not None:
+        folder = out / f"{FLOAT_FOLDER}-{other.engine.name}"
+        other.write_float(folder, encoder)
+        found = measure.logits(Predictor(folder), rows)
+        close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {title}")
+        files.append(Exported(f"float ONNX ({title})", folder, "float32", close, "float ONNX"))
+    if small is not None:
+        folder = out / f"{INT8_FOLDER}-{other.engine.name}"
+        other.write_int8(folder, small)
+        close = parity.compare(float_logits, measure.logits(Predictor(folder), rows))
+        files.append(Exported(f"INT8 ONNX ({title})", folder, "int8", close, "float ONNX"))
+    return files
 
 
 def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:
@@ -158,9 +179,8 @@ def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> 
 def _int8(
     ways: Sequence[tuple[Quantization, Encoder]],
     float_model: Predictor,
-    write: Callable[[Path, Encoder], None],
+    writer: _Writer,
     section: Quantize,
-    data: DataArtifact,
     folder: Path,
     progress: Progress,
 ) -> tuple[Encoder, Int8Choice]:
@@ -168,31 +188,33 @@ def _int8(
 
     def opened(encoder: Encoder) -> Predictor:
         with TemporaryDirectory(prefix=".trial-", dir=folder.parent) as scratch:
-            write(Path(scratch) / "model", encoder)
+            writer.write_int8(Path(scratch) / "model", encoder)
             return Predictor(Path(scratch) / "model")
 
-    trials = int8.Trials(float_model, opened, data, progress)
+    trials = int8.Trials(float_model, opened, writer.data, progress)
     encoder, made = int8.choose(ways, trials, section.max_drop_points, progress)
-    write(folder, encoder)
+    writer.write_int8(folder, encoder)
     return encoder, made
 
 
-def _weights_of(
-    way: Quantization,
-    encoder: Encoder,
-    student: ModelArtifact,
-    data: DataArtifact,
-    scales: ScalesArtifact,
-    layout: Layout,
-) -> Encoder:
-    """The float student's, or those that were trained for this way."""
-    if way.weights is None:
-        return encoder
-    trained = replace(student, folder=scales.folder / way.weights)
+def _ranged(way: Quantization, section: Quantize, encoder: Encoder, writer: _Writer, scales: ScalesArtifact) -> Encoder:
+    """With the ranges of `way`, the float student's weights or those that were trained for it."""
+    if way.weights is not None:
+        encoder = _relearnt(way, scales.folder / way.weights, writer)
+    return with_ranges(encoder, way.linears, embeddings=section.embeddings == "int8")
+
+
+def _relearnt(way: Quantization, folder: Path, writer: _Writer) -> Encoder:
+    """The encoder of the weights in `folder`.
+
+    Raises:
+        StageFailedError: its graph is not understood.
+    """
+    trained, data = replace(writer.student, folder=folder), writer.data
     with TemporaryDirectory() as scratch:
         static = Path(scratch) / STATIC_FOLDER
         _static_graph(trained, data, data.read("dev")[:PARITY_ROWS], static)
-        found, _, note = _rewritten(_float_onnx(static), layout)
+        found, _, note = _rewritten(_float_onnx(static), writer.layout)
     if found is None:
         raise StageFailedError(f"export: the graph of the weights that were trained for {way.name} {note}")
     return found
@@ -234,31 +256,3 @@ def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, 
         return *rewrite(graph, layout), ""
     except Unrecognised as reason:
         return None, graph, f"is not rewritten, and has no INT8 form: {reason}"
-
-
-def _config(
-    student: ModelArtifact, data: DataArtifact, engine: model_config.EngineConfig, *, hides_padding: bool
-) -> model_config.ModelConfig:
-    """What the runtime has to know of the float model."""
-    from edgepack.paddle_ml.tokens import config_of
-
-    return model_config.ModelConfig(
-        task=data.task,
-        labels=student.labels,
-        max_length=student.max_length,
-        precision="float32",
-        multi_label=data.multi_label,
-        hides_padding=hides_padding,
-        tokenizer=config_of(student.folder),
-        engine=engine,
-    )
-
-
-def _write_model(
-    folder: Path, graph: onnx.ModelProto, student: ModelArtifact, config: model_config.ModelConfig
-) -> None:
-    """A folder as the runtime loads it."""
-    folder.mkdir()
-    onnx.save(graph, str(folder / "model.onnx"))
-    shutil.copy(student.folder / "vocab.txt", folder)
-    (folder / "model.json").write_bytes(model_config.dump(config))
