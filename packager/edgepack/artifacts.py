@@ -236,28 +236,6 @@ class PrunedArtifact(ModelArtifact):
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What is known of a candidate when one is chosen: nothing of it comes from the test rows."""
-
-    name: str
-    dev_score: Score
-    parameters: int
-    weight_bytes: int
-    train_seconds: float
-
-
-@dataclass(frozen=True)
-class SelectArtifact(Artifact):
-    """Which of several students goes on, and why, in words. `left_out` could not be trained."""
-
-    candidates: tuple[Compared, ...]  # in the order of the recipe
-    chosen: str  # name of one of them
-    why: str
-    tolerance_points: float
-    left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class ScalesArtifact(Artifact):
     """What PaddleSlim decided: the ways that the export tries. None when nothing is quantized."""
 

@@ -28,8 +28,9 @@ from edgepack.tables import STYLES
 from edgepack.wording import duration, safe
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import LedgerRow, SelectArtifact
+    from edgepack.artifacts import LedgerRow
     from edgepack.recipe.findings import Finding
+    from edgepack.selection import SelectArtifact
 
 WIDTH: Final = 100  # columns of tables, and of everything where there is no terminal
 PLAIN_SECONDS: Final = 10.0  # between two lines of one task where there is no terminal

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-STAGES: Final = ("data", "teacher", "student", "prune", "select", "quantize", "export", "bundle", "gate")
-OF_A_TARGET: Final = (
-    "bundle",
-    "gate",
-)  # run for each target; the others once, but what is done to students for each
+STAGES: Final = ("data", "teacher", "student", "prune", "quantize", "export", "select", "bundle", "gate")
+OF_A_CANDIDATE: Final = ("student", "prune", "quantize", "export")  # run for each candidate where there is a search
+OF_A_TARGET: Final = ("bundle", "gate")  # run for each target; the others run once
 
 
 @dataclass(frozen=True)
@@ -17,12 +15,16 @@ class Choice:
     """Which part of a build is wanted.
 
     `until` is the last stage to run, `start` the first one to make again whatever the workspace holds. With
-    `keep_going`, a target that fails does not keep the others from being built.
+    `keep_going`, a candidate or a target that fails does not keep the others from being built.
     """
 
     until: str | None = None
     start: str | None = None
     keep_going: bool = False
+
+    def ends_before(self, stage: str) -> bool:
+        """Whether `stage` comes after all that is wanted."""
+        return self.until is not None and STAGES.index(stage) > STAGES.index(self.until)
 
     @property
     def again(self) -> frozenset[str]:

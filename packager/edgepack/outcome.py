@@ -14,11 +14,11 @@ from edgepack.artifacts import (
     ModelArtifact,
     PrunedArtifact,
     ScalesArtifact,
-    SelectArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError
 from edgepack.recipe.model import Recipe
+from edgepack.selection import SelectArtifact
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Failure:
-    """A target that could not be built or gated, or a candidate that could not be trained, and why."""
+    """A target that could not be built or gated, or a candidate that could not be built, and why."""
 
     name: str
     error: EdgepackError
@@ -39,11 +39,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Made:
-    """The result of one stage; of a student that is one of several, with the name of its candidate."""
+    """The result of one stage, with the names of the candidates that have it where others have another."""
 
     stage: str
     artifact: Artifact
-    candidate: str | None = None
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,21 @@ class Part:
 
     recipe: Recipe
     made: tuple[Made, ...]
-    untrained: tuple[Failure, ...] = ()
+    left_out: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
 
     @property
     def selection(self) -> SelectArtifact | None:
-        """Which of several students was chosen, when the build came so far."""
+        """Which of several candidates was chosen, when the build came so far."""
         return next((one.artifact for one in self.made if isinstance(one.artifact, SelectArtifact)), None)
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
-        """As much of the loss ledger as there is. Of several students it tells of the chosen one alone.
+        """As much of the loss ledger as there is. Of several candidates it tells of the chosen one alone.
 
         It gives scores on the test rows, and nobody should choose by those.
         """
-        chosen = (None, self.selection.chosen) if self.selection else (None,)
-        counted = [one for one in self.made if one.candidate in chosen]
+        chosen = self.selection.chosen if self.selection else None
+        counted = [one for one in self.made if not one.candidates or chosen in one.candidates]
         rows = [_model(one.stage, one.artifact) for one in counted if isinstance(one.artifact, ModelArtifact)]
         exported = [
             row for one in counted if isinstance(one.artifact, ExportArtifact) for row in _exported(one.artifact)
@@ -76,7 +76,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Build:
-    """Everything a build made, in the order it was made. Of several students, `recipe` is that of the chosen one."""
+    """Everything a build made, in the order it was made. Of several candidates, `recipe` is that of the chosen one."""
 
     recipe: Recipe
     data: DataArtifact
@@ -87,7 +87,7 @@ class Build:
     deliveries: tuple[Delivery, ...]
     failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
     selection: SelectArtifact | None = None
-    untrained: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
+    left_out: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
     pruned: PrunedArtifact | None = None
 
     @property

@@ -11,16 +11,18 @@ from typing import Any, Literal, TypeVar
 
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.load import load_splits
-from edgepack.order import OF_A_TARGET, Choice
+from edgepack.order import Choice
 from edgepack.paddle_ml import checkpoint, environment
-from edgepack.pipeline import EndOfPart, ToRun, check_choice, stages_of, walk
+from edgepack.pipeline import check_choice
+from edgepack.places import Place, Places, Whose, in_order, places_of
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.presets import shape_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.shapes import cut, parameters
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
-from edgepack.steps import Steps
+from edgepack.steps import Steps, ToRun
+from edgepack.walk import EndOfPart, walk
 from edgepack.wording import counted
 from edgepack.workspace import Key, Result, Workspace
 
@@ -37,7 +39,7 @@ class PlannedStage:
     state: State
     folder: Path | None
     about: str
-    candidate: str | None = None
+    candidate: str | None = None  # in words: what those that have it have in common
 
 
 @dataclass(frozen=True)
@@ -71,50 +73,49 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
     """
     check_choice(recipe, choice)
     checkpoint.interval_seconds()
-    look = _Look(workspace, choice)
-    # The first stage that is not there yet ends the walk: all that can be known is known.
+    places = places_of(recipe)
+    look = _Look(workspace, places, choice)
+    # What is not there yet ends the walk, or its candidate's part of it: all that can be known is known then.
     with contextlib.suppress(ToRun, EndOfPart):
-        walk(recipe, Steps(recipe, workspace, SILENT, look), choice, lambda rows: None)
-    names = stages_of(recipe)
-    last = max(index for index, name in enumerate(names) if name == choice.until) if choice.until else len(names)
-    rows = _training_rows(recipe, look.found)
+        walk(recipe, Steps(recipe, workspace, SILENT, look), choice)
+    rows = _training_rows(recipe, look.found.get(places["data", None]))
+    recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates}
     stages = []
-    several = {
-        "student": iter(recipe.candidates),
-        "prune": iter([one for one in recipe.candidates if one.recipe.student.pruning is not None]),
-    }
-    for index, name in enumerate(names):
-        found = look.found[index] if index < len(look.found) else None
-        folder = found.folder if found is not None else None
+    for place in in_order(places):
+        found = look.found.get(place)
+        folder = found.artifact.folder if found is not None else None
         state: State = "cached" if folder else "to run"
-        if index > last or (choice.until == "bundle" and name == "gate"):
+        if choice.ends_before(place.stage):
             state = "not asked for"
-        target = recipe.targets[(index - names.index("bundle")) // 2] if name in OF_A_TARGET else None
-        of = next(several[name], None) if name in several else None
-        about = _about(name, recipe if of is None else of.recipe, rows)
-        stages.append(PlannedStage(name, target, state, folder, about, of.name if of is not None else None))
+        about = _about(place.stage, recipes.get(next(iter(place.candidates), ""), recipe), rows)
+        stages.append(PlannedStage(place.stage, place.target, state, folder, about, place.label or None))
     return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), tuple(stages))
 
 
 class _Look:
-    """Finds stage results and makes none; `found` has None where one is not in the workspace."""
+    """Finds stage results and makes none; `found` has those that are in the workspace."""
 
-    def __init__(self, workspace: Workspace, choice: Choice) -> None:
+    def __init__(self, workspace: Workspace, places: Places, choice: Choice) -> None:
         self._workspace = workspace
+        self._places = places
         self._again = choice.again
-        self.found: list[Artifact | None] = []
+        self.found: dict[Place, Result[Any]] = {}
 
-    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A], candidate: str | None = None) -> Result[A]:
-        found = None if key.stage in self._again else self._workspace.load(kind, key)
-        self.found.append(found.artifact if found is not None else None)
-        if found is None:
-            raise ToRun
-        return found
+    def __call__(
+        self, kind: type[A], key: Key, make: Callable[[Path], A], whose: Whose = None, *, only_found: bool = False
+    ) -> Result[A]:
+        place = self._places[key.stage, whose]
+        if place not in self.found:
+            found = None if key.stage in self._again else self._workspace.load(kind, key)
+            if found is None:
+                raise ToRun
+            self.found[place] = found
+        return self.found[place]
 
 
-def _training_rows(recipe: Recipe, found: list[Artifact | None]) -> int:
-    if found and isinstance(found[0], DataArtifact):
-        return found[0].rows["train"]
+def _training_rows(recipe: Recipe, found: Result[DataArtifact] | None) -> int:
+    if found is not None:
+        return found.artifact.rows["train"]
     count = len(load_splits(recipe.data).rows["train"])
     return count if recipe.data.train_rows is None else min(count, recipe.data.train_rows)
 

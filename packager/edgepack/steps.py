@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,14 +24,16 @@ from edgepack.artifacts import (
     ModelArtifact,
     PrunedArtifact,
     ScalesArtifact,
-    SelectArtifact,
+    Split,
 )
 from edgepack.digest import sha256_file, sha256_folder
 from edgepack.errors import EdgepackError
+from edgepack.places import Whose
 from edgepack.progress import Progress
 from edgepack.recipe.model import Candidate, Data, Recipe, is_builtin
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
+from edgepack.selection import SelectArtifact
 from edgepack.stages import bundle, data, export, gate, prune, quantize, select, student, teacher
 from edgepack.targets.host import host_facts
 from edgepack.versions import tool_versions
@@ -42,11 +45,35 @@ A = TypeVar("A", bound=Artifact)
 class Step(Protocol):
     """What brings about one stage's result: a build makes it or finds it, a plan only looks."""
 
-    def __call__(self, kind: type[A], key: Key, make: Callable[[Path], A], candidate: str | None = None) -> Result[A]:
+    def __call__(
+        self, kind: type[A], key: Key, make: Callable[[Path], A], whose: Whose = None, *, only_found: bool = False
+    ) -> Result[A]:
         """The result of `key`; `make` is the stage itself, called with an empty folder.
 
-        `candidate` is the name of the one that it belongs to, for stages that run once for each.
+        `whose` is the candidate or the target that it belongs to, for stages that run once for each.
+
+        Raises:
+            ToRun: it would have to be made, and nothing is to be (`only_found`, or a plan).
         """
+
+
+class ToRun(Exception):
+    """There is no such result yet, and what comes after it cannot be known."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What was made of one student, as far as what would ship."""
+
+    learner: Result[ModelArtifact]
+    pruned: Result[PrunedArtifact] | None
+    scales: Result[ScalesArtifact]
+    exported: Result[ExportArtifact]
+
+    @property
+    def model(self) -> Result[ModelArtifact]:
+        """The student as it went on."""
+        return self.pruned or self.learner
 
 
 class Steps:
@@ -66,10 +93,12 @@ class Steps:
         self._tools = tool_versions()
         self._candidate: str | None = None
 
-    def of(self, candidate: Candidate) -> Steps:
-        """The same for the recipe of one candidate."""
+    def of(self, candidate: Candidate, *, only_found: bool = False) -> Steps:
+        """The same for the recipe of one candidate; with `only_found` nothing is made for it."""
         steps = copy.copy(self)
         steps._recipe, steps._candidate = candidate.recipe, candidate.name
+        if only_found:
+            steps._step = partial(self._step, only_found=True)
         return steps
 
     def data(self) -> Result[DataArtifact]:
@@ -140,16 +169,6 @@ class Steps:
             self._candidate,
         )
 
-    def select(self, trained: Mapping[str, Result[ModelArtifact]], left_out: Sequence[str]) -> Result[SelectArtifact]:
-        """`trained` are the students of the candidates as they would go on, by name; `left_out` are those without."""
-        section = self._recipe.search
-        assert section is not None, "asked for by a recipe with candidates only"
-        decides = {"tolerance": section.tolerance_points, "names": list(trained), "left_out": list(left_out)}
-        inputs = [learner.digest for learner in trained.values()]
-        key = make_key("select", select.VERSION, decides, inputs, {"edgepack": __version__})
-        models = {name: learner.artifact for name, learner in trained.items()}
-        return self._step(SelectArtifact, key, lambda out: select.run(section, models, left_out, out, self._listener))
-
     def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
         section = self._recipe.quantize
         sample, seed = self._recipe.data.calibration, self._recipe.data.seed
@@ -166,6 +185,7 @@ class Steps:
             ScalesArtifact,
             key,
             lambda out: quantize.run(section, sample, seed, training, rows.artifact, model, out, self._listener, kept),
+            self._candidate,
         )
 
     def export(
@@ -181,6 +201,31 @@ class Steps:
             lambda out: export.run(
                 section, engine, target, rows.artifact, learner.artifact, scales.artifact, out, self._listener
             ),
+            self._candidate,
+        )
+
+    def select(
+        self, rows: Result[DataArtifact], chains: Mapping[str, Chain], left_out: Sequence[str], untried: Sequence[str]
+    ) -> Result[SelectArtifact]:
+        """`chains` are the candidates that were built, by name; `left_out` failed, for `untried` there was no time."""
+        section, gates = self._recipe.search, self._recipe.gates
+        assert section is not None, "asked for by a recipe with candidates only"
+        decides = {
+            "prefer": section.prefer,
+            "tolerance": section.tolerance_points,
+            "gates": _dump(gates),
+            "names": list(chains),
+            "left_out": list(left_out),
+            "untried": list(untried),
+        }
+        inputs = [*_labelled(rows, ("dev",)), *(chain.exported.digest for chain in chains.values())]
+        inputs += [digest for chain in chains.values() for digest in _model(chain.model)]
+        key = make_key("select", select.VERSION, decides, [*inputs, *_runtime()], self._tools | host_facts())
+        entries = {name: select.Entry(chain.model.artifact, chain.exported.artifact) for name, chain in chains.items()}
+        return self._step(
+            SelectArtifact,
+            key,
+            lambda out: select.run(section, gates, rows.artifact, entries, left_out, untried, out, self._listener),
         )
 
     def bundle(
@@ -202,13 +247,17 @@ class Steps:
             BundleArtifact,
             key,
             lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, self._listener),
+            target,
         )
 
     def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> Result[GateArtifact]:
         """Only a pass is kept: what failed or could not be decided is measured again by the next build."""
         key = make_key("gate", gate.VERSION, packed.artifact.target, [packed.digest], host_facts())
         model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
-        judged = self._step(GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener))
+        target = packed.artifact.target
+        judged = self._step(
+            GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener), target
+        )
         if judged.artifact.verdict != "pass":
             self._workspace.forget(judged.artifact.folder)
         return judged
@@ -254,11 +303,11 @@ def _data_digests(section: Data) -> list[str]:
     return [*_sources(code), *map(sha256_file, named)]
 
 
-def _labelled(rows: Result[DataArtifact]) -> list[str]:
+def _labelled(rows: Result[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:
     """Digests of what a model is trained and judged by; texts that only a student learns from are not among them."""
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
-    return [about, *(rows.files[f"{split}.jsonl"] for split in LABELLED)]
+    return [about, *(rows.files[f"{split}.jsonl"] for split in splits)]
 
 
 def _model(trained: Result[ModelArtifact]) -> list[str]:

@@ -14,11 +14,13 @@ from rich.text import Text
 from edgepack.nvidia import sm_name
 from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, quantity, span
 from edgepack.wording import duration, metric_name, mib, safe
+from edgepack_runtime.model_config import ONNXRUNTIME
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import LedgerRow, SelectArtifact
+    from edgepack.artifacts import LedgerRow
     from edgepack.examination import Report
     from edgepack.plan import Plan
+    from edgepack.selection import SelectArtifact
 
 STYLES: Final = {
     "pass": "green",
@@ -29,8 +31,6 @@ STYLES: Final = {
 }
 _NUMERIC: Final = (
     "MiB",
-    "parameters",
-    "trained in",
     "packed MiB",
     "on the device MiB",
     "p50 ms",
@@ -71,18 +71,19 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
 
 
 def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:
-    """The candidates on the dev rows, and why one of them was chosen."""
+    """The candidates, by what would ship of each on the dev rows and on this machine, and why one was chosen."""
     first = selected.candidates[0].dev_score
-    made = table(live, "dev " + metric_name(first.metric), "parameters", "MiB", "trained in", "chosen", "candidate")
+    heads = ("p50 ms", "MiB", "precision", "chosen", "candidate")
+    made = table(live, "dev " + metric_name(first.metric), *heads)
     for one in selected.candidates:
         score = one.dev_score
         made.add_row(
             f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')}",
-            f"{one.parameters:,}",
-            _column(one.weight_bytes),
-            duration(one.train_seconds),
+            quantity(one.p50_ms, "ms").removesuffix(" ms"),
+            _column(one.onnx_bytes),
+            one.precision if one.engine == ONNXRUNTIME else f"{one.precision} {one.engine}",
             "yes" if one.name == selected.chosen else "",
-            safe(one.name),
+            safe("; ".join((one.name, *(f"misses {gate}" for gate in one.missed)))),
         )
     yield made
     yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))

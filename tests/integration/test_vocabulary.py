@@ -136,25 +136,39 @@ def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
         prune.run(Pruning(), Columns(), data, student, tmp_path / "pruned", SILENT)
 
 
-SEARCH = "search:\n  over:\n    student.vocabulary: [keep, {prune: {min_count: 4}}]\n  tolerance_points: 100\n"
+SEARCH = """\
+search:
+  over:
+    student.vocabulary: [keep, {prune: {min_count: 4}}]
+  tolerance_points: 100
+"""
 
 
 def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_environment: dict[str, str]) -> None:
-    """Of two candidates that share one training, the one with fewer tokens is smaller, and built on."""
+    """Of two candidates that share one training, the one with fewer tokens alone keeps to a size, and is built on."""
     write_rows(tmp_path)
     (tmp_path / "tiny.yaml").write_text(RECIPE + SEARCH, encoding="utf-8")
     project = Project(tmp_path)
+    both = project.edgepack("build", "tiny.yaml", "--until", "select", "--json")
+    assert both.returncode == 0, both.stderr[-4000:]
+    assert both.stderr.count("train student: ") == 1
+    keep, fewer = json.loads(both.stdout)["selection"]["candidates"]
+    assert fewer["onnx_bytes"] < keep["onnx_bytes"]
+    most = (keep["onnx_bytes"] + fewer["onnx_bytes"]) / 2 / 2**20
+    (tmp_path / "tiny.yaml").write_text(
+        (RECIPE + SEARCH).replace("model_mib: 5", f"model_mib: {most}"), encoding="utf-8"
+    )
     done = project.edgepack("build", "tiny.yaml", "--until", "bundle", "--json")
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stderr.count("train student: 1/") <= 1
-    assert "student vocabulary={prune: {min_count: 4}} (cached)" in done.stderr
+    assert "train " not in done.stderr
     told = json.loads(done.stdout)
     assert [one["stage"] for one in told["stages"]] == [
-        "data", "teacher", "student", "student", "prune", "select", "quantize", "export", "bundle",
+        "data", "teacher", "student", "quantize", "export", "prune", "quantize", "export", "select", "bundle",
     ]  # fmt: skip
     assert told["selection"]["chosen"] == "vocabulary={prune: {min_count: 4}}"
     keep, fewer = told["selection"]["candidates"]
     assert fewer["parameters"] < keep["parameters"]
+    assert "size.model_mib" in keep["missed"][0]
     assert [row["stage"] for row in told["ledger"]][:4] == ["teacher", "student", "pruned", "static graph"]
     folders = {one["stage"]: tmp_path / one["folder"] for one in told["stages"]}
     tokens = json.loads((folders["prune"] / "artifact.json").read_text(encoding="utf-8"))["tokens"]
@@ -168,7 +182,7 @@ def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_e
     assert json.loads(answered.stdout)["label"] in ("正面", "负面"), answered.stderr
     again = project.edgepack("build", "tiny.yaml", "--until", "bundle")
     assert again.returncode == 0, again.stderr[-2000:]
-    assert again.stderr.count("(cached)") == 9
+    assert again.stderr.count("(cached)") == 10
     plain = project.edgepack(
         "build", "tiny.yaml", "--set", "search=null", "--set", "student.vocabulary={prune: {min_count: 4}}",
         "--until", "export", "--json",

@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack import cli
-from edgepack.artifacts import ModelArtifact
+from edgepack.artifacts import ModelArtifact, ScalesArtifact
 from edgepack.commands import common
 from edgepack.errors import StageFailedError
 from edgepack.outcome import Build
 from edgepack.recipe.training import Student
+from edgepack.targets.measure import Latency
 from edgepack_runtime.exit_codes import ExitCode
 
 RECIPE = """\
@@ -201,7 +202,7 @@ SEARCH = "search={over: {student.epochs: [1, 2], student.seed: [3]}}"
 def test_check_and_plan_tell_the_candidates(folder: Path) -> None:
     checked = run("check", "r.yaml", "--set", SEARCH)
     assert checked.exit_code == 0, checked.output
-    assert "2 candidates for the student:\n        epochs=1, seed=3\n        epochs=2, seed=3\n" in checked.stderr
+    assert "2 candidates:\n        epochs=1, seed=3\n        epochs=2, seed=3\n" in checked.stderr
     planned = run("plan", "r.yaml", "--set", SEARCH)
     assert re.search(r"student +- +to run +epochs=1, seed=3; at most", planned.stdout)
     assert re.search(r"search\.over\.student\.epochs +\[1, 2\]\n", planned.stdout)
@@ -219,13 +220,18 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
         return replace(built.student, folder=out)
 
     monkeypatch.setattr("edgepack.stages.student.run", train)
+    monkeypatch.setattr("edgepack.stages.quantize.run", lambda *inputs: ScalesArtifact(inputs[6], (), 0))
+    monkeypatch.setattr("edgepack.stages.export.run", lambda *inputs: replace(built.export, folder=inputs[6]))
+    monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
+    monkeypatch.setattr("edgepack.targets.measure.answers", lambda model, rows, *rest: [row.label for row in rows])
+    monkeypatch.setattr("edgepack.targets.measure.latency", lambda folders, *rest, stage: [Latency(1, 2)])
     monkeypatch.setattr("edgepack.targets.wheels.fetch", lambda *inputs: None)
     monkeypatch.setattr("edgepack.paddle_ml.environment.versions", dict)
     arguments = ("build", "r.yaml", "--set", SEARCH, "--until", "select")
     ended = run(*arguments, "--keep-going")
     assert ended.exit_code == ExitCode.STAGE_FAILED
     assert "chosen: epochs=1, seed=3: the only candidate" in ended.stdout
-    assert "not every candidate could be trained: epochs=2, seed=3" in ended.stderr
+    assert "not every candidate could be built: epochs=2, seed=3" in ended.stderr
     assert "fix: a lower rate" in ended.stderr
     stopped = run(*arguments)
     assert stopped.exit_code == ExitCode.STAGE_FAILED

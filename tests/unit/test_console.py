@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from edgepack.artifacts import LedgerRow, Score, SelectArtifact
+from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
 from edgepack.recipe.findings import Finding
+from edgepack.selection import SelectArtifact
 
 Ledger = tuple[LedgerRow, ...]
 Everything = Callable[["Screen"], None]
@@ -254,13 +255,12 @@ def test_parity_to_another_row_than_the_one_before_names_it(ledger: Ledger) -> N
 def test_candidates_are_told_with_what_decided(selection: SelectArtifact) -> None:
     screen = Screen()
     screen.console.selection(selection)
-    head, nano, cut, chosen, *_ = lines(screen.out)
+    head, nano, missed, cut, chosen, *_ = lines(screen.out)
     assert head.split("  ")[0] == "dev accuracy"
-    assert re.fullmatch(r"90\.0 % \[87\.8, 91\.9\] +10,569,000 +40\.3 +35\.2 s +yes +model=\./nano, hidden=false", nano)
-    assert re.fullmatch(
-        r"90\.4 % \[88\.2, 92\.3\] +19,300,000 +73\.6 +1 min 21 s +model=\{from: teacher, layers: 4\}", cut
-    )
-    assert chosen.startswith("chosen: model=./nano, hidden=false: the smallest of 2 within 0.5 points")
+    assert re.fullmatch(r"90\.0 % \[87\.8, 91\.9\] +1\.21 +10\.9 +int8 +model=\./nano, hidden=false; misses", nano)
+    assert missed.strip() == "latency.p95_ms (1.931 > 1.9)"
+    assert re.fullmatch(r"90\.4 % \[88\.2, 92\.3\] +1\.10 +19\.2 +int8 +yes +model=\{from: teacher, layers: 4\}", cut)
+    assert chosen.startswith("chosen: model={from: teacher, layers: 4}: the only one of 2 that misses no gate")
     assert "the test rows had no say in the choice. Intervals: 95 %, n=794." in screen.out.getvalue()
 
 

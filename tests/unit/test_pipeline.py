@@ -12,7 +12,7 @@ import pytest
 from tests.unit.conftest import pruned_of
 
 from edgepack import pipeline, plan
-from edgepack.artifacts import ModelArtifact, PrunedArtifact, SelectArtifact
+from edgepack.artifacts import ExportArtifact, ModelArtifact, PrunedArtifact, ScalesArtifact, Score
 from edgepack.console import Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError, UsageError
 from edgepack.nvidia import Nvidia
@@ -20,9 +20,13 @@ from edgepack.order import Choice
 from edgepack.outcome import Build, Failure, Part
 from edgepack.paddle_ml import environment, gpus
 from edgepack.paddle_ml.gpus import Card
-from edgepack.pipeline import EndOfPart, check_choice, stages_of, walk
+from edgepack.pipeline import stages_of
 from edgepack.recipe.load import load_recipe
-from edgepack.recipe.model import Candidate, Recipe
+from edgepack.recipe.model import Candidate, Recipe, Search
+from edgepack.selection import SelectArtifact
+from edgepack.steps import ToRun
+from edgepack.targets.measure import Latency
+from edgepack.walk import EndOfPart, Hooks, walk
 from edgepack.workspace import Workspace
 
 TARGETS = {"linux-x86_64-cpu": ("onnxruntime", "openvino")}
@@ -56,13 +60,13 @@ def two_targets(built: Build) -> Build:
 def test_a_target_that_fails_ends_the_build(two_targets: Build) -> None:
     stages: Any = Stages(two_targets, broken="two")
     with pytest.raises(StageFailedError, match="nothing fits two"):
-        walk(two_targets.recipe, stages, Choice(), lambda rows: None)
+        walk(two_targets.recipe, stages, Choice())
     assert stages.called == ["data", "teacher", "student", "quantize", "export", "bundle one", "gate", "bundle two"]
 
 
 def test_the_others_are_built_when_it_is_told_to_keep_going(two_targets: Build) -> None:
     stages: Any = Stages(two_targets, broken="two")
-    made = walk(two_targets.recipe, stages, Choice(keep_going=True), lambda rows: None)
+    made = walk(two_targets.recipe, stages, Choice(keep_going=True))
     assert stages.called[5:] == ["bundle one", "gate", "bundle two", "bundle three", "gate"]
     assert len(made.deliveries) == 2
     assert [(failure.name, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
@@ -71,7 +75,7 @@ def test_the_others_are_built_when_it_is_told_to_keep_going(two_targets: Build) 
 def test_every_target_is_bundled_before_a_build_until_bundle_ends(two_targets: Build) -> None:
     stages: Any = Stages(two_targets, broken="none")
     with pytest.raises(EndOfPart):
-        walk(two_targets.recipe, stages, Choice(until="bundle"), lambda rows: None)
+        walk(two_targets.recipe, stages, Choice(until="bundle"))
     assert stages.called[5:] == ["bundle one", "bundle two", "bundle three"]
 
 
@@ -152,28 +156,45 @@ def test_a_gpu_is_not_asked_of_what_comes_after_the_end(train: Train) -> None:
 
 
 class Choosing(Stages):
-    """`Stages` for a recipe with candidates: those in `broken` cannot be trained, `chosen` goes on."""
+    """`Stages` for a recipe with candidates: what is in `broken` fails, `chosen` goes on.
 
-    def __init__(self, built: Build, broken: tuple[str, ...] = (), chosen: str = "epochs=2") -> None:
+    Each student takes a minute; those in `there` take none, and are all that is found when nothing is to be made.
+    """
+
+    def __init__(
+        self, built: Build, broken: tuple[str, ...] = (), chosen: str = "epochs=2", there: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(built, "")
         self.left_out: list[str] = []
         self.compared: list[str] = []
-        self._unfit, self._chosen, self._at = broken, chosen, ""
+        self.untried: list[str] = []
+        self.seconds = 0.0
+        self._unfit, self._chosen, self._there, self._at, self._only_found = broken, chosen, there, "", False
 
-    def of(self, candidate: Candidate) -> Choosing:
-        self._at = candidate.name
+    def of(self, candidate: Candidate, *, only_found: bool = False) -> Choosing:
+        self._at, self._only_found = candidate.name, only_found
         self.called.append(candidate.name)
         return self
 
     def student(self, rows: Any, taught_by: Any) -> Any:
         if self._at in self._unfit:
             raise StageFailedError(f"student: nothing learns with {self._at}", fix="give it up")
+        if self._at not in self._there:
+            if self._only_found:
+                raise ToRun
+            self.seconds += 60
         return SimpleNamespace(artifact=replace(self._built.student, steps=int(self._at[-1])), digest=self._at)
 
-    def select(self, learners: dict[str, Any], left_out: list[str]) -> Any:
-        self.called.append(f"select from {len(learners)}")
-        self.compared = [learner.digest for learner in learners.values()]
-        self.left_out = left_out
+    def export(self, rows: Any, learner: Any, scales: Any) -> Any:
+        self.called.append("export")
+        if f"export {self._at}" in self._unfit:
+            raise StageFailedError("export: the graph is not understood", fix="give it up")
+        return SimpleNamespace(artifact=self._built.export, digest="export")
+
+    def select(self, rows: Any, chains: dict[str, Any], left_out: list[str], untried: list[str]) -> Any:
+        self.called.append(f"select from {len(chains)}")
+        self.compared = [chain.model.digest for chain in chains.values()]
+        self.left_out, self.untried = left_out, untried
         return SimpleNamespace(artifact=SelectArtifact(Path(), (), self._chosen, "", 0.5), digest="select")
 
 
@@ -185,14 +206,16 @@ def three(built: Build) -> Build:
         for epochs in (1, 2, 3)
     ]
     candidates = tuple(Candidate(f"epochs={number}", recipe) for number, recipe in enumerate(recipes, 1))
-    return replace(built, recipe=built.recipe.with_candidates(candidates))
+    section = Search.model_validate({"over": {"student.epochs": [1, 2, 3]}})
+    return replace(built, recipe=built.recipe.model_copy(update={"search": section}).with_candidates(candidates))
 
 
 def test_after_the_choice_the_build_is_that_of_the_chosen_one(three: Build) -> None:
     stages: Any = Choosing(three)
-    made = walk(three.recipe, stages, Choice(), lambda rows: None)
-    several = ["epochs=1", "epochs=2", "epochs=3", "select from 3", "epochs=2"]
-    assert stages.called == ["data", "teacher", *several, "quantize", "export", "bundle linux-x86_64-cpu", "gate"]
+    made = walk(three.recipe, stages, Choice())
+    several = [name for epochs in (1, 2, 3) for name in (f"epochs={epochs}", "quantize", "export")]
+    after = ["select from 3", "epochs=2", "bundle linux-x86_64-cpu", "gate"]
+    assert stages.called == ["data", "teacher", *several, *after]
     assert made.recipe.student.epochs == 2
     assert made.recipe.candidates == ()
     assert made.student.steps == 2
@@ -202,7 +225,7 @@ def test_after_the_choice_the_build_is_that_of_the_chosen_one(three: Build) -> N
 def test_a_candidate_that_fails_ends_the_build(three: Build) -> None:
     stages: Any = Choosing(three, broken=("epochs=2",))
     with pytest.raises(StageFailedError, match="nothing learns with epochs=2") as caught:
-        walk(three.recipe, stages, Choice(), lambda rows: None)
+        walk(three.recipe, stages, Choice())
     assert caught.value.what.endswith("(candidate epochs=2)")
     assert stages.called[-1] == "epochs=2"
 
@@ -210,16 +233,52 @@ def test_a_candidate_that_fails_ends_the_build(three: Build) -> None:
 def test_the_others_are_compared_when_it_is_told_to_keep_going(three: Build) -> None:
     stages: Any = Choosing(three, broken=("epochs=2",), chosen="epochs=3")
     heard: list[Failure] = []
-    made = walk(three.recipe, stages, Choice(keep_going=True), lambda rows: None, heard.append)
+    made = walk(three.recipe, stages, Choice(keep_going=True), Hooks(leave_out=heard.append))
     assert made.student.steps == 3
     assert stages.left_out == ["epochs=2"]
     assert [failure.name for failure in heard] == ["epochs=2"]
 
 
+def test_a_candidate_may_fail_anywhere_on_its_way(three: Build) -> None:
+    stages: Any = Choosing(three, broken=("export epochs=1",))
+    walk(three.recipe, stages, Choice(keep_going=True))
+    assert stages.left_out == ["epochs=1"]
+    assert "select from 2" in stages.called
+
+
+@pytest.mark.parametrize(
+    ("minutes", "there", "broken", "untried"),
+    [
+        (0.5, (), (), ["epochs=2", "epochs=3"]),
+        (1, (), (), ["epochs=2", "epochs=3"]),
+        (1.5, (), (), ["epochs=3"]),
+        (0.5, ("epochs=1",), (), ["epochs=3"]),
+        (0.5, ("epochs=3",), (), ["epochs=2"]),
+        (0.5, ("epochs=1", "epochs=2", "epochs=3"), (), []),
+        (0.5, (), ("export epochs=1",), ["epochs=3"]),
+        (5, (), (), []),
+    ],
+)
+def test_no_further_candidate_is_begun_when_the_minutes_have_passed(
+    three: Build, minutes: float, there: tuple[str, ...], broken: tuple[str, ...], untried: list[str]
+) -> None:
+    """One is built in any case, and those that are there cost nothing."""
+    chosen = next(f"epochs={n}" for n in (1, 2) if f"export epochs={n}" not in broken)
+    stages: Any = Choosing(three, broken, chosen, there)
+    section = Search.model_validate({"over": {"student.epochs": [1, 2, 3]}, "minutes": minutes})
+    recipe = three.recipe.model_copy(update={"search": section}).with_candidates(three.recipe.candidates)
+    heard: list[str] = []
+    hooks = Hooks(put_off=heard.append, spent=lambda: 1000 + stages.seconds)
+    made = walk(recipe, stages, Choice(keep_going=True), hooks)
+    assert stages.untried == heard == untried
+    assert stages.left_out == [name.removeprefix("export ") for name in broken]
+    assert made.selection is not None
+
+
 def test_without_any_candidate_there_is_nothing_to_keep_going_with(three: Build) -> None:
     stages: Any = Choosing(three, broken=("epochs=1", "epochs=2", "epochs=3"))
     with pytest.raises(StageFailedError, match="nothing learns with epochs=1"):
-        walk(three.recipe, stages, Choice(keep_going=True), lambda rows: None)
+        walk(three.recipe, stages, Choice(keep_going=True))
     assert "select" not in " ".join(stages.called)
 
 
@@ -231,7 +290,8 @@ def of_vocabularies(built: Build, *vocabularies: str) -> Build:
         for vocabulary in vocabularies
     ]
     candidates = tuple(Candidate(f"epochs={number}", recipe) for number, recipe in enumerate(recipes, 1))
-    return replace(built, recipe=built.recipe.with_candidates(candidates))
+    section = Search.model_validate({"over": {"student.vocabulary": list(vocabularies)}})
+    return replace(built, recipe=built.recipe.model_copy(update={"search": section}).with_candidates(candidates))
 
 
 class Pruning(Choosing):
@@ -258,7 +318,7 @@ def test_what_is_pruned_goes_on(built: Build) -> None:
     assert stages_of(alone.recipe)[:6] == ["data", "teacher", "student", "prune", "quantize", "export"]
     stages: Any = Pruning(alone)
     stages._at = "epochs=1"
-    made = walk(alone.recipe, stages, Choice(), lambda rows: None)
+    made = walk(alone.recipe, stages, Choice())
     assert stages.called[2:4] == ["prune epochs=1", "quantize pruned epochs=1"]
     assert made.student.steps == 1
     assert made.pruned == pruned_of(alone)
@@ -269,45 +329,36 @@ def test_what_is_pruned_goes_on(built: Build) -> None:
 
 def test_candidates_are_compared_as_they_are_pruned(built: Build) -> None:
     stages: Any = Pruning(of_vocabularies(built, "keep", "prune", "prune"))
-    made = walk(stages._built.recipe, stages, Choice(), lambda rows: None)
+    made = walk(stages._built.recipe, stages, Choice())
     assert stages.compared == ["epochs=1", "pruned epochs=2", "pruned epochs=3"]
     assert "quantize pruned epochs=2" in stages.called
     assert made.pruned is not None
     stages = Pruning(stages._built, chosen="epochs=1")
-    made = walk(stages._built.recipe, stages, Choice(), lambda rows: None)
+    made = walk(stages._built.recipe, stages, Choice())
     assert "quantize epochs=1" in stages.called
     assert made.pruned is None
-    several = ["student"] * 3 + ["prune"] * 2 + ["select"]
-    assert stages_of(stages._built.recipe)[2:8] == several
+    several = ["student", "quantize", "export", "prune", "quantize", "export", "select"]  # two of the three are alike
+    assert stages_of(of_vocabularies(built, "keep", "prune").recipe)[2:9] == several
 
 
 def test_a_candidate_that_cannot_be_pruned_is_left_out(built: Build) -> None:
     several = of_vocabularies(built, "keep", "prune", "prune")
     stages: Any = Pruning(several, whole=("epochs=2",), chosen="epochs=3")
     with pytest.raises(StageFailedError) as caught:
-        walk(several.recipe, stages, Choice(), lambda rows: None)
+        walk(several.recipe, stages, Choice())
     assert caught.value.what == "prune: there is nothing to prune (candidate epochs=2)"
     stages = Pruning(several, whole=("epochs=2",), chosen="epochs=3")
-    walk(several.recipe, stages, Choice(keep_going=True), lambda rows: None)
+    walk(several.recipe, stages, Choice(keep_going=True))
     assert stages.compared == ["epochs=1", "pruned epochs=3"]
     assert stages.left_out == ["epochs=2"]
     stages = Pruning(of_vocabularies(built, "prune"), whole=("epochs=1",))
     with pytest.raises(StageFailedError, match="nothing to prune"):
-        walk(stages._built.recipe, stages, Choice(keep_going=True), lambda rows: None)
-
-
-def test_students_and_pruned_ones_may_be_all_that_is_asked_for(built: Build) -> None:
-    for until, last in (("student", "epochs=3"), ("prune", "prune epochs=3")):
-        stages: Any = Pruning(of_vocabularies(built, "keep", "prune", "prune"))
-        with pytest.raises(EndOfPart):
-            walk(stages._built.recipe, stages, Choice(until), lambda rows: None)
-        assert stages.called[-1] == last
-    with pytest.raises(UsageError, match="this recipe has no stage prune"):
-        check_choice(built.recipe, Choice("prune"))
+        walk(stages._built.recipe, stages, Choice(keep_going=True))
 
 
 def test_a_recipe_with_candidates_has_a_student_for_each_and_a_choice(three: Build) -> None:
-    assert stages_of(three.recipe)[:8] == ["data", "teacher", *["student"] * 3, "select", "quantize", "export"]
+    chain = ["student", "quantize", "export"]
+    assert stages_of(three.recipe) == ["data", "teacher", *chain * 3, "select", "bundle", "gate"]
     assert "select" not in stages_of(three.recipe.candidates[0].recipe)
 
 
@@ -323,41 +374,122 @@ search: {over: {student.epochs: [1, 2]}}
 
 @pytest.fixture
 def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Builds of SEARCHED until a stage, whose students are as good as their epochs; says which were trained."""
-    trained: list[float] = []
+    """Builds of SEARCHED until a stage, whose students are as good as their epochs; says what was made of candidates.
+
+    A file has as many milliseconds as its student has epochs, times ten when it is not quantized.
+    """
+    made: list[str] = []
     (tmp_path / "r.yaml").write_text(SEARCHED, encoding="utf-8")
 
-    def make(section: Any, data: Any, teacher: Any, out: Path, *rest: Any) -> ModelArtifact:
+    def student(section: Any, data: Any, teacher: Any, out: Path, *rest: Any) -> ModelArtifact:
         if section.epochs > 8:
             raise StageFailedError("student: it takes too long", fix="fewer epochs")
-        trained.append(section.epochs)
-        score = replace(built.student.dev_score, value=section.epochs / 10)
-        return replace(built.student, folder=out, dev_score=score, parameters=int(section.epochs))
+        made.append(f"student {section.epochs:g}")
+        (out / "weights").write_text(f"{section.epochs}", encoding="utf-8")
+        return replace(built.student, folder=out, parameters=int(section.epochs))
 
-    monkeypatch.setattr("edgepack.stages.student.run", make)
+    def quantize(section: Any, *inputs: Any) -> ScalesArtifact:
+        student, out = inputs[4:6]
+        made.append(f"quantize {student.parameters} {section.method}")
+        return ScalesArtifact(out, (), len(section.method))
+
+    def export(section: Any, *inputs: Any) -> ExportArtifact:
+        student, scales, out = inputs[3:6]
+        made.append(f"export {student.parameters} {section.method}")
+        (out / "onnx-int8").mkdir()
+        (out / "onnx-int8" / "epochs").write_text(str(student.parameters), encoding="utf-8")
+        (out / "onnx-int8" / "ms").write_text(str(student.parameters * (1 if scales.calibration_rows == 3 else 10)))
+        return replace(built.export, folder=out)
+
+    def latency(folders: list[Path], *rest: Any, stage: str) -> list[Latency]:
+        return [Latency(float((folder / "ms").read_text(encoding="utf-8")), None) for folder in folders]
+
+    def score(metric: str, rows: Any, answers: Path) -> Score:
+        return Score(int((answers / "epochs").read_text(encoding="utf-8")) / 10, 0, 1, 2, 0.95)
+
+    for module, stand_in in {"student": student, "quantize": quantize, "export": export}.items():
+        monkeypatch.setattr(f"edgepack.stages.{module}.run", stand_in)
+    monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
+    monkeypatch.setattr("edgepack.targets.measure.answers", lambda predictor, *rest: predictor)
+    monkeypatch.setattr("edgepack.targets.measure.latency", latency)
+    monkeypatch.setattr("edgepack.scores.score", score)
 
     def run(*settings: str, until: str = "select", console: Console | None = None, **choice: Any) -> Any:
-        trained.clear()
+        made.clear()
         found = load_recipe(tmp_path / "r.yaml", TARGETS, settings)
         quiet = console or Console(quiet=True)
-        made = pipeline.run(found, Workspace(tmp_path / "w"), quiet, Choice(until, **choice))
-        assert isinstance(made, Part)
-        return made, list(trained), plan.make(found, Workspace(tmp_path / "w"))
+        part = pipeline.run(found, Workspace(tmp_path / "w"), quiet, Choice(until, **choice))
+        assert isinstance(part, Part)
+        return part, list(made), plan.make(found, Workspace(tmp_path / "w"))
 
     return run
 
 
-def test_a_change_of_the_search_trains_what_is_new_alone(search: Callable[..., Any]) -> None:
-    made, trained, _ = search()
-    assert trained == [1, 2]
+def chain(epochs: int, method: str = "ptq") -> list[str]:
+    return [f"student {epochs}", f"quantize {epochs} {method}", f"export {epochs} {method}"]
+
+
+BOTH = "search={over: {student.epochs: [1, 2], quantize.method: [ptq, none]}}"
+
+
+def test_a_change_of_the_search_makes_what_is_new_alone(search: Callable[..., Any]) -> None:
+    made, did, _ = search()
+    assert did == [*chain(1), *chain(2)]
     assert made.selection.chosen == "epochs=2"
-    made, trained, _ = search("search.tolerance_points=20")
-    assert trained == []
+    made, did, _ = search("search.tolerance_points=20")
+    assert did == []
     assert made.selection.chosen == "epochs=1"
-    assert search("search={over: {student.epochs: [3, 1, 2]}}")[1] == [3]
-    assert search("search=null", "student.epochs=3", until="student")[1] == []
+    assert search("search={over: {student.epochs: [3, 1, 2]}}")[1] == chain(3)
+    assert search("search=null", "student.epochs=3", until="export")[1] == []
     assert search(start="select")[1] == []
-    assert search(start="student")[1] == [1, 2]
+    assert search(start="student")[1] == [*chain(1), *chain(2)]
+
+
+def test_candidates_that_share_a_student_train_it_once_and_show_it_once(
+    search: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, did, planned = search(BOTH, console=Console())
+    assert did == [*chain(1), *chain(1, "none")[1:], *chain(2), *chain(2, "none")[1:]]
+    assert made.selection.chosen == "epochs=2, method=ptq"
+    told = capsys.readouterr().err
+    for line in (
+        "[1/14] data\n",
+        "[2/14] student epochs=1\n",
+        "[3/14] quantize epochs=1, method=ptq\n",
+        "[5/14] quantize epochs=1, method=none\n",
+        "[7/14] student epochs=2\n",
+        "[11/14] export epochs=2, method=none\n",
+        "[12/14] select\n",
+    ):
+        assert line in told, line
+    assert [row.stage for row in made.ledger][:2] == ["student", "static graph"]
+    assert [stage.state for stage in planned.stages] == ["cached"] * 12 + ["to run"] * 2
+    assert search(BOTH)[1] == []
+    assert search(BOTH, start="student")[1] == did  # once, also when all is made again
+    assert search(BOTH, start="export")[1] == [one for one in did if one.startswith("export")]
+
+
+def test_a_build_may_end_in_the_midst_of_all_candidates(search: Callable[..., Any]) -> None:
+    assert search(BOTH, until="student")[1] == ["student 1", "student 2"]
+    quantized = [f"quantize {epochs} {method}" for epochs in (1, 2) for method in ("ptq", "none")]
+    made, did, planned = search(BOTH, until="quantize")
+    assert did == quantized
+    assert made.selection is None
+    states = [(stage.stage, stage.candidate, stage.state) for stage in planned.stages[1:5]]
+    assert states == [
+        ("student", "epochs=1", "cached"),
+        ("quantize", "epochs=1, method=ptq", "cached"),
+        ("export", "epochs=1, method=ptq", "to run"),
+        ("quantize", "epochs=1, method=none", "cached"),
+    ]
+    assert search(BOTH, until="export")[1] == [one.replace("quantize", "export") for one in quantized]
+
+
+def test_what_all_candidates_share_is_nobodys(search: Callable[..., Any]) -> None:
+    made, _, planned = search("search={over: {quantize.method: [ptq, none]}}", until="student")
+    assert [(one.stage, one.candidates) for one in made.made] == [("data", ()), ("student", ())]
+    assert [row.stage for row in made.ledger] == ["student"]
+    assert (planned.stages[1].candidate, planned.stages[2].candidate) == (None, "method=ptq")
 
 
 def test_candidates_that_share_a_training_are_trained_once(
@@ -366,23 +498,33 @@ def test_candidates_that_share_a_training_are_trained_once(
     """Also when it is made again; one is pruned, and a plan knows which."""
 
     def make(section: Any, columns: Any, data: Any, student: Any, out: Path, progress: Any) -> PrunedArtifact:
+        (out / "weights").write_text("fewer", encoding="utf-8")
         return replace(pruned_of(built), folder=out, parameters=student.parameters - 1)
 
     monkeypatch.setattr("edgepack.stages.prune.run", make)
-    over = "search={over: {student.vocabulary: [keep, {prune: {min_count: 2, characters: all}}]}}"
-    made, trained, planned = search(over, "student.epochs=3")
-    assert trained == [3]
+    over = "search={over: {student.vocabulary: [keep, {prune: {min_count: 2, characters: all}}]}, tolerance_points: 99}"
+    assert search(over, "student.epochs=3", until="student")[1] == ["student 3"]
+    part, did, planned = search(over, "student.epochs=3", until="prune")
+    assert did == []
+    assert [(one.stage, len(one.candidates)) for one in part.made] == [("data", 0), ("student", 0), ("prune", 1)]
+    made, did, planned = search(over, "student.epochs=3")
+    assert did == ["quantize 3 ptq", "export 3 ptq", "quantize 2 ptq", "export 2 ptq"]
     pruned = "vocabulary={prune: {min_count: 2, characters: all}}"
-    assert made.selection.chosen == pruned
-    assert [row.stage for row in made.ledger] == ["student", "pruned"]
-    found = [(one.stage, one.candidate, one.state) for one in planned.stages][1:5]
+    assert made.selection.chosen == pruned  # its file is faster
+    assert [row.stage for row in made.ledger][:2] == ["student", "pruned"]
+    found = [(one.stage, one.candidate, one.state) for one in planned.stages][1:9]
     assert found == [
-        ("student", "vocabulary=keep", "cached"), ("student", pruned, "cached"), ("prune", pruned, "cached"),
+        ("student", None, "cached"),
+        *((stage, "vocabulary=keep", "cached") for stage in ("quantize", "export")),
+        *((stage, pruned, "cached") for stage in ("prune", "quantize", "export")),
         ("select", None, "cached"),
-    ]  # fmt: skip
+        ("bundle", None, "to run"),
+    ]
     about = "keeps the tokens that occur at least 2 times in the training texts, and every Chinese character"
-    assert planned.stages[3].about == about
-    assert search(over, "student.epochs=3", start="student")[1] == [3]
+    assert planned.stages[4].about == about
+    assert search(over, "student.epochs=3", start="student")[1][0] == "student 3"
+    with pytest.raises(UsageError, match="this recipe has no stage prune"):
+        search("search=null", until="prune")
 
 
 def test_further_texts_are_read_before_a_student_is_trained_for_them(
@@ -392,30 +534,38 @@ def test_further_texts_are_read_before_a_student_is_trained_for_them(
     field = "search={over: {student.vocabulary: [keep, {prune: {texts: field.txt}}]}}"
     with pytest.raises(RecipeInvalidError, match=r"field\.txt cannot be used: 1 error"):
         search(field, "student.epochs=3")
-    assert search("search=null", "student.epochs=3", until="student")[1] == [3]
+    assert search("search=null", "student.epochs=3", until="student")[1] == ["student 3"]
 
 
 def test_a_plan_tells_of_each_candidate(search: Callable[..., Any]) -> None:
     search("search={over: {student.epochs: [2, 4]}}")
     _, _, planned = search(until="data")
-    found = [(stage.candidate, stage.state) for stage in planned.stages if stage.stage in ("student", "select")]
-    assert found == [("epochs=1", "to run"), ("epochs=2", "cached"), (None, "to run")]
+    found = [(stage.stage, stage.candidate, stage.state) for stage in planned.stages]
+    assert found[1:8] == [
+        ("student", "epochs=1", "to run"),
+        ("quantize", "epochs=1", "to run"),
+        ("export", "epochs=1", "to run"),
+        ("student", "epochs=2", "cached"),
+        ("quantize", "epochs=2", "cached"),
+        ("export", "epochs=2", "cached"),
+        ("select", None, "to run"),
+    ]
     values = {value.key: value.value for value in planned.values}
     assert values["search.over.student.epochs"] == [1, 2]
     assert "student.epochs" not in values  # there is no one value of it
     _, _, planned = search()
-    assert [stage.state for stage in planned.stages][:5] == ["cached"] * 4 + ["to run"]
+    assert [stage.state for stage in planned.stages] == ["cached"] * 8 + ["to run"] * 2
     assert planned.stages[1].about.startswith("at most 0.2 M weights; 1 step of 32 (2 rows x 1 epoch)")
 
 
 def test_a_part_tells_the_test_score_of_the_chosen_one_alone(search: Callable[..., Any]) -> None:
     made, _, _ = search(until="student")
-    assert [(one.stage, one.candidate) for one in made.made] == [
-        ("data", None), ("student", "epochs=1"), ("student", "epochs=2"),
+    assert [(one.stage, one.candidates) for one in made.made] == [
+        ("data", ()), ("student", ("epochs=1",)), ("student", ("epochs=2",)),
     ]  # fmt: skip
     assert made.ledger == ()
     made, _, _ = search()
-    assert [row.stage for row in made.ledger] == ["student"]
+    assert [row.stage for row in made.ledger] == ["student", "static graph", "float ONNX", "INT8 ONNX"]
 
 
 def test_stages_of_candidates_are_told_by_name_and_number(
@@ -426,25 +576,46 @@ def test_stages_of_candidates_are_told_by_name_and_number(
     search("search={over: {student.epochs: [1, 9, 2]}}", console=Console(), keep_going=True)
     told = capsys.readouterr().err
     for line in (
-        "[2/9] student epochs=1\n",
+        "[2/13] student epochs=1\n",
         "warning: this candidate is left out: student: it takes too long (candidate epochs=9)\n",
-        "[4/9] student epochs=2 (cached)\n",
-        "[5/9] select\n",
-        "1 candidate could not be trained: epochs=9\n",
+        "[8/13] student epochs=2 (cached)\n",
+        "[11/13] select\n",
+        "1 candidate failed: epochs=9\n",
     ):
         assert line in told, line
 
 
-def test_a_failed_candidate_is_tried_again_and_may_be_chosen_then(
-    search: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_candidate_is_tried_again_and_may_be_chosen_then(search: Callable[..., Any]) -> None:
     several = "search={over: {student.epochs: [1, 9]}}"
     made, _, _ = search(several, keep_going=True)
     assert made.selection.left_out == ("epochs=9",)
-    assert [failure.name for failure in made.untrained] == ["epochs=9"]
+    assert [failure.name for failure in made.left_out] == ["epochs=9"]
     with pytest.raises(StageFailedError, match="too long"):
         search(several)
     assert search("search={over: {student.epochs: [1]}}")[0].selection.left_out == ()
+
+
+def test_a_student_that_fails_fails_once_for_all_candidates_that_share_it(search: Callable[..., Any]) -> None:
+    several = "search={over: {student.epochs: [9, 1], quantize.method: [ptq, none]}}"
+    made, did, _ = search(several, keep_going=True)
+    assert did[0] == "student 1"
+    assert made.selection.left_out == ("epochs=9, method=ptq", "epochs=9, method=none")
+    assert [failure.error.what for failure in made.left_out] == [
+        f"student: it takes too long (candidate {name})" for name in made.selection.left_out
+    ]
+
+
+def test_a_build_that_is_out_of_time_goes_on_next_time(search: Callable[..., Any]) -> None:
+    soon = "search={over: {student.epochs: [1, 2, 3]}, minutes: 1e-9}"
+    for count in (1, 2, 3):
+        made, did, planned = search(soon)
+        assert did == chain(count)
+        assert [one.name for one in made.selection.candidates] == [f"epochs={n}" for n in range(1, count + 1)]
+        untried = tuple(f"epochs={n}" for n in range(count + 1, 4))
+        assert made.selection.untried == untried
+        assert ("not tried" in made.selection.why) == bool(untried)
+        assert sum(stage.state == "cached" for stage in planned.stages) == 1 + 3 * count + (count == 3)
+    assert search(soon)[1] == []
 
 
 def test_every_candidate_is_looked_at_before_the_teacher_is_trained(

@@ -12,7 +12,8 @@ import pytest
 from edgepack.artifacts import ModelArtifact
 from edgepack.progress import SILENT
 from edgepack.recipe.load import load_recipe
-from edgepack.steps import Steps
+from edgepack.recipe.model import Recipe
+from edgepack.steps import Chain, Steps
 from edgepack.workspace import Key, Workspace
 
 RECIPE = """\
@@ -50,8 +51,8 @@ class Recorder:
         self.keys: dict[str, str] = {}
         self._workspace = workspace
 
-    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], candidate: str | None = None) -> Any:
-        self.keys[key.stage if candidate is None else f"{key.stage} {candidate}"] = key.digest
+    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], whose: str | None = None) -> Any:
+        self.keys[key.stage if whose is None else f"{key.stage} {whose}"] = key.digest
         if key.stage == "data":
             return self._workspace.build(key, make)
         named = SimpleNamespace(max_length=64, labels=("0", "1"))
@@ -65,14 +66,17 @@ def keys(folder: Path, *settings: str, recorder: type[Recorder] = Recorder) -> d
     steps = Steps(recipe, workspace, SILENT, noted)
     rows = steps.data()
     taught_by = steps.teacher(rows) if recipe.teacher is not None else None
+
+    def chain(recipe: Recipe, of_one: Steps) -> Chain:
+        learner = of_one.student(rows, taught_by)
+        pruned = of_one.prune(rows, learner) if recipe.student.pruning is not None else None
+        scales = of_one.quantize(rows, pruned or learner)
+        return Chain(learner, pruned, scales, of_one.export(rows, pruned or learner, scales))
+
     if recipe.candidates:
-        learners = {one.name: steps.of(one).student(rows, taught_by) for one in recipe.candidates}
-        steps.select(learners, [])
-        return noted.keys
-    learner = steps.student(rows, taught_by)
-    if recipe.student.pruning is not None:
-        learner = steps.prune(rows, learner)
-    steps.export(rows, learner, steps.quantize(rows, learner))
+        steps.select(rows, {one.name: chain(one.recipe, steps.of(one)) for one in recipe.candidates}, [], [])
+    else:
+        chain(recipe, steps)
     return noted.keys
 
 
@@ -104,8 +108,8 @@ def test_what_a_clock_said_of_a_training_decides_nothing_after_it(project: Path)
     class Clocked(Recorder):
         """Every result is told in other words, as one that was trained again and came out the same."""
 
-        def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], candidate: str | None = None) -> Any:
-            found = super().__call__(kind, key, make, candidate)
+        def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], whose: str | None = None) -> Any:
+            found = super().__call__(kind, key, make, whose)
             if kind is ModelArtifact:
                 found.files["artifact.json"] = found.digest = str(len(self.keys))
             return found
@@ -233,19 +237,26 @@ def test_candidates_that_differ_in_their_vocabulary_alone_share_a_training(proje
 
 
 SEARCH = "search={over: {student.epochs: [1, 2]}}"
-TRAINED = ("teacher", "student epochs=1", "student epochs=2")
+MADE = ("teacher", *(f"{stage} epochs={n}" for n in (1, 2) for stage in STAGES[2:]))
 
 
 def of_candidates(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    return [stage for stage in (*TRAINED, "select") if before.get(stage) != after.get(stage)]
+    return [stage for stage in (*MADE, "select") if before.get(stage) != after.get(stage)]
 
 
 def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path) -> None:
     several = keys(project, SEARCH)
     for epochs in (1, 2):
         alone = keys(project, f"student.epochs={epochs}")
-        assert several[f"student epochs={epochs}"] == alone["student"]
+        for stage in ("student", "quantize", "export"):
+            assert several[f"{stage} epochs={epochs}"] == alone[stage]
         assert several["teacher"] == alone["teacher"]
+
+
+def test_candidates_that_differ_in_how_they_are_quantized_have_one_student(project: Path) -> None:
+    several = keys(project, "search={over: {quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}}")
+    for stage, count in {"student": 1, "quantize": 4, "export": 4, "select": 1}.items():
+        assert len({key for name, key in several.items() if name.startswith(stage)}) == count
 
 
 @pytest.mark.parametrize(
@@ -254,19 +265,29 @@ def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path)
         ("{over: {student.epochs: [1, 2]}, tolerance_points: 2}", ["select"]),
         ("{over: {student.epochs: [1, 2, 3]}}", ["select"]),
         ("{over: {student.epochs: [2, 1]}}", ["select"]),  # the order decides between equals
+        ("{over: {student.epochs: [1, 2]}, prefer: size}", ["select"]),
         ("{over: {student.epochs: [1, 2]}, max_candidates: 2}", []),
+        ("{over: {student.epochs: [1, 2]}, sample: 2, seed: 3, minutes: 9}", []),
     ],
 )
-def test_what_is_trained_stays_trained_when_the_search_changes(project: Path, search: str, stages: list[str]) -> None:
+def test_what_is_made_stays_made_when_the_search_changes(project: Path, search: str, stages: list[str]) -> None:
     assert of_candidates(keys(project, SEARCH), keys(project, f"search={search}")) == stages
 
 
+def test_gates_and_dev_rows_decide_which_candidate_goes_on(project: Path) -> None:
+    before = keys(project, SEARCH)
+    assert of_candidates(before, keys(project, SEARCH, "gates.latency.p50_ms=3")) == ["select"]
+    with (project / "dev.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("more\t1\n")
+    assert "select" in of_candidates(before, keys(project, SEARCH))
+
+
 def test_a_change_of_the_teacher_reaches_every_candidate(project: Path) -> None:
-    assert of_candidates(keys(project, SEARCH), keys(project, SEARCH, "teacher.epochs=1")) == [*TRAINED, "select"]
+    assert of_candidates(keys(project, SEARCH), keys(project, SEARCH, "teacher.epochs=1")) == [*MADE, "select"]
 
 
 def test_a_search_may_be_carried_to_another_place(project: Path) -> None:
     search = "search={over: {student.model: [./weights/nano, ./weights/base]}}"
     before = keys(project, search)
-    assert len(before) == 5
+    assert len(before) == 9
     assert keys(project.rename(project.with_name("moved")), search) == before

@@ -95,7 +95,8 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
         selection = None if made.selection is None else document.selection(made.selection)
         ledger = [asdict(row) for row in made.ledger]
         stages = [
-            {"stage": one.stage, "candidate": one.candidate, "folder": str(one.artifact.folder)} for one in made.made
+            {"stage": one.stage, "candidates": list(one.candidates), "folder": str(one.artifact.folder)}
+            for one in made.made
         ]
         click.echo(json.dumps({"stages": stages, "selection": selection, "ledger": ledger}, ensure_ascii=False))
         return
@@ -127,13 +128,13 @@ def _raise_unless_passed(built: Build) -> None:
 
 def _raise_if_left_out(built: Build | Part, console: Console) -> None:
     """What could be made of the other candidates is there by now; that some failed must not pass for success."""
-    for failure in built.untrained:
+    for failure in built.left_out:
         console.error(failure.error)
-    if built.untrained:
-        names = "; ".join(failure.name for failure in built.untrained)
-        first = built.untrained[0].error
+    if built.left_out:
+        names = "; ".join(failure.name for failure in built.left_out)
+        first = built.left_out[0].error
         why = "the reasons stand above; what was made comes of the others"
-        raise type(first)(f"not every candidate could be trained: {names}", why=why, fix=first.fix)
+        raise type(first)(f"not every candidate could be built: {names}", why=why, fix=first.fix)
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:

@@ -31,6 +31,6 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...]) -> 
     console.line(describe_lengths(splits.lengths))
     if loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
-        console.line(f"{counted(len(loaded.candidates), 'candidate')} for the student:\n{names}")
+        console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")
     counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())
     click.echo(f"{recipe}: valid ({counts} rows)")

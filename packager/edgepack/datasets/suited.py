@@ -70,7 +70,9 @@ def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]
 
 
 def _samples(recipe: Recipe, rows: int, labels: int) -> list[tuple[str, str]]:
-    wanted, calibration = recipe.data.train_rows, recipe.data.calibration
+    wanted = recipe.data.train_rows
+    asked = [recipe.data.calibration, *(candidate.recipe.data.calibration for candidate in recipe.candidates)]
+    calibration = max(asked, key=lambda sample: sample.rows)
     found = []
     if wanted is not None and wanted > rows:
         reason = f"`data.train_rows` asks for {wanted} rows, and train has {counted(rows, 'row')}: all of them are used"

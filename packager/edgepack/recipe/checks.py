@@ -267,7 +267,9 @@ def _check_steps(document: Document) -> Iterator[_Problem]:
 
 def _check_quantize(document: Document) -> Iterator[_Problem]:
     where: KeyPath = ("quantize", "qat")
-    method = document.get("quantize", "method")
+    method, tried = document.get("quantize", "method"), document.get("search", "over", "quantize.method")
+    if isinstance(tried, list) and "qat" in tried:
+        return  # it is for those candidates that are trained in this way
     if document.get(*where) is not None and method != "qat":
         now = f"`quantize.method` is {method}" if isinstance(method, str) else "`quantize.method` is not `qat`"
         yield where, f"`quantize.qat` is set, and {now}: nothing would be trained", "set `method: qat`, or remove it"

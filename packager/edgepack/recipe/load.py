@@ -102,8 +102,9 @@ def _checked(
         return (recipes[0] if len(recipes) == len(tried) else None), findings
     findings += search.twins(document, tried, recipes)
     plain = [_changed(recipe, search=None) for recipe in recipes]
-    named = zip(search.names(tried), plain, strict=True)
-    return recipes[0].with_candidates(tuple(Candidate(*pair) for pair in named)), findings
+    values = [trial.values for trial in tried]
+    candidates = map(Candidate, search.names(tried), plain, values)
+    return recipes[0].with_candidates(tuple(candidates)), findings
 
 
 def _validate(document: Document, known_targets: Mapping[str, Collection[str]]) -> tuple[Recipe | None, list[Finding]]:

@@ -7,6 +7,7 @@ version cannot honour is not in the model, so that asking for it is an error and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ Threads = Annotated[int, Field(ge=1, le=256)]
 TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
 AnswerKey = Literal["label", "labels", "spans"]
 EngineChoice = Literal["onnxruntime", "openvino", "auto"]
+Prefer = Literal["latency", "size"]
 Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
 
 
@@ -100,21 +102,39 @@ class Data(Section):
 
 
 class Search(Section):
-    """Several students from one recipe: each is trained once, the dev rows compare them, and one goes on."""
+    """Several candidates from one recipe: what would ship of each is built and compared, and one goes on."""
 
     over: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         min_length=1,
-        description="Dotted keys of the student, as `student.model`, with a list of values each; every combination of "
-        "values is a candidate.",
+        description="Dotted keys of `student`, `quantize` or `data.calibration`, as `student.model`, with a list of "
+        "values each; every combination of values is a candidate.",
     )
-    tolerance_points: float = Field(
-        0.5,
+    prefer: Prefer = Field(
+        "latency",
+        description="Of the candidates that are good enough and miss no gate, the one with the lowest p50 or with the "
+        "smallest file goes on; within 5 % of it the other of the two decides.",
+    )
+    tolerance_points: float | None = Field(
+        None,
         ge=0,
         le=100,
-        description="The smallest candidate whose dev score is at most so many percentage points below the best is "
-        "chosen.",
+        description="Good enough is a dev score at most so many percentage points below the best; null for 0.5, or for "
+        "any distance where `gates.accuracy.min` says what is good enough.",
     )
-    max_candidates: int = Field(16, ge=1, le=256, description="More combinations than these are an error.")
+    sample: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="Try a seeded sample of so many combinations, the first among them; null for all.",
+    )
+    seed: int = Field(0, ge=0, description="Seed of `sample`.")
+    minutes: float | None = Field(
+        None,
+        gt=0,
+        description="Start no further candidate once a build has worked on candidates for so long; one that is there "
+        "already costs nothing. null for no limit.",
+    )
+    max_candidates: int = Field(16, ge=1, le=256, description="More candidates than these are an error.")
 
 
 class Quantize(Section):
@@ -208,7 +228,7 @@ class Recipe(Section):
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
-    search: Search | None = Field(None, description="Several students to choose one from; null for the one above.")
+    search: Search | None = Field(None, description="Several candidates to choose one from; null for a single one.")
     quantize: Quantize = Field(Quantize(), description="How the student becomes INT8.")
     engine: EngineChoice = Field(
         "onnxruntime",
@@ -225,7 +245,7 @@ class Recipe(Section):
     def candidates(self) -> tuple[Candidate, ...]:
         """What `search` asks for, in the order of the recipe; nothing where it asks for nothing.
 
-        `student` is that of the first of them until one is chosen.
+        Until one is chosen, this recipe has the values of the first of them.
         """
         return self._candidates
 
@@ -246,14 +266,23 @@ class Candidate:
     """One combination of the values of `search.over`: the whole recipe with them, and without the search.
 
     `name` is the only one of its kind in its recipe and holds no path of this machine: `model=./nano, hidden=false`.
+    `values` are the parts that it is made of, key and value in words.
     """
 
     name: str
     recipe: Recipe
+    values: tuple[tuple[str, str], ...] = ()
 
     def own(self, error: EdgepackError) -> None:
         """Say in `error` whose it is."""
         error.what += f" (candidate {self.name})"
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Each name, with its number where others have the same."""
+    return [
+        name if names.count(name) == 1 else f"{name} (number {number})" for number, name in enumerate(names, start=1)
+    ]
 
 
 def is_builtin(source: str) -> bool:

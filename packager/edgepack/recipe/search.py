@@ -1,15 +1,16 @@
-"""`search`: one recipe with several values for some of its keys -> a whole recipe for every combination of them.
+"""`search`: one recipe with several values for some of its keys -> a whole recipe for each combination that is tried.
 
 Each combination is a document of its own that is checked like any recipe; its values keep the lines that they stand on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,9 +18,16 @@ from edgepack.recipe import overrides
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.explain import NOT_YET_KEYS, did_you_mean, dotted, recipe_keys
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Recipe, Search
+from edgepack.recipe.model import Recipe, Search, distinct
 
-SEARCHED: Final = "student"  # the one section whose keys can be searched over
+# What can be searched over: a key, or with a point at its end the keys below a section. Whatever else a recipe says is
+# the same for all candidates.
+SEARCHED: Final = ("student.", "quantize.", "data.calibration.", "engine")
+_SAME: Final[Mapping[str, str]] = {  # section -> why
+    "data": "candidates are compared on the same rows",
+    "gates": "candidates are held against the same gates",
+    "teacher": "all students learn from one teacher",
+}
 _OVER: KeyPath = ("search", "over")
 _Problem = tuple[KeyPath, str, str]  # where, reason, fix
 _Values = Mapping[str, Sequence[Any]]  # dotted key -> what is tried for it
@@ -39,7 +47,9 @@ class Trial:
 
 
 def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
-    """Every combination of the values of `search.over`, in the order of the recipe, the last key's changing first.
+    """The combinations of the values of `search.over`, in the order of the recipe, the last key's changing first.
+
+    Of more than `search.sample` of them that many, drawn.
 
     Returns:
         At least one: without `search` the document itself; where something is wrong with `search.over`, what the first
@@ -53,18 +63,14 @@ def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
     tried = {key: values for key, values in over.items() if key not in wrong and isinstance(values, list) and values}
     if not problems:
         problems = list(_too_many(document, tried))
-    each = [range(len(values)) for values in tried.values()]
-    picks = [[0] * len(each)] if problems else product(*each)
-    made = [_trial(document, tried, pick) for pick in picks]
+    numbers = [0] if problems else _drawn(document, _combinations(tried))
+    made = [_trial(document, tried, _pick(tried, number)) for number in numbers]
     return made, [document.error(path, reason, fix) for path, reason, fix in problems]
 
 
 def names(tried: Sequence[Trial]) -> list[str]:
     """The name of each, with its number where others have the same."""
-    plain = [trial.name for trial in tried]
-    return [
-        name if plain.count(name) == 1 else f"{name} (number {number})" for number, name in enumerate(plain, start=1)
-    ]
+    return distinct([trial.name for trial in tried])
 
 
 def merged(checked: Sequence[tuple[Trial, Sequence[Finding]]]) -> list[Finding]:
@@ -118,19 +124,23 @@ def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[_Problem]
 def _check_key(document: Document, key: str, values: object, known: Sequence[KeyPath]) -> tuple[str, str] | None:
     """What is wrong with a key of `search.over`, and how to put it right."""
     path: KeyPath = tuple(key.split("."))
-    inside = [dotted(other) for other in known if other[0] == SEARCHED and len(other) > 1]
+    inside = [dotted(other) for other in known if dotted(other).startswith(SEARCHED)]
     if isinstance(values, dict):
         reason = f"`search.over` takes dotted keys with a list of values each, and `{key[:60]}` is a section"
         longer: KeyPath = (*path, next(iter(values), ""))
         written = f"{dotted(longer if longer in known else path)[:60]}: [...]"
         by_setting = (*_OVER, key) in document.settings
         return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
-    if path in NOT_YET_KEYS or (path in known and dotted(path) not in inside):
-        reason = f"`search.over`: this version of edgepack does not search over `{key}` yet"
-        return reason, f"name keys below `{SEARCHED}.`, as `{SEARCHED}.model`"
-    if path not in known:
-        otherwise = f"name a key below `{SEARCHED}.`, as `{SEARCHED}.model`"
-        return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, otherwise)
+    if path not in known and path not in NOT_YET_KEYS:
+        return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, _searched(inside))
+    if key not in inside:
+        why = _SAME.get(str(path[0]), "the candidates of a search make one bundle")
+        reason = f"`search.over`: `{key}` cannot differ between candidates: {why}"
+        if key.startswith(SEARCHED):
+            reason = f"`search.over`: this version of edgepack does not search over `{key}` yet"
+        elif any(other.startswith(f"{key}.") for other in inside):
+            reason = f"`search.over` takes single keys, and `{key}` is a section"
+        return reason, _searched(inside)
     above = overrides.in_the_way(document, path)
     if above is not None:
         reason = f"`search.over`: `{key}` stands below `{dotted(above)}`, which is no section here"
@@ -138,8 +148,15 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
     return None
 
 
+def _searched(inside: Sequence[str]) -> str:
+    """The fix for a key that cannot be searched over."""
+    sections = [f"`{one}`" for one in SEARCHED if one.endswith(".")]
+    single = "".join(f", or `{one}`" for one in SEARCHED if one in inside)
+    return f"name keys below {', '.join(sections[:-1])} or {sections[-1]}, as `student.model`{single}"
+
+
 def _check_nesting(key: str, over: Mapping[str, Any]) -> tuple[str, str] | None:
-    above = next((other for other in over if other != SEARCHED and key.startswith(f"{other}.")), None)
+    above = next((other for other in over if f"{other}." not in SEARCHED and key.startswith(f"{other}.")), None)
     if above is None:
         return None
     return f"`search.over` has `{key}` and `{above}`, which holds it", f"write the values of `{above}` out as a whole"
@@ -153,25 +170,75 @@ def _check_values(key: str, values: Sequence[Any]) -> Iterator[_Problem]:
 
 
 def _too_many(document: Document, tried: _Values) -> Iterator[_Problem]:
-    most = document.get("search", "max_candidates")
-    most = most if type(most) is int else Search.model_fields["max_candidates"].default
-    count = math.prod(map(len, tried.values()))
-    if count > most:
-        each = " x ".join(str(len(values)) for values in tried.values())
+    most, sample = _whole(document, "max_candidates"), _sample(document)
+    count = _combinations(tried)
+    each = " x ".join(str(len(values)) for values in tried.values())
+    if sample is not None and min(sample, count) > most:
+        reason = f"`search.sample` takes {min(sample, count)} of {count} candidates ({each}), "
+        yield ("search", "sample"), reason + f"and `search.max_candidates` is {most}", f"write `sample: {most}` or less"
+    elif sample is None and count > most:
         reason = f"`search.over` makes {count} candidates ({each}), and `search.max_candidates` is {most}"
-        yield _OVER, reason, f"remove values, or write `max_candidates: {count}` to train them all"
+        yield (
+            _OVER,
+            reason,
+            f"remove values, write `sample: {most}` to try some, or `max_candidates: {count}` to try all",
+        )
+
+
+def _whole(document: Document, key: str) -> int:
+    """A whole number of the section; its default where there is none or something else, of which the model tells."""
+    value = document.get("search", key)
+    return value if type(value) is int else int(Search.model_fields[key].default)
+
+
+def _sample(document: Document) -> int | None:
+    value = document.get("search", "sample")
+    return value if type(value) is int and value > 0 else None
+
+
+def _combinations(tried: _Values) -> int:
+    return math.prod(map(len, tried.values()))
+
+
+def _drawn(document: Document, count: int) -> list[int]:
+    """Numbers of the combinations that are tried, of `count`, from 0, in order; a larger sample holds a smaller one."""
+    sample, seed = _sample(document), _whole(document, "seed")
+    if sample is None or sample >= count:
+        return list(range(count))
+    drawn = {0}
+    turn = 0
+    while len(drawn) < sample:
+        # By digests, which are the same with every version of Python; numbers of 256 bits leave no bias to see.
+        digest = hashlib.sha256(f"search/{seed}/{turn}".encode()).digest()
+        drawn.add(int.from_bytes(digest, "big") % count)
+        turn += 1
+    return sorted(drawn)
+
+
+def _pick(tried: _Values, number: int) -> list[int]:
+    """Which value of each key a combination has, the last key's changing first."""
+    pick = []
+    for values in reversed(list(tried.values())):
+        number, index = divmod(number, len(values))
+        pick.append(index)
+    return pick[::-1]
 
 
 def _trial(document: Document, tried: _Values, pick: Sequence[int]) -> Trial:
     made = overrides.copied(document)
-    last = [key.rpartition(".")[2] for key in tried]
     values = []
     for (key, choices), index in zip(tried.items(), pick, strict=True):
         path: KeyPath = tuple(key.split("."))
         overrides.put(made, path, _moved(document, (*_OVER, key, index), path))
-        short = path[-1] if last.count(str(path[-1])) == 1 else dotted(path[1:])
-        values.append((str(short), _shown(choices[index])))
+        values.append((_short(key, list(tried)), _shown(choices[index])))
     return Trial(tuple(values), made)
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """As much of the end of a key as tells it from the others: `layers`, or `distill.layers`."""
+    parts = key.split(".")
+    ends = (".".join(parts[-length:]) for length in range(1, len(parts)))
+    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
 
 
 def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:

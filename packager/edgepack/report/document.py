@@ -18,13 +18,13 @@ from edgepack.artifacts import (
     ExportArtifact,
     ModelArtifact,
     PrunedArtifact,
-    SelectArtifact,
     Split,
 )
 from edgepack.datasets.suited import check_built
 from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
+from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
 
 FORMAT: Final = 1
@@ -143,14 +143,10 @@ def _vocabulary(pruned: PrunedArtifact) -> dict[str, Any]:
 
 
 def selection(selected: SelectArtifact) -> dict[str, Any]:
-    """The candidates on the dev rows, in the order of the recipe. `left_out` could not be trained."""
-    return {
-        "chosen": selected.chosen,
-        "why": selected.why,
-        "tolerance_points": selected.tolerance_points,
-        "candidates": [asdict(candidate) for candidate in selected.candidates],
-        "left_out": list(selected.left_out),
-    }
+    """The candidates on the dev rows and on this machine, in the order of the recipe. `left_out` failed."""
+    document = asdict(selected)
+    del document["folder"]
+    return document
 
 
 def _export(export: ExportArtifact) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from edgepack.report.document import dumps
 from edgepack.wording import metric_name
 
 TEMPLATE: Final = "report.html.jinja"
+_BUBBLE: Final = 600  # square points, of the largest file
+_REACH: Final = 2  # how far from the candidates, in their own spread, a limit is still drawn
 _WIDTH: Final = 8.4  # inches of 72 points; the page scales it
 # Matplotlib knows no CSS: it draws in these colours, and the page's own take their place in the finished SVG.
 _INK, _ACCENT, _SECOND, _LIMIT, _GRID = "#010101", "#020202", "#030303", "#040404", "#050505"
@@ -60,12 +63,14 @@ def render(report: Mapping[str, Any]) -> str:
     )
     words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size}
     environment.globals.update(words, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV)
+    candidates = report["selection"]["candidates"] if report["selection"] else []
     costed = [row for row in report["ledger"] if row["model_mib"] is not None or row["p50_ms"] is not None]
     return environment.get_template(TEMPLATE).render(
         report=report,
         recipe_json=dumps(report["recipe"]),
         accuracy_plot=_svg("accuracy", lambda figure: _accuracy(figure, report), len(report["ledger"])),
         cost_plot=_svg("cost", lambda figure: _cost(figure, costed), len(costed)),
+        candidates_plot=_svg("candidates", lambda figure: _candidates(figure, report), 8) if candidates else "",
     )
 
 
@@ -114,6 +119,64 @@ def _cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
         axes.set_xlabel(label)
         axes.grid(axis="x", linewidth=0.6)
         axes.set_axisbelow(True)
+
+
+def _candidates(figure: Figure, report: Mapping[str, Any]) -> None:
+    """A bubble for each candidate, as large as its file, and the front of those that no other beats in both figures."""
+    axes = figure.subplots()
+    candidates = report["selection"]["candidates"]
+    points = [(one["p50_ms"], 100 * one["dev_score"]["value"]) for one in candidates]
+    largest = max(one["onnx_bytes"] for one in candidates)
+    front = pareto(points)
+    axes.plot(*zip(*front, strict=True), color=_GRID, linewidth=2, drawstyle="steps-post", zorder=1)
+    for number, (one, (x, y)) in enumerate(zip(candidates, points, strict=True), 1):
+        area = _BUBBLE * one["onnx_bytes"] / largest  # in square points
+        colour = _LIMIT if one["missed"] else _SECOND
+        inside = _ACCENT if one["name"] == report["selection"]["chosen"] else "none"
+        axes.scatter([x], [y], s=area, facecolors=inside, edgecolors=colour, linewidths=1.5, alpha=0.8, zorder=2)
+        above = math.sqrt(area / math.pi) + 3
+        axes.annotate(str(number), (x, y), (0, above), textcoords="offset points", ha="center", fontsize=9)
+    gates, metric = report["recipe"]["gates"], candidates[0]["dev_score"]["metric"]
+    accuracy, latency = gates["accuracy"] or {}, gates["latency"] or {}
+    axes.margins(0.15)
+    if latency.get("p50_ms") and latency["threads"] == 1:
+        _gate(axes, "x", latency["p50_ms"], [x for x, _ in points], f"gate {latency['p50_ms']:g} ms")
+    if accuracy.get("min") and accuracy["metric"] == metric:
+        _gate(axes, "y", 100 * accuracy["min"], [y for _, y in points], f"gate {100 * accuracy['min']:.1f} %")
+    axes.set_xlabel("text in to label out, p50, ms; area: size of the file")
+    axes.set_ylabel(f"{metric_name(metric)} on the dev rows, %")
+    axes.grid(linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of (cost, score) those that no other beats: the best score for each cost, cheapest first."""
+    front: list[tuple[float, float]] = []
+    for cost, score in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not front or score > front[-1][1]:
+            front.append((cost, score))
+    return front
+
+
+def _gate(axes: Axes, axis: str, limit: float, figures: Sequence[float], text: str) -> None:
+    """A dashed line where a gate has its limit; one that is far from all figures would squeeze them, and is told of."""
+    reach = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
+    dashed: dict[str, Any] = {"color": _LIMIT, "linewidth": 1.2, "linestyle": (0, (4, 3)), "zorder": 0}
+    told: dict[str, Any] = {"color": _LIMIT, "fontsize": 9, "textcoords": "offset points"}
+    near = min(figures) - reach <= limit <= max(figures) + reach
+    beyond = "" if near else " (far above)" if limit > max(figures) else " (far below)"
+    if axis == "x":
+        if near:
+            axes.axvline(limit, **dashed)
+        place = (limit, 1.0) if near else (1.0 if limit > max(figures) else 0.0, 1.0)
+        coordinates = axes.get_xaxis_transform() if near else axes.transAxes
+        axes.annotate(text + beyond, place, (-4, -2), xycoords=coordinates, ha="right", va="top", **told)
+    else:
+        if near:
+            axes.axhline(limit, **dashed)
+        place = (0.0, limit) if near else (0.0, 1.0 if limit > max(figures) else 0.0)
+        coordinates = axes.get_yaxis_transform() if near else axes.transAxes
+        axes.annotate(text + beyond, place, (4, 4), xycoords=coordinates, ha="left", va="bottom", **told)
 
 
 def _label(axes: Axes, y: int, end: float, text: str) -> None:

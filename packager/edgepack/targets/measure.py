@@ -16,6 +16,7 @@ from edgepack import scores
 from edgepack.artifacts import Answer, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
+from edgepack.wording import counted
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -28,7 +29,7 @@ class Latency:
     """Text in to label out, batch 1, one thread, of one model; all models of a call were timed interleaved."""
 
     p50_ms: float
-    p95_ms: float
+    p95_ms: float | None  # None where the texts are too few for it
 
 
 def score(folder: Path, rows: Sequence[Row], metric: str, progress: Progress) -> Score:
@@ -52,13 +53,15 @@ def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:
     return [predictor.logits([row.item]) for row in rows]
 
 
-def latency(folders: Sequence[Path], texts: Path, progress: Progress) -> list[Latency]:
+def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: str = "export") -> list[Latency]:
     """Time all folders side by side on the lines of `texts`, in one fresh process: no trainer's threads share it.
+
+    `stage` is the one that asks.
 
     Raises:
         StageFailedError: when the process fails.
     """
-    progress.line(f"timing {', '.join(folder.name for folder in folders)}, interleaved, one thread")
+    progress.line(f"timing {counted(len(folders), 'model')}, interleaved, one thread")
     command = [sys.executable, "-m", "edgepack_runtime", "bench", *map(str, folders)]
     done = subprocess.run(
         [*command, "--texts", str(texts), "--threads", "1", "--runs", str(_ROUNDS), "--json"],
@@ -68,6 +71,6 @@ def latency(folders: Sequence[Path], texts: Path, progress: Progress) -> list[La
         check=False,
     )
     if done.returncode != 0:
-        raise StageFailedError("export: the runtime could not time the exported files", why=done.stderr.strip())
+        raise StageFailedError(f"{stage}: the runtime could not time the exported files", why=done.stderr.strip())
     result = json.loads(done.stdout)
     return [Latency(model["p50_ms"], model["p95_ms"]) for model in result["models"]]

@@ -9,7 +9,7 @@ import pytest
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.datasets.lengths import Lengths
 from edgepack.datasets.suited import check_built, check_suited
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import Candidate, Recipe
 
 FILE = Path("recipe.yaml")
 
@@ -55,6 +55,14 @@ def test_a_default_larger_than_the_data_needs_no_word() -> None:
 def test_samples_that_cannot_be_drawn_or_teach_nothing(data: dict[str, object], words: str) -> None:
     (reason,) = warnings(data)
     assert words in reason
+
+
+def test_the_candidate_that_asks_for_most_rows_to_calibrate_with_is_told_of() -> None:
+    few, many = (made({"calibration": {"rows": rows}}) for rows in (32, 301))
+    recipe = few.with_candidates((Candidate("rows=32", few), Candidate("rows=301", many)))
+    lengths = {"train": Lengths({20: 300})}
+    (finding,) = check_suited(recipe, 300, ["a", "b"], lengths, FILE, list)
+    assert "asks for 301 rows" in finding.reason
 
 
 def test_texts_that_would_be_cut() -> None:

@@ -75,7 +75,7 @@ def test_until_one_is_chosen_the_first_stands_for_all(tmp_path: Path) -> None:
     assert recipe.student == recipe.candidates[0].recipe.student
     assert recipe.students == tuple(candidate.recipe.student for candidate in recipe.candidates)
     assert recipe.search is not None
-    assert recipe.search.tolerance_points == 0.5
+    assert recipe.search.tolerance_points is None
     plain = load(tmp_path, RECIPE.replace("search:\n", "  model: ./nano\n"))
     assert plain.candidates == ()
     assert plain.students == (plain.student,)
@@ -148,3 +148,51 @@ def test_what_no_single_value_makes_is_told_of_the_first_candidate(tmp_path: Pat
         "`student.gradient_accumulation` is 20, and a step has 16 rows (`batch_size`) to part "
         "(candidate with batch_size=16, gradient_accumulation=20)",
     ]
+
+
+def test_ways_to_quantize_and_rows_to_calibrate_with_may_be_searched_over(tmp_path: Path) -> None:
+    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n")
+    over = "  over: {quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}\n"
+    recipe = load(tmp_path, text + over)
+    assert [(one.recipe.quantize.observer, one.recipe.data.calibration.rows) for one in recipe.candidates] == [
+        ("hist", 32), ("hist", 64), ("kl", 32), ("kl", 64),
+    ]  # fmt: skip
+    assert names(recipe)[1] == "observer=hist, rows=64"
+    assert recipe.candidates[0].values == (("observer", "hist"), ("rows", "32"))
+    assert len({one.recipe.student for one in recipe.candidates}) == 1
+
+
+SEEDS = "  over: {student.seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], student.epochs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}\n"
+
+
+def test_of_too_many_combinations_some_are_drawn(tmp_path: Path) -> None:
+    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n") + SEEDS
+    some = names(load(tmp_path, text + "  sample: 5\n"))
+    assert len(set(some)) == 5
+    assert some[0] == "seed=0, epochs=1"
+    assert some == names(load(tmp_path, text + "  sample: 5\n"))
+    more = names(load(tmp_path, text + "  sample: 12\n"))
+    assert set(some) < set(more)  # what was tried stays tried
+    everything = names(load(tmp_path, text + "  max_candidates: 100\n"))
+    assert more == [name for name in everything if name in more]  # in the order of the recipe
+    others = names(load(tmp_path, text + "  sample: 12\n  seed: 1\n"))
+    assert others[0] == "seed=0, epochs=1"
+    assert others != more
+    assert names(load(tmp_path, text + "  sample: 100\n  max_candidates: 100\n")) == everything
+
+
+def test_more_combinations_than_can_be_counted_out_are_drawn_from(tmp_path: Path) -> None:
+    values = ", ".join(f"0.{number:02}1" for number in range(90))
+    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n") + "  sample: 3\n  over:\n"
+    lines = [f"    student.{key}: [{values}]" for key in ("learning_rate", "weight_decay", "warmup")]
+    lines += [f"    student.{key}: [{', '.join(map(str, range(8, 107)))}]" for key in ("epochs", "seed", "batch_size")]
+    assert len(names(load(tmp_path, text + "\n".join(lines) + "\n"))) == 3
+
+
+def test_how_to_train_is_for_those_candidates_that_are_trained_so(tmp_path: Path) -> None:
+    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\nquantize: {qat: {epochs: 2}}\n")
+    ptq, qat = load(tmp_path, text + "  over: {quantize.method: [ptq, qat]}\n").candidates
+    assert (ptq.recipe.quantize.method, qat.recipe.quantize.method) == ("ptq", "qat")
+    with pytest.raises(RecipeInvalidError) as caught:
+        load(tmp_path, text + "  over: {quantize.method: [ptq, dynamic]}\n")
+    assert "nothing would be trained" in caught.value.findings[0].reason

@@ -35,10 +35,11 @@ def test_of_several_students_all_are_told_and_the_chosen_one_is_the_student(
     tmp_path: Path, built: Any, selection: Any
 ) -> None:
     report = make(replace(built, selection=selection))
-    assert report["selection"]["chosen"] == "model=./nano, hidden=false"
+    assert report["selection"]["chosen"] == "model={from: teacher, layers: 4}"
+    assert report["selection"]["candidates"][0]["missed"] == ("latency.p95_ms (1.931 > 1.9)",)
     assert [one["parameters"] for one in report["selection"]["candidates"]] == [10_569_000, 19_300_000]
     assert report["selection"]["candidates"][1]["dev_score"]["value"] == 0.904
-    assert report["selection"]["left_out"] == ["model=./pico"]
+    assert (report["selection"]["left_out"], report["selection"]["untried"]) == (("model=./pico",), ("model=./deep",))
     assert str(tmp_path) not in dumps(report)
     assert make(built)["selection"] is None
 

@@ -13,7 +13,7 @@ from tests.unit.conftest import pruned_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.report.document import make
-from edgepack.report.html import render
+from edgepack.report.html import pareto, render
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -118,15 +118,46 @@ def test_candidates_are_there_where_there_were_several(built: Any, selection: An
         "90.4 %",
         "[88.2, 92.3]",
         "19,300,000",
-        "40.3 MiB",
+        "10.9 MiB",
+        "1.10",
+        "int8",
+        "latency.p95_ms (1.931 > 1.9)",
         "81",
         "✓",
-        "the smallest of 2 within 0.5 points",
+        "the only one of 2 that misses no gate",
+        "Failed: model=./pico",
+        "Not tried for want of time: model=./deep",
         "looks better there than it is",
     ):
         assert figure in words, figure
     assert words.index("Loss ledger") < words.index("Candidates") < words.index("Gates 门限")
     assert "Candidates" not in Page(render(report)).words
+
+
+def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
+    text = render(make(replace(built, selection=selection)))
+    svg = next(part for part in text.split("<figure")[1:] if "Score of each candidate" in part)
+    words = " ".join(Page("<p>" + svg[svg.index(">") + 1 : svg.index("</figure>")] + "</p>").words.split())
+    assert re.search(r"\b1 2 ", words)
+    assert "gate 88.0 %" in words
+    assert "gate 5 ms (far above)" in words
+    assert "accuracy on the dev rows, %" in words
+    assert text.count('id="candidates-') > 5
+    two_threads = make(replace(built, selection=selection))
+    two_threads["recipe"]["gates"]["latency"]["threads"] = 2
+    assert "gate 5 ms" not in render(two_threads)
+
+
+@pytest.mark.parametrize(
+    ("points", "front"),
+    [
+        ([(2.0, 90.0)], [(2.0, 90.0)]),
+        ([(2.0, 90.0), (1.0, 80.0), (3.0, 89.0), (1.0, 70.0), (2.5, 90.0)], [(1.0, 80.0), (2.0, 90.0)]),
+        ([(1.0, 90.0), (2.0, 80.0)], [(1.0, 90.0)]),
+    ],
+)
+def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], front: list[tuple[float, float]]) -> None:
+    assert pareto(points) == front
 
 
 def with_last_row(built: Any, row: LedgerRow) -> Any:
