@@ -135,9 +135,10 @@ def texts_of(table: Path, count: int, folder: Path) -> Path:
     return out
 
 
-def build(path: Path, work: Path) -> dict[str, Path]:
-    """Run a recipe up to its student; the folder of each stage's result."""
-    command = [sys.executable, "-m", "edgepack.cli", "build", str(path), "--until", "student", "--json"]
+def build(path: Path, work: Path, until: str = "student", settings: Sequence[str] = ()) -> dict[str, Path]:
+    """Run a recipe, with `settings` as --set takes them, up to a stage; the folder of each stage's result."""
+    command = [sys.executable, "-m", "edgepack.cli", "build", str(path), "--until", until, "--json"]
+    command += [part for setting in settings for part in ("--set", setting)]
     done = subprocess.run([*command, "--workspace", str(work)], stdout=subprocess.PIPE, text=True, check=True)
     return {stage["stage"]: Path(stage["folder"]) for stage in json.loads(done.stdout)["stages"]}
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -51,14 +50,6 @@ class Lost:
     bytes_share: float
 
 
-def export(recipe: Path, settings: tuple[str, ...], work: Path) -> Path:
-    """Build a recipe up to its export; the folder of that."""
-    command = [sys.executable, "-m", "edgepack.cli", "build", str(recipe), "--until", "export", "--json"]
-    sets = [part for setting in (*settings, "max_drop_points=null") for part in ("--set", f"quantize.{setting}")]
-    done = subprocess.run([*command, *sets, "--workspace", str(work)], stdout=subprocess.PIPE, text=True, check=True)
-    return Path(json.loads(done.stdout)["stages"][-1]["folder"])
-
-
 def lost(folder: Path, rows: list[Row], metric: str) -> tuple[float, Lost]:
     """The float model's score, 0 to 1, and what the INT8 one beside it loses."""
     models = [Predictor(folder / name) for name in ("onnx-float", "onnx-int8")]
@@ -89,9 +80,10 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Lost] = {}
     float_score, rows = 0.0, []
     for way in options.ways:
-        exported = export(recipe, WAYS[way], options.work / "stages")
-        rows = rows or test_rows(recipe, options.work / "stages")
-        float_score, found[way] = lost(exported, rows, case.metric)
+        settings = [f"quantize.{setting}" for setting in (*WAYS[way], "max_drop_points=null")]
+        folders = distillation.build(recipe, options.work / "stages", "export", settings)
+        rows = rows or test_rows(folders["data"])
+        float_score, found[way] = lost(folders["export"], rows, case.metric)
         told = f"{found[way].drop_points:+.2f} points lost, {found[way].answers_changed} answers changed"
         print(f"== {name}, {way}: {told}", file=sys.stderr, flush=True)
     print(table(name, float_score, len(rows), found))
@@ -99,12 +91,9 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"metric": case.metric, "rows": len(rows), "float": float_score, "ways": ways}
 
 
-def test_rows(recipe: Path, work: Path) -> list[Row]:
-    """As the stage data has them."""
-    command = [sys.executable, "-m", "edgepack.cli", "build", str(recipe), "--until", "data", "--json"]
-    done = subprocess.run([*command, "--workspace", str(work)], stdout=subprocess.PIPE, text=True, check=True)
-    lines = (Path(json.loads(done.stdout)["stages"][0]["folder"]) / "test.jsonl").read_text(encoding="utf-8")
-    return [Row.of(json.loads(line)) for line in lines.splitlines()]
+def test_rows(data: Path) -> list[Row]:
+    """As the stage data has them in its folder."""
+    return [Row.of(json.loads(line)) for line in (data / "test.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def table(name: str, float_score: float, rows: int, found: dict[str, Lost]) -> str:
