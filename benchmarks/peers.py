@@ -280,7 +280,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    where = conditions.collect(threads=max(options.threads), providers=())
+    where = conditions.collect(threads=max(options.threads), engine="", providers=())
     runs = []
     for case in build.CASES:
         if options.only and case.name not in options.only:
