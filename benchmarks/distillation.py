@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from build_recipe import build_recipe
 
 # Of the dev file, to choose the epoch by: scoring all 4,000 after every epoch takes as long as training.
 DEV_ROWS: Final = 800
@@ -135,14 +135,6 @@ def texts_of(table: Path, count: int, folder: Path) -> Path:
     return out
 
 
-def build(path: Path, work: Path, until: str = "student", settings: Sequence[str] = ()) -> dict[str, Path]:
-    """Run a recipe, with `settings` as --set takes them, up to a stage; the folder of each stage's result."""
-    command = [sys.executable, "-m", "edgepack.cli", "build", str(path), "--until", until, "--json"]
-    command += [part for setting in settings for part in ("--set", setting)]
-    done = subprocess.run([*command, "--workspace", str(work)], stdout=subprocess.PIPE, text=True, check=True)
-    return {stage["stage"]: Path(stage["folder"]) for stage in json.loads(done.stdout)["stages"]}
-
-
 def read(folder: Path, metric: str) -> Trained:
     """What a stage wrote down about its model."""
     found = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
@@ -163,8 +155,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, list[Trained]]:
     found: dict[str, list[Trained]] = {role: [] for role in ROLES}
     for seed in range(options.seeds):
         paths = {role: recipe(case, options, seed, role, folder) for role in ("alone", "distilled")}
-        alone = build(paths["alone"], options.work / "stages")
-        both = build(paths["distilled"], options.work / "stages")
+        alone = build_recipe(paths["alone"], options.work / "stages", "student")
+        both = build_recipe(paths["distilled"], options.work / "stages", "student")
         folders = {"teacher": both["teacher"], "alone": alone["student"], "distilled": both["student"]}
         for role, at in folders.items():
             found[role].append(read(at, case.metric))
@@ -208,18 +200,30 @@ def table(results: dict[str, dict[str, list[Trained]]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """What every benchmark on these cases is told."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--teacher", default="ernie-fixture-base6", help="folder in WEIGHTS")
     parser.add_argument("--student", default="ernie-fixture-nano", help="folder in WEIGHTS")
-    parser.add_argument("--only", action="append", choices=list(CASES), help="a case; several may be named")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path(".edgepack/distillation"))
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments, every path absolute."""
     options = parser.parse_args()
     for name in ("data", "weights", "work"):
         setattr(options, name, getattr(options, name).resolve())
+    return options
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--only", action="append", choices=list(CASES), help="a case; several may be named")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parsed(parser)
     results = {name: measure(name, options) for name in options.only or CASES}
     print(table(results))
     document = {

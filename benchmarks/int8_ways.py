@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import distillation
 import numpy as np
+from build_recipe import build_recipe
 
 from edgepack.artifacts import Row
 from edgepack.graph.divergence import divergence
@@ -81,7 +82,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     float_score, rows = 0.0, []
     for way in options.ways:
         settings = [f"quantize.{setting}" for setting in (*WAYS[way], "max_drop_points=null")]
-        folders = distillation.build(recipe, options.work / "stages", "export", settings)
+        folders = build_recipe(recipe, options.work / "stages", "export", settings)
         rows = rows or test_rows(folders["data"])
         float_score, found[way] = lost(folders["export"], rows, case.metric)
         told = f"{found[way].drop_points:+.2f} points lost, {found[way].answers_changed} answers changed"
@@ -114,17 +115,10 @@ def table(name: str, float_score: float, rows: int, found: dict[str, Lost]) -> s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--teacher", default="ernie-fixture-base6", help="folder in WEIGHTS")
-    parser.add_argument("--student", default="ernie-fixture-nano", help="folder in WEIGHTS")
+    parser = distillation.arguments(__doc__)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), help="data sets")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--work", type=Path, default=Path(".edgepack/distillation"))
-    options = parser.parse_args()
-    for name in ("data", "weights", "work"):
-        setattr(options, name, getattr(options, name).resolve())
+    options = distillation.parsed(parser)
     print(json.dumps({name: measured(name, options) for name in options.only}, ensure_ascii=False))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import yaml
+from build_recipe import build_recipe
 
 from peers.source import Source, save
 
@@ -57,7 +56,7 @@ def source(case: Case, data: Path, weights: Path, student: str, work: Path) -> S
     ours = work / case.name
     ours.mkdir(parents=True, exist_ok=True)
     start = weights / student if case.trained else _random(case, weights / student, ours / "random")
-    stages = _build(_recipe(case, data / case.data, start, ours), work / "stages")
+    stages = build_recipe(_recipe(case, data / case.data, start, ours), work / "stages", "export")
     folder = ours / stages["student"].name[:16]  # other weights, other files
     folder.mkdir(exist_ok=True)
     huggingface = folder / "huggingface"
@@ -110,13 +109,6 @@ def _some(table: Path, out: Path) -> Path:
     header, *rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
     out.write_text("".join([header, *rows[::12]]), encoding="utf-8")
     return out
-
-
-def _build(recipe: Path, workspace: Path) -> dict[str, Path]:
-    """Run a recipe up to its export; the folder of each stage's result."""
-    command = [sys.executable, "-m", "edgepack.cli", "build", str(recipe), "--until", "export", "--json"]
-    done = subprocess.run([*command, "--workspace", str(workspace)], stdout=subprocess.PIPE, text=True, check=True)
-    return {stage["stage"]: Path(stage["folder"]) for stage in json.loads(done.stdout)["stages"]}
 
 
 def _random(case: Case, vocabulary_of: Path, folder: Path) -> Path:

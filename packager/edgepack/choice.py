@@ -9,7 +9,6 @@ from typing import Final
 
 from edgepack import scores
 from edgepack.artifacts import DataArtifact, LedgerRow, ModelFile, Precision, Row, mebibytes
-from edgepack.engines import LEAST_GAIN as LEAST_GAIN_OF_ENGINE
 from edgepack.engines import Engine
 from edgepack.graph.parity import Parity
 from edgepack.progress import Progress
@@ -20,6 +19,7 @@ from edgepack.wording import counted, mib
 from edgepack_runtime import doctor
 
 LEAST_GAIN: Final = 0.10  # INT8 ships when it is at least this much smaller and faster than the float file
+LEAST_GAIN_OF_ENGINE: Final = 0.05  # of `auto`: what an engine other than the first has to be faster by
 TEXTS_FILE: Final = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
 _TIMED_TEXTS = 200
 

@@ -13,8 +13,6 @@ from edgepack.graph.forms import Form, OrtCpuForm, QdqForm
 from edgepack.recipe.model import EngineChoice
 from edgepack_runtime.model_config import ONNXRUNTIME, OPENVINO, PAIR, EngineConfig
 
-LEAST_GAIN: Final = 0.05  # of `auto`: what an engine other than the first has to be faster by
-
 
 @dataclass(frozen=True)
 class Engine:

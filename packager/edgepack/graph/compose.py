@@ -49,8 +49,9 @@ PLAIN: Final = Layout()
 
 def fastest(*, pairs: bool, tokens: int | None = None) -> Layout:
     """All of it, for texts of at most `tokens`; pairs of texts need their types."""
-    exact = {"folded": True, "scaled": True, "merged": True, "first_only": True, "unpadded": True}
-    return Layout(**exact, one_text=not pairs, tokens=tokens)
+    return Layout(
+        folded=True, scaled=True, merged=True, first_only=True, unpadded=True, one_text=not pairs, tokens=tokens
+    )
 
 
 def compose(encoder: Encoder, layout: Layout, form: Form | None = None) -> onnx.ModelProto:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Float = npt.NDArray[np.float32]
+from edgepack.graph.encoder import Float
 
 
 def divergence(before: Sequence[Float], after: Sequence[Float], *, multi_label: bool) -> float:

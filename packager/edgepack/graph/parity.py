@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from edgepack.errors import StageFailedError
-
-Float = npt.NDArray[np.float32]
+from edgepack.graph.encoder import Float
 
 
 @dataclass(frozen=True)
