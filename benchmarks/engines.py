@@ -105,7 +105,7 @@ def files(encoder: Encoder, folder: Path, threads: int, clock: Callable[[], floa
             "INT8, plain": (plain, True),
         }
         for name, (layout, int8) in forms.items():
-            graph = compose(encoder, layout, engine.int8() if int8 else None)
+            graph = compose(encoder, layout, engine.int8(reduced=False) if int8 else None)
             place = folder / f"{engine.name}-{len(found)}"
             found[f"{engine.title}, {name}"] = Timed(engine, graph, place, threads, clock)
     return found

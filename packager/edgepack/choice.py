@@ -61,10 +61,20 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
 
 
 @dataclass(frozen=True)
+class OfEngine:
+    """The files of one engine, float and INT8 if there is one, and how INT8 came to be."""
+
+    engine: Engine
+    files: tuple[Exported, ...]
+    made: Int8Choice | None
+
+
+@dataclass(frozen=True)
 class Chosen:
     """What ships, and why: nothing is said where there was nothing to choose."""
 
     engine: Engine
+    made: Int8Choice | None
     float_model: ModelFile
     int8_model: ModelFile | None
     shipped: Precision
@@ -80,8 +90,8 @@ class Chosen:
 
 
 def of_engines(
-    files: Sequence[tuple[Engine, Sequence[Exported]]],
-    hindrances: Sequence[str],
+    engines: Sequence[OfEngine],
+    section: Quantize,
     target: str,
     data: DataArtifact,
     progress: Progress,
@@ -91,15 +101,15 @@ def of_engines(
     What ships of another engine than the first has to be faster than what ships of that by `LEAST_GAIN_OF_ENGINE`.
     Of several, what the wheels of each take on `target` is told too.
     """
-    models = measured([file for _, of_engine in files for file in of_engine], data, progress)
+    models = measured([file for one in engines for file in one.files], data, progress)
     candidates: list[Chosen] = []
-    for engine, of_engine in files:
-        own, models = models[: len(of_engine)], models[len(of_engine) :]
+    for one in engines:
+        own, models = models[: len(one.files)], models[len(one.files) :]
         if own:
-            candidates.append(_of_engine(engine, own, hindrances))
+            candidates.append(_of_engine(one, own, section))
     for chosen in candidates:
         if chosen.reason:
-            progress.line(f"{chosen.engine.title}: {chosen.reason}" if len(files) > 1 else chosen.reason)
+            progress.line(f"{chosen.engine.title}: {chosen.reason}" if len(engines) > 1 else chosen.reason)
     best = candidates[0]
     for other in candidates[1:]:
         best = _faster(best, other)
@@ -115,12 +125,12 @@ def _carried(engines: Sequence[Engine], target: str, progress: Progress) -> str:
     return "wheels on the device: " + ", ".join(f"{title} {mib(size)}" for title, size in sizes)
 
 
-def _of_engine(engine: Engine, models: Sequence[ModelFile], hindrances: Sequence[str]) -> Chosen:
+def _of_engine(one: OfEngine, models: Sequence[ModelFile], section: Quantize) -> Chosen:
     float_model, *int8_models = models
-    if not int8_models:
-        return Chosen(engine, float_model, None, "float32", "", ())
-    shipped, reason = choose(float_model, int8_models[0], hindrances)
-    return Chosen(engine, float_model, int8_models[0], shipped, reason, ())
+    if one.made is None:
+        return Chosen(one.engine, None, float_model, None, "float32", "", ())
+    shipped, reason = choose(float_model, int8_models[0], hindrances(section, one.made))
+    return Chosen(one.engine, one.made, float_model, int8_models[0], shipped, reason, ())
 
 
 def _faster(first: Chosen, other: Chosen) -> Chosen:

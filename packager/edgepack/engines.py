@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.graph.compose import Layout, fastest
 from edgepack.graph.forms import Form, OrtCpuForm, QdqForm
 from edgepack.recipe.model import EngineChoice
 from edgepack_runtime.model_config import ONNXRUNTIME, OPENVINO, PAIR, EngineConfig
+
+
+class _MakesForm(Protocol):
+    def __call__(self, *, reduced: bool) -> Form:
+        """A form for one graph; with `reduced` weights have 7 bits."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Engine:
     name: str
     title: str
     config: EngineConfig
-    int8: Callable[[], Form]
+    int8: _MakesForm
     padded: bool
 
     def layout(self, task: str, max_length: int) -> Layout:

@@ -7,6 +7,7 @@ the part costs; where the model loses more than it may, parts go back to float i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from edgepack import scores
@@ -77,15 +78,28 @@ def choose(
     best = min(range(len(ways)), key=lambda number: (tried[number].drop_points, tried[number].divergence))
     encoder, start = ways[best][1], tried[best]
     parts = _costs(encoder, start.divergence, trials, progress)
-    kept: list[str] = []
-    drop_points = start.drop_points
-    most = None if limit_points is None else max(limit_points, trials.least_points())
-    while most is not None and drop_points > most and len(kept) < len(parts):
-        kept.append(parts[len(kept)].part)
+    made = Int8Choice(tuple(tried), start.way, parts, (), start.drop_points, limit_points, len(trials.rows))
+    return _settled(encoder, made, trials, progress)
+
+
+def elsewhere(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progress) -> tuple[Encoder, Int8Choice]:
+    """The model of `choose` in the form of another engine, which `trials` open: it may round otherwise.
+
+    Parts that are float stay so; more follow where more is lost there than may be.
+    """
+    found = trials.tried(made.way, encoder)
+    return _settled(encoder, replace(made, drop_points=found.drop_points), trials, progress)
+
+
+def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progress) -> tuple[Encoder, Int8Choice]:
+    """With further parts in float, the dearest first, until no more is lost than may be."""
+    kept, drop_points = list(made.kept_float), made.drop_points
+    most = None if made.limit_points is None else max(made.limit_points, trials.least_points())
+    while most is not None and drop_points > most and len(kept) < len(made.parts):
+        kept.append(made.parts[len(kept)].part)
         drop_points = trials.tried(f"{len(kept)} parts float", in_float(encoder, kept)).drop_points
         progress.line(f"{kept[-1]} goes back to float: {drop_points:.2f} points below float on dev")
-    made = Int8Choice(tuple(tried), start.way, parts, tuple(kept), drop_points, limit_points, len(trials.rows))
-    return in_float(encoder, kept), made
+    return in_float(encoder, kept), replace(made, kept_float=tuple(kept), drop_points=drop_points)
 
 
 def _costs(encoder: Encoder, whole: float, trials: Trials, progress: Progress) -> tuple[PartCost, ...]:

@@ -137,19 +137,28 @@ def student_of(folder: Path, rows: Sequence[Row], shape: FromScratch = CALM) -> 
 
 
 def relearnt(
-    folder: Path, data: DataArtifact, student: ModelArtifact, said: Heard | None = None, **settings: Any
+    folder: Path,
+    data: DataArtifact,
+    student: ModelArtifact,
+    said: Heard | None = None,
+    *,
+    reduced: bool = False,
+    **settings: Any,
 ) -> tuple[LinearScales, ...]:
     """What QAT of it ends with; the weights lie in `folder`/weights."""
     from edgepack.paddle_ml.qat import relearn
 
-    section = Quantize(method="qat", qat=Qat(**{"epochs": 2.0, "batch_size": 8, "learning_rate": 1e-3} | settings))
+    learnt = Qat(**{"epochs": 2.0, "batch_size": 8, "learning_rate": 1e-3} | settings)
+    section = Quantize(method="qat", qat=learnt, reduced_range=reduced)
     rows = data.read("train")[:16]
     folder.mkdir(exist_ok=True)
     training = SETTINGS.model_copy(update={"device": "cpu"})
     return relearn(section, training, data, student, rows, folder / "weights", said or Heard(), folder / "checkpoint")
 
 
-def simulated(data: DataArtifact, trained: ModelArtifact, scales: Sequence[LinearScales], name: Any) -> list[Float]:
+def simulated(
+    data: DataArtifact, trained: ModelArtifact, scales: Sequence[LinearScales], name: Any, *, reduced: bool = False
+) -> list[Float]:
     """Logits of each dev row by Paddle, rounded with these ranges."""
     from edgepack.paddle_ml.fit import reopen
     from edgepack.paddle_ml.predict import logits
@@ -157,11 +166,13 @@ def simulated(data: DataArtifact, trained: ModelArtifact, scales: Sequence[Linea
 
     classifier = reopen(trained, data)
     ranges = {item.layer: item.activation for item in scales if item.activation is not None}
-    prepare(classifier.network, ranges, name, embeddings=True)
+    prepare(classifier.network, ranges, name, embeddings=True, reduced=reduced)
     return logits(classifier, classifier.encode(data.read("dev")), SILENT, "", batch_size=1)
 
 
-def int8(data: DataArtifact, trained: ModelArtifact, scales: Sequence[LinearScales], folder: Path) -> list[Float]:
+def int8(
+    data: DataArtifact, trained: ModelArtifact, scales: Sequence[LinearScales], folder: Path, *, reduced: bool = False
+) -> list[Float]:
     """The same by ONNX Runtime, of the INT8 graph."""
     import onnx
 
@@ -169,18 +180,23 @@ def int8(data: DataArtifact, trained: ModelArtifact, scales: Sequence[LinearScal
     from edgepack.paddle_ml.fit import reopen
 
     classifier, pairs = reopen(trained, data), data.task == "text-pair-classification"
-    (folder / "paddle").mkdir()
+    (folder / "paddle").mkdir(parents=True)
     export.static_graph(classifier, folder / "paddle")
     export.float_onnx(folder / "paddle", folder / "float.onnx")
     from edgepack.graph.fold import fold_constants
 
     layout = fastest(pairs=pairs, tokens=trained.max_length)
     encoder, _ = rewrite(fold_constants(onnx.load(str(folder / "float.onnx"))), layout)
-    graph = compose(with_ranges(encoder, scales, embeddings=True), layout, OrtCpuForm())
+    graph = compose(with_ranges(encoder, scales, embeddings=True), layout, OrtCpuForm(reduced=reduced))
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_inputs()]
     fed = ({IDS: np.array([row.ids]), TYPES: np.array([row.types])} for row in classifier.encode(data.read("dev")))
     return [session.run(None, {name: each[name] for name in names})[0][0] for each in fed]
+
+
+def same(found: Sequence[Float], expected: Sequence[Float]) -> float:
+    """The share of texts whose logits agree to float32."""
+    return float(np.mean([np.abs(a - b).max() < 1e-4 for a, b in zip(found, expected, strict=True)]))
 
 
 @pytest.mark.parametrize("name", QUANTERS)
@@ -193,20 +209,24 @@ def test_what_was_trained_is_what_the_int8_graph_computes(name: str, rows: Seque
     scales = relearnt(tmp_path, data, student, quanter=name)
     trained = replace(student, folder=tmp_path / "weights")
     expected = simulated(data, trained, scales, name)
-
-    def same(found: Sequence[Float]) -> float:
-        return float(np.mean([np.abs(a - b).max() < 1e-4 for a, b in zip(found, expected, strict=True)]))
-
     found = int8(data, trained, scales, tmp_path)
-    assert same(found) > 0.8
+    assert same(found, expected) > 0.8
     assert max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True)) < 0.2
     wider = [
         replace(item, activation=(item.activation[0] * 1.01, item.activation[1] * 1.01))
         for item in scales
         if item.activation is not None
     ]
-    (tmp_path / "wider").mkdir()
-    assert same(int8(data, trained, wider, tmp_path / "wider")) < 0.2
+    assert same(int8(data, trained, wider, tmp_path / "wider"), expected) < 0.2
+
+
+def test_weights_of_7_bits_are_what_was_trained_too(tmp_path: Path) -> None:
+    data, student = student_of(tmp_path, ONE)
+    scales = relearnt(tmp_path, data, student, reduced=True, quanter="abs_max")
+    trained = replace(student, folder=tmp_path / "weights")
+    expected = simulated(data, trained, scales, "abs_max", reduced=True)
+    assert same(int8(data, trained, scales, tmp_path / "7 bits", reduced=True), expected) > 0.8
+    assert same(int8(data, trained, scales, tmp_path / "8 bits"), expected) < 0.2
 
 
 @pytest.mark.parametrize("name", QUANTERS)

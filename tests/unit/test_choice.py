@@ -97,4 +97,5 @@ def chosen_of(monkeypatch: pytest.MonkeyPatch, asked: EngineChoice, p50_ms: tupl
     monkeypatch.setattr(choice, "measured", lambda files, data, progress: models)
     one = choice.Exported("x", Path("x"), "int8", Parity(0.0, 0, 1), "y")
     data: Any = None
-    return choice.of_engines([(engine, [one, one]) for engine in engines.wanted(asked)], [], "t", data, SILENT)
+    several = [choice.OfEngine(engine, (one, one), made()) for engine in engines.wanted(asked)]
+    return choice.of_engines(several, Quantize(), "t", data, SILENT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +10,7 @@ from tests.unit.graph.test_parts import ranged
 
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.parts import WORDS, int8_parts
-from edgepack.int8 import Trials, choose
+from edgepack.int8 import Trials, choose, elsewhere
 from edgepack.progress import SILENT
 from edgepack.quantization import Quantization, Tried
 
@@ -66,6 +66,20 @@ def test_a_limit_of_nothing_is_one_row() -> None:
     costs = {"head": 0.9, WORDS: 0.6}
     assert taken(MadeUp(costs, row=1.0), 0.0)[1].kept_float == ("head",)
     assert taken(MadeUp(costs, row=0.5), 0.0)[1].kept_float == ("head", WORDS)
+
+
+def test_another_engine_that_loses_more_keeps_more_in_float() -> None:
+    costs = {"head": 0.9, WORDS: 0.3, "layers.1.down": 0.1}
+    first, made = taken(MadeUp(costs), 0.5)
+    assert made.kept_float == ("head",)
+    same, as_made = elsewhere(first, made, cast(Trials, MadeUp(costs)), SILENT)
+    assert (int8_parts(same), as_made) == (int8_parts(first), made)
+    worse = {name: 2 * cost for name, cost in costs.items()}
+    there, made_there = elsewhere(first, made, cast(Trials, MadeUp(worse)), SILENT)
+    assert made_there.kept_float == ("head", WORDS)
+    assert made_there.drop_points == pytest.approx(0.2)
+    assert set(int8_parts(there)) == set(ALL) - {"head", WORDS}
+    assert replace(made_there, kept_float=made.kept_float, drop_points=made.drop_points) == made
 
 
 def test_without_a_limit_nothing_goes_back() -> None:

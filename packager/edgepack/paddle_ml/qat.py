@@ -63,7 +63,8 @@ def relearn(
     learnt = examples(task_of(data), classifier, data.read("train"), classifier, data, progress, ALONE)
     found = observe(classifier, classifier.encode(calibration), section.observer, progress)
     ranges = {item.layer: item.activation for item in found if item.activation is not None}
-    prepare(classifier.network, ranges, section.qat.quanter, embeddings=section.embeddings == "int8")
+    embeddings, reduced = section.embeddings == "int8", section.reduced_range
+    prepare(classifier.network, ranges, section.qat.quanter, embeddings=embeddings, reduced=reduced)
     distill = Distill(hard_weight=section.qat.hard_weight)
     result = train(_course(classifier, learnt, settings, distill, data), progress, Checkpoint(checkpoint))
     progress.line(f"quantize: {summary(result)}, dev {result.best_score:.3f} in {result.seconds:.0f} s")

@@ -1,6 +1,6 @@
 """PaddleSlim's and Paddle's quanters, each made to round as the INT8 graph rounds (`graph/forms.py`).
 
-Weights: PaddleSlim's channel-wise abs max is that grid as it is, 127 steps up and down for each column.
+Weights: PaddleSlim's channel-wise abs max is that grid as it is, 127 steps up and down for each column; 63 with 7 bits.
 
 Activations: the graph has one step and 256 values, 0 exactly one of them, and no need that 0 is in their middle.
 - Paddle's moving average of the largest magnitude rounds to 127 steps up and down from 0, which spends half of its
@@ -178,17 +178,21 @@ class _Shared(paddle.nn.Layer):  # type: ignore[misc, unused-ignore]
         return self._last[1]
 
 
-def prepare(network: Any, ranges: Mapping[str, Range], quanter: Name, *, embeddings: bool) -> None:
+def prepare(
+    network: Any, ranges: Mapping[str, Range], quanter: Name, *, embeddings: bool, reduced: bool = False
+) -> None:
     """Let `network`, in place, compute as its INT8 graph will.
 
     Args:
         network: one of PaddleNLP's ERNIE classifiers.
         ranges: of the input of each Linear that becomes INT8, by its name in the network: what its quanter starts with.
         embeddings: whether the rows of words become INT8 too.
+        reduced: whether weights have 7 bits and not 8.
     """
     config = QuantConfig(activation=None, weight=None)
+    weights = FakeQuanterChannelWiseAbsMaxObserver(bit_length=7 if reduced else 8)
     named = [layer.full_name() for name, layer in network.named_sublayers() if name in ranges]
-    config.add_name_config(named, activation=_Quanters(quanter), weight=FakeQuanterChannelWiseAbsMaxObserver())
+    config.add_name_config(named, activation=_Quanters(quanter), weight=weights)
     network.train()
     QAT(config).quantize(network, inplace=True)
     for attention in attentions(network):

@@ -149,6 +149,11 @@ class Quantize(Section):
     observer: Observer = Field("hist", description="PaddleSlim observer of activation ranges, for `ptq` and `qat`.")
     qat: Qat | None = Field(None, description="How `method: qat` trains; null for its defaults.")
     embeddings: Literal["int8", "float"] = Field("int8", description="int8 keeps a scale for each row.")
+    reduced_range: bool = Field(
+        False,
+        description="Weights of 7 bits, for x86 CPUs without VNNI: their kernels add two products in 16 bits, and cut "
+        "off what 8 bits make too large for that.",
+    )
     max_drop_points: float | None = Field(
         0.5,
         ge=0,

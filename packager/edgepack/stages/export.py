@@ -24,7 +24,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
     mebibytes,
 )
-from edgepack.choice import Exported
+from edgepack.choice import Exported, OfEngine
 from edgepack.engines import Engine
 from edgepack.errors import StageFailedError
 from edgepack.graph import parity
@@ -43,7 +43,7 @@ from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 6
+VERSION = 7
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
@@ -62,14 +62,14 @@ def run(
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own.
 
-    Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form;
-    `target` is one that the model is for.
+    Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form, with
+    more of it in float where they lose more; `target` is one that the model is for.
     """
     environment.start(progress)
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
-    first, *others = (_Writer(one, student, data) for one in engines.wanted(engine))
+    first, *others = (_Writer(one, student, data, section.reduced_range) for one in engines.wanted(engine))
     encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), first.layout)
     if note:
         progress.line(f"the exported graph {note}")
@@ -79,17 +79,20 @@ def run(
     exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
-    files = [Exported("float ONNX", out / FLOAT_FOLDER, "float32", exported, "static graph")]
+    float_file = Exported("float ONNX", out / FLOAT_FOLDER, "float32", exported, "static graph")
+    several = [OfEngine(first.engine, (float_file,), None)]
     small, made = None, None
     if scales.ways and encoder is not None:
         ways = [(way, _ranged(way, section, encoder, first, scales)) for way in scales.ways]
-        small, made = _int8(ways, float_model, first, section, out / INT8_FOLDER, progress)
-        quantized = parity.compare(float_logits, measure.logits(Predictor(out / INT8_FOLDER), rows))
-        progress.line(f"INT8 ONNX is {quantized.max_abs:.3f} from float at most; {quantized.flips} labels flipped")
-        files.append(Exported("INT8 ONNX", out / INT8_FOLDER, "int8", quantized, "float ONNX", choice.note(made)))
-    several = [(first.engine, files)]
-    several += [(other.engine, _as_for(other, encoder, small, rows, float_logits, out)) for other in others]
-    chosen = choice.of_engines(several, choice.hindrances(section, made) if made else [], target, data, progress)
+        trials = _trials(float_model, first, out, progress)
+        small, made = int8.choose(ways, trials, section.max_drop_points, progress)
+        int8_file = _int8_file("INT8 ONNX", out / INT8_FOLDER, first, small, made, rows, float_logits)
+        apart = int8_file.parity
+        progress.line(f"INT8 ONNX is {apart.max_abs:.3f} from float at most; {apart.flips} labels flipped")
+        several = [OfEngine(first.engine, (float_file, int8_file), made)]
+    if encoder is not None:
+        several += [_for_another(other, encoder, small, made, rows, float_logits, out, progress) for other in others]
+    chosen = choice.of_engines(several, section, target, data, progress)
     return ExportArtifact(
         out,
         _static_row(out / STATIC_FOLDER, student, static),
@@ -97,7 +100,7 @@ def run(
         chosen.int8_model,
         chosen.shipped,
         chosen.reason or (f"the exported graph {note}" if note else "quantize.method is none"),
-        made,
+        chosen.made,
         chosen.engine.name,
         chosen.others,
     )
@@ -110,6 +113,7 @@ class _Writer:
     engine: Engine
     student: ModelArtifact
     data: DataArtifact
+    reduced: bool  # weights of 7 bits, where they are INT8
 
     @property
     def layout(self) -> Layout:
@@ -119,7 +123,7 @@ class _Writer:
         self.write(folder, compose(encoder, self.layout), "float32")
 
     def write_int8(self, folder: Path, encoder: Encoder) -> None:
-        self.write(folder, compose(encoder, self.layout, self.engine.int8()), "int8")
+        self.write(folder, compose(encoder, self.layout, self.engine.int8(reduced=self.reduced)), "int8")
 
     def write(self, folder: Path, graph: onnx.ModelProto, precision: Precision, *, as_laid_out: bool = True) -> None:
         """A folder as the runtime loads it. What is not `as_laid_out` here is as it was exported, and hides padding."""
@@ -141,28 +145,44 @@ class _Writer:
         (folder / "model.json").write_bytes(model_config.dump(config))
 
 
-def _as_for(
+def _for_another(
     other: _Writer,
-    encoder: Encoder | None,
+    encoder: Encoder,
     small: Encoder | None,
+    made: Int8Choice | None,
     rows: Sequence[Row],
     float_logits: Sequence[Float],
     out: Path,
-) -> list[Exported]:
-    """What was made for the first engine, float and the INT8 `small`, written for another; nothing if nothing was."""
-    title, files = other.engine.title, []
-    if encoder is not None:
-        folder = out / f"{FLOAT_FOLDER}-{other.engine.name}"
-        other.write_float(folder, encoder)
-        found = measure.logits(Predictor(folder), rows)
-        close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {title}")
-        files.append(Exported(f"float ONNX ({title})", folder, "float32", close, "float ONNX"))
-    if small is not None:
-        folder = out / f"{INT8_FOLDER}-{other.engine.name}"
-        other.write_int8(folder, small)
-        close = parity.compare(float_logits, measure.logits(Predictor(folder), rows))
-        files.append(Exported(f"INT8 ONNX ({title})", folder, "int8", close, "float ONNX"))
-    return files
+    progress: Progress,
+) -> OfEngine:
+    """What was made for the first engine, float and, if there is one, the INT8 `small`, written for another."""
+    title = other.engine.title
+    folder = out / f"{FLOAT_FOLDER}-{other.engine.name}"
+    other.write_float(folder, encoder)
+    float_model = Predictor(folder)
+    found = measure.logits(float_model, rows)
+    close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {title}")
+    float_file = Exported(f"float ONNX ({title})", folder, "float32", close, "float ONNX")
+    if small is None or made is None:
+        return OfEngine(other.engine, (float_file,), None)
+    small, made = int8.elsewhere(small, made, _trials(float_model, other, out, progress), progress)
+    folder = out / f"{INT8_FOLDER}-{other.engine.name}"
+    int8_file = _int8_file(f"INT8 ONNX ({title})", folder, other, small, made, rows, float_logits)
+    return OfEngine(other.engine, (float_file, int8_file), made)
+
+
+def _int8_file(
+    name: str,
+    folder: Path,
+    writer: _Writer,
+    small: Encoder,
+    made: Int8Choice,
+    rows: Sequence[Row],
+    float_logits: Sequence[Float],
+) -> Exported:
+    writer.write_int8(folder, small)
+    close = parity.compare(float_logits, measure.logits(Predictor(folder), rows))
+    return Exported(name, folder, "int8", close, "float ONNX", choice.note(made))
 
 
 def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:
@@ -176,25 +196,15 @@ def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> 
     )
 
 
-def _int8(
-    ways: Sequence[tuple[Quantization, Encoder]],
-    float_model: Predictor,
-    writer: _Writer,
-    section: Quantize,
-    folder: Path,
-    progress: Progress,
-) -> tuple[Encoder, Int8Choice]:
-    """Write the INT8 model into `folder`: of all `ways`, and with as many parts in float as it takes."""
+def _trials(float_model: Predictor, writer: _Writer, out: Path, progress: Progress) -> int8.Trials:
+    """Of models as `writer` writes them, against `float_model`."""
 
     def opened(encoder: Encoder) -> Predictor:
-        with TemporaryDirectory(prefix=".trial-", dir=folder.parent) as scratch:
+        with TemporaryDirectory(prefix=".trial-", dir=out) as scratch:
             writer.write_int8(Path(scratch) / "model", encoder)
             return Predictor(Path(scratch) / "model")
 
-    trials = int8.Trials(float_model, opened, writer.data, progress)
-    encoder, made = int8.choose(ways, trials, section.max_drop_points, progress)
-    writer.write_int8(folder, encoder)
-    return encoder, made
+    return int8.Trials(float_model, opened, writer.data, progress)
 
 
 def _ranged(way: Quantization, section: Quantize, encoder: Encoder, writer: _Writer, scales: ScalesArtifact) -> Encoder:

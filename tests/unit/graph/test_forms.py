@@ -46,6 +46,17 @@ def test_int8_is_close_to_float_and_is_int8(name: str, layout: Layout) -> None:
     assert "words.int8" in {item.name for item in matrices if item.data_type == TensorProto.INT8}
 
 
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_reduced_weights_have_seven_bits_and_mean_the_same(layout: Layout) -> None:
+    encoder, ids = ranged("texts-33"), some_ids(20)
+    small = compose(encoder, layout, OrtCpuForm(reduced=True))
+    weights = [numpy_helper.to_array(item) for item in small.graph.initializer if item.data_type == TensorProto.INT8]
+    products = [weight for weight in weights if weight.ndim == 2 and weight.shape != encoder.embeddings.words.shape]
+    assert {int(np.abs(weight).max()) for weight in products} == {REDUCED_MAX}
+    found, meant = run(small, ids), run(compose(encoder, layout, RoundedForm("reduced")), ids)
+    assert np.abs(found - meant).max() < 0.01 * float(meant.max() - meant.min())
+
+
 def test_a_tensor_with_several_readers_is_quantized_once() -> None:
     encoder = recognise(exported("texts-33"))
     scales = scales_of(encoder)
