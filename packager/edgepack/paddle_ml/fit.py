@@ -207,7 +207,7 @@ def _soft_labels(
         one.offsets != other.offsets for one, other in zip(theirs, ours, strict=True)
     ):
         raise _other_tokens("to learn each token's label from its teacher")
-    found = list(logits(teacher, ranks.share(theirs), progress, "soft labels of the teacher"))
+    found = list(logits(teacher, ranks.share(theirs), progress, "soft labels"))
     if ranks.count == 1:
         return found
     told = ranks.all_bytes(b"".join(row.tobytes() for row in found))

@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from edgepack_runtime.engine.denormals import DenormalsAsZero
 from edgepack_runtime.engine.graph_inputs import OUTPUTS, checked_inputs, model_path
 from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.model_config import EngineConfig
@@ -21,7 +22,10 @@ class OnnxRuntimeEngine:
 
     def __init__(self, config: EngineConfig, folder: Path, threads: int) -> None:
         _require_available(config.provider)
-        self._session = _session(config, model_path(folder), threads)
+        path = model_path(folder)
+        # The first session of a process sets the mode of the thread that opens it, too, and for good.
+        with DenormalsAsZero():
+            self._session = _session(config, path, threads)
         if self.providers[:1] != (config.provider,):
             raise EnvironmentUnfitError(
                 f"{config.provider} is not active",
@@ -43,7 +47,8 @@ class OnnxRuntimeEngine:
     def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
         try:
-            logits = self._session.run(OUTPUTS, {name: given[name] for name in self._inputs})[0]
+            with DenormalsAsZero():
+                logits = self._session.run(OUTPUTS, {name: given[name] for name in self._inputs})[0]
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise StepFailedError("the model could not be run", why=str(error)) from error
         result: NDArray[np.float32] = logits
@@ -69,6 +74,7 @@ def _session(config: EngineConfig, path: Path, threads: int) -> Any:
     # Spinning workers burn a core between requests: on a device that is heat and battery, shared cores and later
     # throttling, for microseconds.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")  # in threads of its own
     try:
         return onnxruntime.InferenceSession(
             str(path), options, providers=[config.provider], disabled_optimizers=list(config.disabled_optimizers)
