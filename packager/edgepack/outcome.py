@@ -12,12 +12,12 @@ from edgepack.artifacts import (
     GateArtifact,
     LedgerRow,
     ModelArtifact,
-    PrunedArtifact,
     ScalesArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError
 from edgepack.recipe.model import Recipe
+from edgepack.reduced import PrunedArtifact
 from edgepack.selection import SelectArtifact
 
 

@@ -17,7 +17,6 @@ from edgepack.artifacts import (
     LedgerRow,
     ModelArtifact,
     ModelFile,
-    PrunedArtifact,
     ScalesArtifact,
     Score,
     Split,
@@ -26,6 +25,7 @@ from edgepack.artifacts import (
 from edgepack.outcome import Build, Delivery
 from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe
+from edgepack.reduced import PrunedArtifact
 from edgepack.selection import Compared, SelectArtifact
 
 TARGET = "linux-x86_64-cpu"

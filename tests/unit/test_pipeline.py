@@ -12,7 +12,7 @@ import pytest
 from tests.unit.conftest import pruned_of
 
 from edgepack import pipeline, plan
-from edgepack.artifacts import ExportArtifact, ModelArtifact, PrunedArtifact, ScalesArtifact, Score
+from edgepack.artifacts import ExportArtifact, ModelArtifact, ScalesArtifact, Score
 from edgepack.console import Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError, UsageError
 from edgepack.nvidia import Nvidia
@@ -23,6 +23,7 @@ from edgepack.paddle_ml.gpus import Card
 from edgepack.pipeline import stages_of
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Candidate, Recipe, Search
+from edgepack.reduced import PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.steps import ToRun
 from edgepack.targets.measure import Latency

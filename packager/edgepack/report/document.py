@@ -17,13 +17,13 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     ModelArtifact,
-    PrunedArtifact,
     Split,
 )
 from edgepack.datasets.suited import check_built
 from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
+from edgepack.reduced import PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
 

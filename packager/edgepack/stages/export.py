@@ -19,7 +19,6 @@ from edgepack.artifacts import (
     LedgerRow,
     ModelArtifact,
     Precision,
-    PrunedArtifact,
     Row,
     ScalesArtifact,
     mebibytes,
@@ -39,6 +38,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import EngineChoice, Quantize
+from edgepack.reduced import PrunedArtifact
 from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
