@@ -21,9 +21,8 @@ from edgepack.datasets import vocabulary
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.paddle_ml import huggingface, networks, prune, tokens
 from edgepack.paddle_ml.batches import Encoded
-from edgepack.paddle_ml.schedule import spread
 from edgepack.recipe.model import TaskName
-from edgepack.recipe.shapes import KEPT_HEADS, SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights
+from edgepack.recipe.shapes import KEPT_HEADS, SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights, spread
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
 from edgepack_runtime.model_config import VOCAB_NAME
 from edgepack_runtime.tokenizer import ErnieTokenizer as Tokenizer
