@@ -39,7 +39,8 @@ def of_training(section: Teacher | Student) -> dict[str, Any]:
     """
     document = dump(section) | {"ranks": section.ranks}
     del document["nodes"]
-    document.pop("vocabulary", None)  # it is pruned when all is learnt
+    for later in ("width", "vocabulary"):  # it is narrowed and pruned when this is learnt
+        document.pop(later, None)
     if document["device"].startswith("gpu"):
         document["device"] = "gpu"
     if section.ranks == 1:

@@ -25,10 +25,10 @@ from edgepack.errors import EdgepackError
 from edgepack.places import Whose
 from edgepack.progress import Progress
 from edgepack.recipe.model import Candidate, Recipe
-from edgepack.recipe.training import FromTeacher
-from edgepack.reduced import PrunedArtifact
+from edgepack.recipe.training import Distill, FromTeacher
+from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
-from edgepack.stages import bundle, data, export, gate, prune, quantize, select, student, teacher
+from edgepack.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
 from edgepack.targets.host import host_facts
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
@@ -60,6 +60,7 @@ class Chain:
     """What was made of one student, as far as what would ship."""
 
     learner: Result[ModelArtifact]
+    narrowed: Result[NarrowedArtifact] | None
     pruned: Result[PrunedArtifact] | None
     scales: Result[ScalesArtifact]
     exported: Result[ExportArtifact]
@@ -67,7 +68,13 @@ class Chain:
     @property
     def model(self) -> Result[ModelArtifact]:
         """The student as it went on."""
-        return self.pruned or self.learner
+        return self.pruned or self.narrowed or self.learner
+
+    @property
+    def train_seconds(self) -> float:
+        """What its trainings took, that of the student and what narrowed it."""
+        once_more = self.narrowed.artifact.train_seconds if self.narrowed else 0.0
+        return self.learner.artifact.train_seconds + once_more
 
 
 class Steps:
@@ -149,6 +156,26 @@ class Steps:
             self._candidate,
         )
 
+    def narrow(
+        self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None, learner: Result[ModelArtifact]
+    ) -> Result[NarrowedArtifact]:
+        """Without a teacher, the student itself is the one: as it was, before it is cut."""
+        section = self._recipe.student
+        source, distill = (learner, Distill()) if taught_by is None else (taught_by, section.distill)
+        decides = keys.of_training(section) | {"width": section.width, "distill": distill and keys.dump(distill)}
+        inputs = [*keys.labelled(rows), *keys.model(learner)]
+        if distill is not None:
+            inputs += [*keys.model(source), *keys.unlabelled(rows)]
+        key = make_key("narrow", narrow.VERSION, decides, inputs, self._tools)
+        kept = self._workspace.checkpoint(key)
+        whole, soft = learner.artifact, source.artifact
+        return self._step(
+            NarrowedArtifact,
+            key,
+            lambda out: narrow.run(section, distill, rows.artifact, whole, soft, out, self._listener, kept),
+            self._candidate,
+        )
+
     def prune(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[PrunedArtifact]:
         section, columns = self._recipe.student.pruning, self._recipe.data.columns
         assert section is not None, "asked for by a student that is to be pruned only"
@@ -220,7 +247,10 @@ class Steps:
         inputs = [*keys.labelled(rows, ("dev",)), *(chain.exported.digest for chain in chains.values())]
         inputs += [digest for chain in chains.values() for digest in keys.model(chain.model)]
         key = make_key("select", select.VERSION, decides, [*inputs, *keys.runtime()], self._tools | host_facts())
-        entries = {name: select.Entry(chain.model.artifact, chain.exported.artifact) for name, chain in chains.items()}
+        entries = {
+            name: select.Entry(chain.model.artifact, chain.exported.artifact, chain.train_seconds)
+            for name, chain in chains.items()
+        }
         return self._step(
             SelectArtifact,
             key,
