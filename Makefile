@@ -23,7 +23,7 @@ install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
 test: $(VENV)/.installed-dev ## all tests: unit, then integration with the real Paddle stack
 	@$(PY) -m pytest
 
-LANE26_TESTS := training width resume ranks nodes huggingface observers vocabulary qat build
+LANE26_TESTS := training width narrow resume ranks nodes huggingface observers vocabulary qat build
 test-lane26: $(LANE26)/.installed ## trainings, in several processes too, checkpoints and whole builds in the second lane of the Paddle stack
 	@$(LANE26)/bin/python -m pytest $(LANE26_TESTS:%=tests/integration/test_%.py)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-STAGES: Final = ("data", "teacher", "student", "prune", "quantize", "export", "select", "bundle", "gate")
-OF_A_CANDIDATE: Final = ("student", "prune", "quantize", "export")  # run for each candidate where there is a search
+STAGES: Final = ("data", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "bundle", "gate")
+# Run for each candidate where there is a search.
+OF_A_CANDIDATE: Final = ("student", "narrow", "prune", "quantize", "export")
 OF_A_TARGET: Final = ("bundle", "gate")  # run for each target; the others run once
 
 

@@ -12,12 +12,12 @@ from edgepack.artifacts import (
     GateArtifact,
     LedgerRow,
     ModelArtifact,
-    PrunedArtifact,
     ScalesArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError
 from edgepack.recipe.model import Recipe
+from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
 
 
@@ -88,22 +88,27 @@ class Build:
     failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
     selection: SelectArtifact | None = None
     left_out: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
+    narrowed: NarrowedArtifact | None = None
     pruned: PrunedArtifact | None = None
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The loss ledger from the float teacher to every target."""
         return (
-            *model_ledger(self.teacher, self.student, self.pruned, self.export),
+            *model_ledger(self.teacher, self.student, self.narrowed, self.pruned, self.export),
             *(d.gate.ledger for d in self.deliveries),
         )
 
 
 def model_ledger(
-    taught_by: ModelArtifact | None, learner: ModelArtifact, pruned: PrunedArtifact | None, exported: ExportArtifact
+    taught_by: ModelArtifact | None,
+    learner: ModelArtifact,
+    narrowed: NarrowedArtifact | None,
+    pruned: PrunedArtifact | None,
+    exported: ExportArtifact,
 ) -> tuple[LedgerRow, ...]:
     """Ledger rows up to the exported files."""
-    models = (("teacher", taught_by), ("student", learner), ("prune", pruned))
+    models = (("teacher", taught_by), ("student", learner), ("narrow", narrowed), ("prune", pruned))
     return (*(_model(stage, model) for stage, model in models if model is not None), *_exported(exported))
 
 
@@ -116,4 +121,6 @@ def _model(stage: str, model: ModelArtifact) -> LedgerRow:
     if isinstance(model, PrunedArtifact):
         return LedgerRow("pruned", model.test_score, model_mib=size, note=f"vocabulary {model.cost}")
     note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps"
+    if isinstance(model, NarrowedArtifact):
+        stage, note = "narrowed", f"{note}; {model.cost}"
     return LedgerRow(stage, model.test_score, model_mib=size, note=note, seconds=model.train_seconds)

@@ -26,7 +26,7 @@ from edgepack.walk import EndOfPart, Hooks, walk
 from edgepack.workspace import Key, Result, Workspace
 
 A = TypeVar("A", bound=Artifact)
-_TRAININGS: Final = ("teacher", "student")  # stages and sections of the recipe
+_TRAININGS: Final = {"teacher": "teacher", "student": "student", "narrow": "student"}  # stage -> section, in order
 
 
 class Listener(Progress, Protocol):
@@ -112,11 +112,15 @@ def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:
     Raises:
         EnvironmentUnfitError: naming the key that asks for it.
     """
-    to_come = _TRAININGS[_TRAININGS.index(stage) :] if stage in _TRAININGS else ()
+    stages = tuple(_TRAININGS)
+    to_come = stages[stages.index(stage) :] if stage in stages else ()
     if choice.until in to_come:
         to_come = to_come[: to_come.index(choice.until) + 1]
-    sections = {"teacher": (recipe.teacher,), "student": recipe.students}
-    asked = ((role, section.device) for role in to_come for section in sections[role] if section is not None)
+    narrowed = tuple(student for student in recipe.students if student.is_narrowed)
+    sections = {"teacher": (recipe.teacher,), "student": recipe.students, "narrow": narrowed}
+    asked = (
+        (_TRAININGS[name], section.device) for name in to_come for section in sections[name] if section is not None
+    )
     wanted = list(dict.fromkeys(asked))
     if not any(device.startswith("gpu") for _, device in wanted):
         return  # importing Paddle takes seconds, and nothing can be wrong

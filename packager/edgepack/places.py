@@ -76,7 +76,8 @@ def in_order(places: Places) -> list[Place]:
 
 def stages_of_candidate(recipe: Recipe) -> list[str]:
     """The stages from the student to what would ship."""
-    return [stage for stage in OF_A_CANDIDATE if stage != "prune" or recipe.student.pruning is not None]
+    asked = {"narrow": recipe.student.is_narrowed, "prune": recipe.student.pruning is not None}
+    return [stage for stage in OF_A_CANDIDATE if asked.get(stage, True)]
 
 
 _Group = tuple[str, list[Candidate]]  # a stage, and the candidates that have its result in common
@@ -94,6 +95,8 @@ def _groups(candidates: Sequence[Candidate]) -> list[_Group]:
 def _decided_by(recipe: Recipe, stage: str) -> tuple[Section, ...]:
     """What of a candidate's recipe decides the result of a stage; the rest is the same for all, or comes later."""
     if stage == "student":
+        return (recipe.student.model_copy(update={"width": 1.0, "vocabulary": "keep"}),)
+    if stage == "narrow":
         return (recipe.student.model_copy(update={"vocabulary": "keep"}),)
     if stage == "prune":
         return (recipe.student,)

@@ -123,13 +123,15 @@ def _training_rows(recipe: Recipe, found: Result[DataArtifact] | None) -> int:
 def _about(stage: str, recipe: Recipe, rows: int) -> str:
     if stage == "prune":
         return _pruning(recipe.student)
-    section = {"teacher": recipe.teacher, "student": recipe.student}.get(stage)
+    section = {"teacher": recipe.teacher, "student": recipe.student, "narrow": recipe.student}.get(stage)
     if section is None:
         return ""
     steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
     epochs = "epoch" if section.epochs == 1 else "epochs"
     about = f"{counted(steps, 'step')} of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs})"
-    return f"{_size(section, recipe)}; {about}, {_device(section)}"
+    width = recipe.student.width if stage == "narrow" else 1.0
+    cut_to = f"cut to {width:g} of its width, " if stage == "narrow" else ""
+    return f"{cut_to}{_size(section, recipe, width)}; {about}, {_device(section)}"
 
 
 def _pruning(student: Student) -> str:
@@ -142,8 +144,8 @@ def _pruning(student: Student) -> str:
     return f"keeps the tokens that occur{often} in {texts}{characters}"
 
 
-def _size(section: Teacher | Student, recipe: Recipe) -> str:
-    """How many weights the model has, told without loading it."""
+def _size(section: Teacher | Student, recipe: Recipe, width: float) -> str:
+    """How many weights the model has that keeps so much of its width, told without loading it."""
     model, max_length = section.model, section.max_length
     start = model if isinstance(model, FromTeacher) else None
     if isinstance(model, FromTeacher):
@@ -154,6 +156,7 @@ def _size(section: Teacher | Student, recipe: Recipe) -> str:
         return "a model of unknown size"
     if start is not None:
         shape = cut(shape, start.layers if isinstance(start.layers, int) else len(start.layers), start.width)
+    shape = cut(shape, shape.layers, width)
     millions = parameters(shape, labels=2) / 1e6  # a label more is some hundred weights more
     # The vocabulary of a model from scratch is built from its texts, and may turn out smaller than it may be.
     return f"{'at most ' if isinstance(model, FromScratch) else ''}{millions:.1f} M weights"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from edgepack import __version__, datasets
+from edgepack import __version__, datasets, keys
 from edgepack.artifacts import (
-    ARTIFACT_FILE,
-    LABELLED,
-    SPLITS,
     Artifact,
     BundleArtifact,
     DataArtifact,
@@ -22,19 +18,17 @@ from edgepack.artifacts import (
     GateArtifact,
     LedgerRow,
     ModelArtifact,
-    PrunedArtifact,
     ScalesArtifact,
-    Split,
 )
-from edgepack.digest import sha256_file, sha256_folder
+from edgepack.digest import sha256_file
 from edgepack.errors import EdgepackError
 from edgepack.places import Whose
 from edgepack.progress import Progress
-from edgepack.recipe.model import Candidate, Data, Recipe, is_builtin
-from edgepack.recipe.section import Section
-from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
+from edgepack.recipe.model import Candidate, Recipe
+from edgepack.recipe.training import Distill, FromTeacher
+from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
-from edgepack.stages import bundle, data, export, gate, prune, quantize, select, student, teacher
+from edgepack.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
 from edgepack.targets.host import host_facts
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
@@ -66,6 +60,7 @@ class Chain:
     """What was made of one student, as far as what would ship."""
 
     learner: Result[ModelArtifact]
+    narrowed: Result[NarrowedArtifact] | None
     pruned: Result[PrunedArtifact] | None
     scales: Result[ScalesArtifact]
     exported: Result[ExportArtifact]
@@ -73,7 +68,13 @@ class Chain:
     @property
     def model(self) -> Result[ModelArtifact]:
         """The student as it went on."""
-        return self.pruned or self.learner
+        return self.pruned or self.narrowed or self.learner
+
+    @property
+    def train_seconds(self) -> float:
+        """What its trainings took, that of the student and what narrowed it."""
+        once_more = self.narrowed.artifact.train_seconds if self.narrowed else 0.0
+        return self.learner.artifact.train_seconds + once_more
 
 
 class Steps:
@@ -103,14 +104,16 @@ class Steps:
 
     def data(self) -> Result[DataArtifact]:
         section = self._recipe.data
-        key = make_key("data", data.VERSION, _of_data(section), _data_digests(section), {"edgepack": __version__})
+        key = make_key(
+            "data", data.VERSION, keys.of_data(section), keys.data_digests(section), {"edgepack": __version__}
+        )
         return self._step(DataArtifact, key, lambda out: data.run(section, out, self._listener))
 
     def teacher(self, rows: Result[DataArtifact]) -> Result[ModelArtifact]:
         section = self._recipe.teacher
         assert section is not None, "asked for by a recipe with a teacher only"
-        inputs = [*_labelled(rows), *_weights(section.model)]
-        key = make_key("teacher", teacher.VERSION, _of_training(section), inputs, self._tools)
+        inputs = [*keys.labelled(rows), *keys.weights(section.model)]
+        key = make_key("teacher", teacher.VERSION, keys.of_training(section), inputs, self._tools)
 
         def make(out: Path) -> ModelArtifact:
             self._check_students()
@@ -140,10 +143,10 @@ class Steps:
         # A teacher that it neither learns nor starts from decides nothing.
         needed = section.distill is not None or isinstance(section.model, FromTeacher)
         source = taught_by if needed else None
-        inputs = [*_labelled(rows), *_weights(section.model), *(_model(source) if source else [])]
+        inputs = [*keys.labelled(rows), *keys.weights(section.model), *(keys.model(source) if source else [])]
         if section.distill is not None:
-            inputs += _unlabelled(rows)
-        key = make_key("student", student.VERSION, _of_training(section), inputs, self._tools)
+            inputs += keys.unlabelled(rows)
+        key = make_key("student", student.VERSION, keys.of_training(section), inputs, self._tools)
         model = source.artifact if source else None
         kept = self._workspace.checkpoint(key)
         return self._step(
@@ -153,14 +156,37 @@ class Steps:
             self._candidate,
         )
 
+    def narrow(
+        self, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None, learner: Result[ModelArtifact]
+    ) -> Result[NarrowedArtifact]:
+        """Without a teacher, the student itself is the one: as it was, before it is cut."""
+        section = self._recipe.student
+        source, distill = (learner, Distill()) if taught_by is None else (taught_by, section.distill)
+        decides = keys.of_training(section) | {"width": section.width, "distill": distill and keys.dump(distill)}
+        inputs = [*keys.labelled(rows), *keys.model(learner)]
+        if distill is not None:
+            inputs += [*keys.model(source), *keys.unlabelled(rows)]
+        key = make_key("narrow", narrow.VERSION, decides, inputs, self._tools)
+        kept = self._workspace.checkpoint(key)
+        whole, soft = learner.artifact, source.artifact
+        return self._step(
+            NarrowedArtifact,
+            key,
+            lambda out: narrow.run(section, distill, rows.artifact, whole, soft, out, self._listener, kept),
+            self._candidate,
+        )
+
     def prune(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[PrunedArtifact]:
         section, columns = self._recipe.student.pruning, self._recipe.data.columns
         assert section is not None, "asked for by a student that is to be pruned only"
-        decides: dict[str, Any] = {"pruning": _dump(section)}
-        inputs = [*_labelled(rows), *_unlabelled(rows), *_model(learner)]
+        decides: dict[str, Any] = {"pruning": keys.dump(section)}
+        inputs = [*keys.labelled(rows), *keys.unlabelled(rows), *keys.model(learner)]
         if section.texts is not None:
-            decides |= {"pruning": {**_dump(section), "texts": Path(section.texts).suffix}, "columns": columns.texts}
-            inputs += [*_sources(Path(datasets.__path__[0])), sha256_file(Path(section.texts))]
+            decides |= {
+                "pruning": {**keys.dump(section), "texts": Path(section.texts).suffix},
+                "columns": columns.texts,
+            }
+            inputs += [*keys.sources(Path(datasets.__path__[0])), sha256_file(Path(section.texts))]
         key = make_key("prune", prune.VERSION, decides, inputs, self._tools)
         return self._step(
             PrunedArtifact,
@@ -172,12 +198,12 @@ class Steps:
     def quantize(self, rows: Result[DataArtifact], learner: Result[ModelArtifact]) -> Result[ScalesArtifact]:
         section = self._recipe.quantize
         sample, seed = self._recipe.data.calibration, self._recipe.data.seed
-        decides = {"quantize": _dump(section), "calibration": _dump(sample), "seed": seed}
-        inputs = [*_labelled(rows), *_model(learner)]
+        decides = {"quantize": keys.dump(section), "calibration": keys.dump(sample), "seed": seed}
+        inputs = [*keys.labelled(rows), *keys.model(learner)]
         training = self._recipe.student
         if section.method == "qat":
-            decides["training"] = _of_training(training)
-            inputs += _unlabelled(rows)
+            decides["training"] = keys.of_training(training)
+            inputs += keys.unlabelled(rows)
         key = make_key("quantize", quantize.VERSION, decides, inputs, self._tools)
         kept = self._workspace.checkpoint(key)
         model = learner.artifact
@@ -192,8 +218,8 @@ class Steps:
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
         section, engine, target = self._recipe.quantize, self._recipe.engine, self._recipe.targets[0]
-        inputs = [*_labelled(rows), *_model(learner), scales.digest, *_runtime()]
-        decides = {"quantize": _dump(section), "engine": engine}
+        inputs = [*keys.labelled(rows), *keys.model(learner), scales.digest, *keys.runtime()]
+        decides = {"quantize": keys.dump(section), "engine": engine}
         key = make_key("export", export.VERSION, decides, inputs, self._tools | host_facts())
         return self._step(
             ExportArtifact,
@@ -213,15 +239,18 @@ class Steps:
         decides = {
             "prefer": section.prefer,
             "tolerance": section.tolerance_points,
-            "gates": _dump(gates),
+            "gates": keys.dump(gates),
             "names": list(chains),
             "left_out": list(left_out),
             "untried": list(untried),
         }
-        inputs = [*_labelled(rows, ("dev",)), *(chain.exported.digest for chain in chains.values())]
-        inputs += [digest for chain in chains.values() for digest in _model(chain.model)]
-        key = make_key("select", select.VERSION, decides, [*inputs, *_runtime()], self._tools | host_facts())
-        entries = {name: select.Entry(chain.model.artifact, chain.exported.artifact) for name, chain in chains.items()}
+        inputs = [*keys.labelled(rows, ("dev",)), *(chain.exported.digest for chain in chains.values())]
+        inputs += [digest for chain in chains.values() for digest in keys.model(chain.model)]
+        key = make_key("select", select.VERSION, decides, [*inputs, *keys.runtime()], self._tools | host_facts())
+        entries = {
+            name: select.Entry(chain.model.artifact, chain.exported.artifact, chain.train_seconds)
+            for name, chain in chains.items()
+        }
         return self._step(
             SelectArtifact,
             key,
@@ -241,7 +270,7 @@ class Steps:
             "target": target,
             "ledger": [asdict(row) for row in ledger],
         }
-        inputs = [rows.digest, exported.digest, *_runtime(), *bundle.inputs(target)]
+        inputs = [rows.digest, exported.digest, *keys.runtime(), *bundle.inputs(target)]
         key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
         return self._step(
             BundleArtifact,
@@ -261,77 +290,3 @@ class Steps:
         if judged.artifact.verdict != "pass":
             self._workspace.forget(judged.artifact.folder)
         return judged
-
-
-def _dump(section: Section) -> dict[str, Any]:
-    return section.model_dump(mode="json", by_alias=True)
-
-
-def _of_data(section: Data) -> dict[str, Any]:
-    """What of the section decides which rows there are. Of a file that is its suffix, and its content elsewhere."""
-    document = _dump(section)
-    del document["calibration"]
-    for name in SPLITS:
-        value = document[name]
-        if value is not None and not is_builtin(value):
-            document[name] = Path(value).suffix
-    return document
-
-
-def _of_training(section: Teacher | Student) -> dict[str, Any]:
-    """What of the section decides how a model comes out.
-
-    Of a local folder that is its content; of GPUs and machines how many there are, and not which.
-    """
-    document = _dump(section) | {"ranks": section.ranks}
-    del document["nodes"]
-    document.pop("vocabulary", None)  # it is pruned when all is learnt
-    if document["device"].startswith("gpu"):
-        document["device"] = "gpu"
-    if section.ranks == 1:
-        del document["scale_learning_rate"]  # nothing to scale it with
-    if is_local_folder(section.model):
-        document["model"] = "a local folder"
-    return document
-
-
-def _data_digests(section: Data) -> list[str]:
-    """Digests of the data files, or of the code that generates or reads them."""
-    files = [getattr(section, name) for name in SPLITS]
-    code = Path(datasets.__path__[0])
-    named = [Path(file) for file in files if file is not None and not is_builtin(file)]
-    return [*_sources(code), *map(sha256_file, named)]
-
-
-def _labelled(rows: Result[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:
-    """Digests of what a model is trained and judged by; texts that only a student learns from are not among them."""
-    data = rows.artifact
-    about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
-    return [about, *(rows.files[f"{split}.jsonl"] for split in splits)]
-
-
-def _model(trained: Result[ModelArtifact]) -> list[str]:
-    """Digests of what a trained model is: its files, and not what a clock said of its training."""
-    model = trained.artifact
-    about = json.dumps([model.max_length, model.labels], ensure_ascii=False)
-    return [about, *(digest for name, digest in sorted(trained.files.items()) if name != ARTIFACT_FILE)]
-
-
-def _unlabelled(rows: Result[DataArtifact]) -> list[str]:
-    return [digest for name, digest in rows.files.items() if name == "unlabelled.jsonl"]
-
-
-def _weights(model: str | FromScratch | FromTeacher) -> list[str]:
-    return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
-
-
-def _runtime() -> list[str]:
-    """Digest of the runtime's own source: it measures what is exported and travels in what is bundled."""
-    import edgepack_runtime
-
-    return _sources(Path(edgepack_runtime.__path__[0]))
-
-
-def _sources(package: Path) -> list[str]:
-    """Digests of a package's Python files."""
-    return [sha256_file(file) for file in sorted(package.rglob("*.py"))]

@@ -1,7 +1,7 @@
 """The stages of a recipe in order, each handed the results that it works on, whoever makes or finds them.
 
-data, teacher, student, prune, quantize, export, then bundle and gate for each target. A recipe with `search` goes from
-the student to the export with each of its candidates, and then comes the stage select.
+data, teacher, student, narrow, prune, quantize, export, then bundle and gate for each target. A recipe with `search`
+goes from the student to the export with each of its candidates, and then comes the stage select.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, hooks: Hooks = Hooks()) -
     else:
         chain = _chain(recipe, steps, rows, taught_by)
     teacher_model, student_model = taught_by.artifact if taught_by else None, chain.learner.artifact
+    narrowed_model = chain.narrowed.artifact if chain.narrowed else None
     pruned_model, exported = chain.pruned.artifact if chain.pruned else None, chain.exported.artifact
-    whole = model_ledger(teacher_model, student_model, pruned_model, exported)
+    whole = model_ledger(teacher_model, student_model, narrowed_model, pruned_model, exported)
     ledger = tuple(row.timeless() for row in whole)
     deliveries, failures = _targets(recipe, steps, rows, chain.exported, ledger, choice)
     return Build(
@@ -73,6 +74,7 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, hooks: Hooks = Hooks()) -
         deliveries,
         failures,
         selection,
+        narrowed=narrowed_model,
         pruned=pruned_model,
     )
 
@@ -80,10 +82,12 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, hooks: Hooks = Hooks()) -
 def _chain(recipe: Recipe, steps: Steps, rows: Result[DataArtifact], taught_by: Result[ModelArtifact] | None) -> Chain:
     """One student, as far as what would ship."""
     learner = steps.student(rows, taught_by)
-    pruned = steps.prune(rows, learner) if recipe.student.pruning is not None else None
-    going_on: Result[ModelArtifact] = pruned or learner
+    narrowed = steps.narrow(rows, taught_by, learner) if recipe.student.is_narrowed else None
+    trained: Result[ModelArtifact] = narrowed or learner
+    pruned = steps.prune(rows, trained) if recipe.student.pruning is not None else None
+    going_on: Result[ModelArtifact] = pruned or trained
     scales = steps.quantize(rows, going_on)
-    return Chain(learner, pruned, scales, steps.export(rows, going_on, scales))
+    return Chain(learner, narrowed, pruned, scales, steps.export(rows, going_on, scales))
 
 
 def _candidates(

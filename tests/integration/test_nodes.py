@@ -56,9 +56,9 @@ class Pair:
             (place / "tiny.yaml").write_text(RECIPE.format(epochs=4, port=port), encoding="utf-8")
 
     @contextmanager
-    def builds(self) -> Iterator[list[subprocess.Popen[str]]]:
-        """Both, up to the student, with a checkpoint after every step; none is left behind."""
-        command = [sys.executable, "-m", "edgepack.cli", "build", "tiny.yaml", "--until", "student"]
+    def builds(self, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
+        """Both, up to the student unless told `more`, with a checkpoint after every step; none is left behind."""
+        command = [sys.executable, "-m", "edgepack.cli", "build", "tiny.yaml", "--until", "student", *more]
         variables = {**os.environ, SECONDS_VARIABLE: "0", "TMPDIR": str(self.temporary)}
         started = [
             subprocess.Popen(
@@ -88,8 +88,8 @@ class Pair:
     def checkpoints(self) -> list[Path]:
         return [file for folder in self.folders for file in folder.glob(f".edgepack/student/*/checkpoint/{FILE}")]
 
-    def weights(self) -> list[bytes]:
-        files = [file for folder in self.folders for file in folder.glob(".edgepack/student/*/model_state.pdparams")]
+    def weights(self, stage: str = "student") -> list[bytes]:
+        files = [file for folder in self.folders for file in folder.glob(f".edgepack/{stage}/*/model_state.pdparams")]
         return [file.read_bytes() for file in files]
 
 
@@ -119,6 +119,20 @@ def test_two_builds_killed_while_they_train_go_on_together(pair: Pair) -> None:
         assert "2 processes, 2 x 16 rows a step, learning rate 0.001 x 1.41 (sqrt)" in text
         assert re.search(r"train student: goes on at step \d+ of 60, where it was interrupted", text), text
     one, two = pair.weights()
+    assert one == two
+
+
+def test_two_builds_narrow_a_student_together(pair: Pair) -> None:
+    """It starts from what both have trained, and learns from that: nothing of it names a folder of one machine."""
+    less = ("--set", "student.width=0.5", "--set", "student.epochs=1")
+    with pair.builds(*less, "--until", "narrow") as builds:
+        said = [build.communicate(timeout=3 * _SOON_SECONDS)[1] for build in builds]  # they meet twice
+        assert [build.returncode for build in builds] == [0, 0], said
+    for text in said:
+        assert "narrowed: 2 processes, 2 x 16 rows a step, learning rate 0.001 x 1.41 (sqrt)" in text
+        assert "narrowed: every layer keeps 1 of 2 heads and 32 of 64 neurons, chosen on 480 training rows" in text
+        assert "narrow: 2 -> 1 heads, 64 -> 32 neurons a layer; dev " in text
+    one, two = pair.weights("narrow")
     assert one == two
 
 

@@ -14,11 +14,12 @@ from tests.integration.conftest import RECIPE, Project, write_rows
 from tests.integration.courses import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
 from tests.integration.test_build import device
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row, Score, Usage
+from edgepack.artifacts import DataArtifact, ModelArtifact, Row, Score, Usage
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Columns
 from edgepack.recipe.training import Pruning
+from edgepack.reduced import PrunedArtifact
 from edgepack.targets.local import base_python
 from edgepack_runtime.tokenizer import read_vocab
 

@@ -17,7 +17,6 @@ from edgepack.artifacts import (
     LedgerRow,
     ModelArtifact,
     ModelFile,
-    PrunedArtifact,
     ScalesArtifact,
     Score,
     Split,
@@ -26,6 +25,7 @@ from edgepack.artifacts import (
 from edgepack.outcome import Build, Delivery
 from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe
+from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import Compared, SelectArtifact
 
 TARGET = "linux-x86_64-cpu"
@@ -156,6 +156,15 @@ def selection(tmp_path: Path) -> SelectArtifact:
     why = "the only one of 2 that misses no gate; dev accuracy 90.4 %, p50 1.10 ms, 19.2 MiB"
     left_out, untried = ("model=./pico",), ("model=./deep",)
     return SelectArtifact(tmp_path, (nano, cut), cut.name, why, None, "latency", left_out, untried)
+
+
+def narrowed_of(built: Build) -> NarrowedArtifact:
+    """The student of a build with three quarters of its width."""
+    told = {field.name: getattr(built.student, field.name) for field in fields(ModelArtifact)}
+    return NarrowedArtifact(
+        **told | {"weight_bytes": 37_600_000, "parameters": 9_400_000, "train_seconds": 28.8},
+        heads=9, heads_before=12, neurons=936, neurons_before=1248, dev_score_before=built.student.dev_score,
+    )  # fmt: skip
 
 
 def pruned_of(built: Build) -> PrunedArtifact:

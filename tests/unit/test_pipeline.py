@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.conftest import pruned_of
+from tests.unit.conftest import narrowed_of, pruned_of
 
 from edgepack import pipeline, plan
-from edgepack.artifacts import ExportArtifact, ModelArtifact, PrunedArtifact, ScalesArtifact, Score
+from edgepack.artifacts import ExportArtifact, ModelArtifact, ScalesArtifact, Score
 from edgepack.console import Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError, UsageError
 from edgepack.nvidia import Nvidia
@@ -23,6 +23,8 @@ from edgepack.paddle_ml.gpus import Card
 from edgepack.pipeline import stages_of
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Candidate, Recipe, Search
+from edgepack.recipe.training import Distill
+from edgepack.reduced import PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.steps import ToRun
 from edgepack.targets.measure import Latency
@@ -109,26 +111,29 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
     monkeypatch.setattr(environment, "versions", dict)
     monkeypatch.setattr(environment, "start", lambda: None)
 
-    def run(devices: dict[str, str], *cards: Card, until: Any = "student") -> list[str]:
+    def run(devices: dict[str, str], *cards: Card, until: Any = "student", width: float = 1.0) -> list[str]:
         def look() -> gpus.Build:
             assert any(device.startswith("gpu") for device in devices.values()), "Paddle is imported for nothing"
             return gpus.Build("3.3.1", "12.6", None, (), cards)
 
         monkeypatch.setattr(gpus, "look", look)
         trained.clear()
-        made = pipeline.run(recipe(tmp_path, devices), Workspace(tmp_path / "w"), Console(quiet=True), Choice(until))
+        asked, results = recipe(tmp_path, devices, width), Workspace(tmp_path / "w")
+        made = pipeline.run(asked, results, Console(quiet=True), Choice(until))
         assert isinstance(made, Part)
         return list(trained)
 
     return run
 
 
-def recipe(folder: Path, devices: dict[str, str]) -> Recipe:
+def recipe(folder: Path, devices: dict[str, str], width: float = 1.0) -> Recipe:
     model = {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}
+    sections: dict[str, Any] = {role: {"model": model, "device": device} for role, device in devices.items()}
+    sections["student"]["width"] = width
     return Recipe.model_validate({
         "edgepack": 1, "name": "tiny", "version": "0.1.0",
         "data": {split: str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
-        **{role: {"model": model, "device": device} for role, device in devices.items()},
+        **sections,
     })  # fmt: skip
 
 
@@ -146,6 +151,14 @@ def test_a_gpu_is_not_asked_of_what_is_not_trained_any_more(train: Train) -> Non
     devices = {"teacher": "gpu", "student": "gpu:0"}
     assert train(devices, Card(0, "NVIDIA H200", "9.0", 143771)) == ["teacher on gpu", "student on gpu:0"]
     assert train(devices) == []
+
+
+def test_a_gpu_is_asked_of_what_is_trained_once_more(train: Train) -> None:
+    devices = {"teacher": "cpu", "student": "gpu"}
+    card = Card(0, "NVIDIA H200", "9.0", 143771)
+    assert train(devices, card) == ["teacher on cpu", "student on gpu"]
+    with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu"):
+        train(devices, until="narrow", width=0.5)
 
 
 def test_a_gpu_is_not_asked_of_what_comes_after_the_end(train: Train) -> None:
@@ -301,6 +314,10 @@ class Pruning(Choosing):
         super().__init__(built, (), chosen)
         self._whole = whole
 
+    def narrow(self, rows: Any, taught_by: Any, learner: Any) -> Any:
+        self.called.append(f"narrow {learner.digest} as {taught_by.digest} says")
+        return SimpleNamespace(artifact=narrowed_of(self._built), digest=f"narrowed {self._at}")
+
     def prune(self, rows: Any, learner: Any) -> Any:
         if self._at in self._whole:
             raise StageFailedError("prune: there is nothing to prune", fix="give it up")
@@ -325,6 +342,30 @@ def test_what_is_pruned_goes_on(built: Build) -> None:
     assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "pruned", "static graph"]
     note = "vocabulary 18,000 -> 3,491 tokens; dev 90.0 -> 90.0 %; [UNK] 1.38 -> 2.37 % of dev tokens"
     assert (made.ledger[2].note, made.ledger[2].model_mib) == (note, 22.888)
+
+
+def test_what_is_narrowed_goes_on(built: Build) -> None:
+    for vocabulary, after in {"keep": "narrowed epochs=1", "prune": "pruned epochs=1"}.items():
+        student = built.recipe.student.model_copy(update={"width": 0.75, "vocabulary": vocabulary})
+        alone = replace(built, recipe=built.recipe.model_copy(update={"student": student}))
+        stages: Any = Pruning(alone)
+        stages._at = "epochs=1"
+        made = walk(alone.recipe, stages, Choice())
+        asked = [one for one in stages.called if one.startswith(("narrow", "prune", "quantize"))]
+        assert asked == [
+            "narrow epochs=1 as teacher says",
+            *(["prune narrowed epochs=1"] if vocabulary == "prune" else []),
+            f"quantize {after}",
+        ]
+        assert stages_of(alone.recipe)[2:-4] == ["student", "narrow", *(["prune"] if vocabulary == "prune" else [])]
+        assert made.narrowed == narrowed_of(alone)
+        rows = [row.stage for row in made.ledger]
+        assert rows[:3] == ["teacher", "student", "narrowed"]
+        assert ("pruned" in rows) == (vocabulary == "prune")
+    assert made.ledger[2].note == (
+        "9.4 M weights, 1161 steps; 12 -> 9 heads, 1,248 -> 936 neurons a layer; dev 90.0 -> 90.0 %"
+    )
+    assert (made.ledger[2].model_mib, made.ledger[2].seconds) == (35.858, 28.8)
 
 
 def test_candidates_are_compared_as_they_are_pruned(built: Build) -> None:
@@ -525,6 +566,38 @@ def test_candidates_that_share_a_training_are_trained_once(
     assert search(over, "student.epochs=3", start="student")[1][0] == "student 3"
     with pytest.raises(UsageError, match="this recipe has no stage prune"):
         search("search=null", until="prune")
+
+
+def test_candidates_of_several_widths_train_the_whole_student_once(
+    search: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, built: Build
+) -> None:
+    def make(section: Any, distill: Any, data: Any, student: Any, teacher: Any, out: Path, *rest: Any) -> Any:
+        assert (distill, teacher) == (Distill(), student)  # there is no other
+        (out / "weights").write_text(f"{section.width}", encoding="utf-8")
+        told = {"folder": out, "parameters": round(student.parameters * section.width), "train_seconds": 2.0}
+        return replace(narrowed_of(built), **told)
+
+    monkeypatch.setattr("edgepack.stages.narrow.run", make)
+    over = "search={over: {student.width: [1.0, 0.75, 0.5]}, tolerance_points: 99}"
+    part, did, planned = search(over, "student.epochs=4", until="narrow")
+    assert did == ["student 4"]
+    assert [(one.stage, one.candidates) for one in part.made[1:]] == [
+        ("student", ()), ("narrow", ("width=0.75",)), ("narrow", ("width=0.5",)),
+    ]  # fmt: skip
+    about = "cut to 0.75 of its width, at most 0.2 M weights; 1 step of 32 (2 rows x 4 epochs)"
+    narrow = [(one.candidate, one.about) for one in planned.stages if one.stage == "narrow"]
+    assert narrow[0][1].startswith(about.replace("1 step", "4 steps"))
+    assert [candidate for candidate, _ in narrow] == ["width=0.75", "width=0.5"]
+    made, did, planned = search(over, "student.epochs=4")
+    assert did == [f"{stage} {n} ptq" for n in (4, 3, 2) for stage in ("quantize", "export")]
+    assert made.selection.chosen == "width=0.5"  # its file is faster
+    seconds = [one.train_seconds for one in made.selection.candidates]
+    assert seconds == [35.2, 37.2, 37.2]  # with that of the whole student
+    assert [row.stage for row in made.ledger][:2] == ["student", "narrowed"]
+    assert search("search=null", "student.epochs=4", "student.width=0.5", until="export")[1] == []
+    assert "student 4" not in search(over, "student.epochs=4", start="narrow")[1]
+    with pytest.raises(UsageError, match="this recipe has no stage narrow"):
+        search("search=null", until="narrow")
 
 
 def test_further_texts_are_read_before_a_student_is_trained_for_them(

@@ -55,7 +55,7 @@ class Recorder:
         self.keys[key.stage if whose is None else f"{key.stage} {whose}"] = key.digest
         if key.stage == "data":
             return self._workspace.build(key, make)
-        named = SimpleNamespace(max_length=64, labels=("0", "1"))
+        named = SimpleNamespace(max_length=64, labels=("0", "1"), train_seconds=1.0)
         return SimpleNamespace(artifact=named, digest=key.digest, files={"model_state.pdparams": key.digest})
 
 
@@ -69,9 +69,11 @@ def keys(folder: Path, *settings: str, recorder: type[Recorder] = Recorder) -> d
 
     def chain(recipe: Recipe, of_one: Steps) -> Chain:
         learner = of_one.student(rows, taught_by)
-        pruned = of_one.prune(rows, learner) if recipe.student.pruning is not None else None
-        scales = of_one.quantize(rows, pruned or learner)
-        return Chain(learner, pruned, scales, of_one.export(rows, pruned or learner, scales))
+        narrowed = of_one.narrow(rows, taught_by, learner) if recipe.student.is_narrowed else None
+        pruned = of_one.prune(rows, narrowed or learner) if recipe.student.pruning is not None else None
+        going_on = pruned or narrowed or learner
+        scales = of_one.quantize(rows, going_on)
+        return Chain(learner, narrowed, pruned, scales, of_one.export(rows, going_on, scales))
 
     if recipe.candidates:
         steps.select(rows, {one.name: chain(one.recipe, steps.of(one)) for one in recipe.candidates}, [], [])
@@ -234,6 +236,44 @@ def test_what_further_texts_hold_decides_and_not_where_they_lie(project: Path) -
 def test_candidates_that_differ_in_their_vocabulary_alone_share_a_training(project: Path) -> None:
     noted = keys(project, "search={over: {student.vocabulary: [keep, prune]}}")
     assert noted["student vocabulary=keep"] == noted["student vocabulary=prune"] == keys(project)["student"]
+
+
+NARROWED = ("data", "teacher", "student", "narrow", "prune", "quantize", "export")
+
+
+def of_narrowed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in NARROWED if before.get(stage) != after.get(stage)]
+
+
+def test_a_student_is_narrowed_after_its_training_and_before_its_vocabulary_is_pruned(project: Path) -> None:
+    narrowed = keys(project, "student.width=0.75")
+    assert of_narrowed(keys(project), narrowed) == ["narrow", "quantize", "export"]
+    assert of_narrowed(narrowed, keys(project, "student.width=0.5")) == ["narrow", "quantize", "export"]
+    assert keys(project, "student.width=1.0") == keys(project)
+    both = keys(project, "student.width=0.75", "student.vocabulary=prune")
+    assert of_narrowed(narrowed, both) == ["prune", "quantize", "export"]
+    assert of_narrowed(keys(project, "student.vocabulary=prune"), both) == ["narrow", "prune", "quantize", "export"]
+
+
+def test_whom_a_narrowed_student_learns_from_decides(project: Path) -> None:
+    def of(*settings: str) -> dict[str, str]:
+        return keys(project, "student.width=0.75", *settings)
+
+    (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
+    assert of_narrowed(of(), of("data.unlabelled=more.txt")) == ["data", "student", "narrow", "quantize", "export"]
+    alone, untaught = of("student.distill=null"), of("teacher=null")
+    assert of_narrowed(alone, of("student.distill=null", "teacher.epochs=1")) == ["teacher"]
+    # The same student; with no teacher there is, it learns from itself once more.
+    assert of_narrowed(alone, untaught) == ["teacher", "narrow", "quantize", "export"]
+
+
+def test_candidates_that_differ_in_width_or_vocabulary_share_what_they_can(project: Path) -> None:
+    over = "search={over: {student.width: [1.0, 0.75, 0.5], student.vocabulary: [keep, prune]}}"
+    several = keys(project, over)
+    for stage, count in {"student": 1, "narrow": 2, "prune": 3, "quantize": 6}.items():
+        assert len({key for name, key in several.items() if name.startswith(f"{stage} ")}) == count
+    assert several["student width=0.5, vocabulary=keep"] == keys(project)["student"]
+    assert several["narrow width=0.75, vocabulary=prune"] == keys(project, "student.width=0.75")["narrow"]
 
 
 SEARCH = "search={over: {student.epochs: [1, 2]}}"

@@ -28,11 +28,19 @@ from edgepack_runtime.model_config import VOCAB_NAME
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """A model that starts as all layers of a trained one, of the same labels and `max_length`, less wide."""
+
+    whole: ModelArtifact
+    width: float  # the part of each layer's heads and neurons that stays, above 0, at most 1
+
+
+@dataclass(frozen=True)
 class Lesson:
     """What to train and from whom to learn. `teacher` is there when it is distilled from or started from."""
 
-    name: str  # ledger name: teacher, student
-    model: str | FromScratch | FromTeacher
+    name: str  # ledger name: teacher, student, narrowed
+    model: str | FromScratch | FromTeacher | Narrowing
     training: Training
     teacher: ModelArtifact | None = None
     distill: Distill | None = None
@@ -94,7 +102,7 @@ def teach(
 
     judged = ranks.of_first(_Judged, lambda: _Judged(result, judge(classifier, data, progress)))
     if judged.judgement.answers_alike:
-        progress.line(f"warning: the {lesson.name} answers every test row alike: it has learnt nothing yet")
+        progress.line(f"warning: {lesson.name}: it answers every test row alike, and has learnt nothing yet")
     return _artifact(lesson, classifier, judged, out)
 
 
@@ -146,26 +154,39 @@ def reopen(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
 
 def _create(lesson: Lesson, data: DataArtifact, rows: Sequence[Row], out: Path, progress: Progress) -> Classifier:
     training, model = lesson.training, lesson.model
+    if isinstance(model, Narrowing):
+        return _cut(lesson, model.whole, None, model.width, data, rows, out, progress)
     if isinstance(model, FromTeacher):
         assert lesson.teacher is not None, "a recipe without a teacher is refused before"
-        kept = _kept(lesson, model.width, data, rows, progress) if model.width < 1 else None
-        taught, labels = lesson.teacher.folder, data.model_labels
-        return models.cut(taught, model.layers, labels, training.max_length, out, data.task, kept, training.seed)
+        return _cut(lesson, lesson.teacher, model.layers, model.width, data, rows, out, progress)
     texts = [text for row in rows for text in row.texts]
     return models.create(model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
 
 
+def _cut(
+    lesson: Lesson,
+    whole: ModelArtifact,
+    layers: int | Sequence[int] | None,
+    width: float,
+    data: DataArtifact,
+    rows: Sequence[Row],
+    out: Path,
+    progress: Progress,
+) -> Classifier:
+    """A part of a trained model: so many of its layers, or these, or all; of each so much of its width."""
+    training = lesson.training
+    kept = _kept(lesson, whole, width, data, rows, progress) if width < 1 else None
+    return models.cut(whole.folder, layers, data.model_labels, training.max_length, out, data.task, kept, training.seed)
+
+
 def _kept(
-    lesson: Lesson, width: float, data: DataArtifact, rows: Sequence[Row], progress: Progress
+    lesson: Lesson, whole: ModelArtifact, width: float, data: DataArtifact, rows: Sequence[Row], progress: Progress
 ) -> list[prune.Kept]:
-    """The parts of each of the teacher's layers that matter most, by a seeded sample of the labelled rows."""
-    assert lesson.teacher is not None
+    """The parts of each layer of a trained model that matter most, by a seeded sample of the labelled rows."""
     draw = Draw(importance.SAMPLE_ROWS, len(rows), f"width/{lesson.training.seed}")
     sample = [row for row in rows if draw()]
     balanced = lesson.training.class_weights == "balanced"
-    found = importance.measure(
-        reopen(lesson.teacher, data), task_of(data), sample, balanced=balanced, progress=progress
-    )
+    found = importance.measure(reopen(whole, data), task_of(data), sample, balanced=balanced, progress=progress)
     kept = prune.choose(found, width)
     heads = f"{len(kept[0].heads)} of {len(found[0].heads)} heads"
     neurons = f"{len(kept[0].neurons)} of {len(found[0].neurons)} neurons"

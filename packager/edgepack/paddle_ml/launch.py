@@ -18,7 +18,7 @@ from edgepack import machine, nvidia
 from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.paddle_ml import device, environment, gpus, lifeline, models, relay, worker
-from edgepack.paddle_ml.fit import Lesson, teach
+from edgepack.paddle_ml.fit import Lesson, Narrowing, teach
 from edgepack.paddle_ml.lifeline import Lifeline
 from edgepack.paddle_ml.meeting import GONE
 from edgepack.paddle_ml.ranks import ALONE
@@ -52,7 +52,8 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
         return teach(lesson, data, out, progress, checkpoint, ALONE)
     progress.line(f"{lesson.name}: device {device.decide(training.device, gpus.look(), nvidia.look())}")
     progress.line(f"{lesson.name}: {described(training)}")
-    models.probe(lesson.model)  # a download is done once, and not by each process
+    if not isinstance(lesson.model, Narrowing):
+        models.probe(lesson.model)  # a download is done once, and not by each process
     # Nobody else can read it, and it goes away: the launcher writes down the whole environment beside its logs.
     with tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -15,7 +15,7 @@ import paddle.nn.functional as F
 from edgepack.errors import StageFailedError
 from edgepack.paddle_ml.batches import Batch
 from edgepack.paddle_ml.networks import attentions
-from edgepack.paddle_ml.schedule import spread
+from edgepack.recipe.shapes import spread
 from edgepack.recipe.training import Distill
 
 _PARTS = ("q_proj", "k_proj", "v_proj")

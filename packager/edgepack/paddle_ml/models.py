@@ -21,9 +21,8 @@ from edgepack.datasets import vocabulary
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.paddle_ml import huggingface, networks, prune, tokens
 from edgepack.paddle_ml.batches import Encoded
-from edgepack.paddle_ml.schedule import spread
 from edgepack.recipe.model import TaskName
-from edgepack.recipe.shapes import KEPT_HEADS, SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights
+from edgepack.recipe.shapes import KEPT_HEADS, SCRATCH_TASK_TYPES, SCRATCH_TOKEN_TYPES, checkpoint_weights, spread
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
 from edgepack_runtime.model_config import VOCAB_NAME
 from edgepack_runtime.tokenizer import ErnieTokenizer as Tokenizer
@@ -92,8 +91,8 @@ def create(
 
 
 def cut(
-    teacher: Path,
-    layers: int | Sequence[int],
+    trained: Path,
+    layers: int | Sequence[int] | None,
     labels: tuple[str, ...],
     max_length: int,
     folder: Path,
@@ -104,10 +103,10 @@ def cut(
     """A classifier of some layers of a trained one, with its embeddings, pooler and head.
 
     Args:
-        teacher: folder of the trained classifier.
-        layers: how many, evenly spread up to the top one, or which, from 1.
+        trained: folder of the trained classifier: a teacher, or a student that is to be narrowed.
+        layers: how many, evenly spread up to the top one, or which, from 1; None for all.
         folder: gets the tokenizer's files.
-        kept: of each layer of the teacher, the heads and neurons that stay; None for all of them.
+        kept: of each layer of the trained one, the heads and neurons that stay; None for all of them.
         seed: of what is drawn at random after this, as `create` has it: a projection that is trained along must not
             hang on whether the teacher was trained in this process.
 
@@ -115,8 +114,9 @@ def cut(
         StageFailedError: when the teacher does not have these layers, or has fewer positions than `max_length`.
     """
     paddle.seed(seed)
-    whole = networks.from_pretrained(task, str(teacher))
+    whole = networks.from_pretrained(task, str(trained))
     there = int(whole.config.num_hidden_layers)
+    layers = there if layers is None else layers
     chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
     if max(chosen) > there or len(chosen) > there:
         raise StageFailedError(
@@ -131,7 +131,7 @@ def cut(
         weights = prune.narrowed(weights, kept, networks.attentions(whole)[0].head_dim)
     network = networks.build(task, ErnieConfig.from_dict(config))
     network.set_state_dict({name: weights[_name_in_teacher(name, chosen)] for name in network.state_dict()})
-    ErnieTokenizer.from_pretrained(str(teacher)).save_pretrained(str(folder))
+    ErnieTokenizer.from_pretrained(str(trained)).save_pretrained(str(folder))
     return Classifier(network, tokens.open_tokenizer(folder), task, labels, max_length)
 
 

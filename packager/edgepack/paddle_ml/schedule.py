@@ -53,11 +53,6 @@ def layer_ratios(names: Iterable[str], decay: float) -> dict[str, float]:
     return {name: decay ** _depth(name, count) for name in names}
 
 
-def spread(count: int, layers: int) -> list[int]:
-    """`count` of `layers` layers, from 1, evenly spread, the top one among them. `count` is at most `layers`."""
-    return [round((index + 1) * layers / count) for index in range(count)]
-
-
 def _depth(name: str, layers: int) -> int:
     """How many layers of the encoder and above it stand between a parameter and the loss."""
     if match := _LAYER.search(name):

@@ -23,11 +23,11 @@ from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.digest import sha256_file, sha256_folder
 from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import environment, lifeline, ranks, relay
-from edgepack.paddle_ml.fit import Lesson, teach
+from edgepack.paddle_ml.fit import Lesson, Narrowing, teach
 from edgepack.paddle_ml.ranks import Ranks
 from edgepack.progress import SILENT
 from edgepack.recipe.shapes import WEIGHTS_FILE
-from edgepack.recipe.training import is_local_folder
+from edgepack.recipe.training import FromScratch, FromTeacher, is_local_folder
 
 MODULE: Final = "edgepack.paddle_ml.worker"
 JOB, RESULT, LIFELINE = "job.json", "result.json", "lifeline"
@@ -127,16 +127,21 @@ def _facts(job: Job) -> dict[str, object]:
     """What decides the weights, by the names that an error uses."""
     lesson = job.lesson
     settings = lesson.training.model_dump(mode="json", exclude={"device", "nodes"})
-    source = lesson.model
-    model = sha256_folder(Path(str(source))) if is_local_folder(source) else str(source)
     return {
         "the stage": lesson.name,
         "its settings": settings | {"ranks": lesson.training.ranks, "distill": str(lesson.distill)},
-        "the model it starts from": model,
+        "the model it starts from": _start(lesson.model),
         "the data": [sha256_file(job.data.folder / f"{split}.jsonl") for split in sorted(job.data.rows)],
         "the teacher": lesson.teacher and sha256_file(lesson.teacher.folder / WEIGHTS_FILE),
         "versions": environment.versions() | {"edgepack": __version__},
     }
+
+
+def _start(model: str | FromScratch | FromTeacher | Narrowing) -> str:
+    """What a lesson's model comes from, wherever it lies on a machine."""
+    if isinstance(model, Narrowing):
+        return f"{model.width} of {sha256_file(model.whole.folder / WEIGHTS_FILE)}"
+    return sha256_folder(Path(str(model))) if is_local_folder(model) else str(model)
 
 
 if __name__ == "__main__":

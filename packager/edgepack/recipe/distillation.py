@@ -1,4 +1,5 @@
-"""What is wrong between a teacher and its student: layers that are not there, and texts cut into different tokens.
+"""What is wrong between a teacher and its student: layers that are not there, widths that leave nothing, and texts cut
+into different tokens.
 
 All of it can be known before anything is trained, for models whose sizes lie on this machine.
 """
@@ -13,13 +14,15 @@ from typing import Any, Literal
 
 from edgepack.recipe import shapes
 from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.explain import dotted
 from edgepack.recipe.presets import PRESETS
 from edgepack.recipe.sources import beside, is_local
 from edgepack.recipe.training import Scratch, Training
 
 _Problem = tuple[KeyPath, str, str]  # where, reason, fix
 _LAYERS: KeyPath = ("student", "model", "layers")
-_WIDTH: KeyPath = ("student", "model", "width")
+_TAUGHT_WIDTH: KeyPath = ("student", "model", "width")
+_WIDTH: KeyPath = ("student", "width")
 _MAP: KeyPath = ("student", "distill", "layers")
 _ONCE = "name each layer once, the lowest first"
 
@@ -62,13 +65,38 @@ def check_distillation(document: Document) -> Iterator[_Problem]:
     inside = bool(settings.get("hidden") or settings.get("relations"))
     if settings.get("layers") is not None and not inside:
         yield _MAP, "`student.distill.layers` maps layers that nothing matches", "set `hidden: true`, or remove it"
-    if taught:
-        yield from _check_pair(document, settings if inside else {}, alone)
-
-
-def _check_pair(document: Document, settings: dict[str, Any], alone: bool) -> Iterator[_Problem]:
-    teacher = _side(document, "teacher", None)
+    teacher = _side(document, "teacher", None) if taught else None
     student = _side(document, "student", teacher)
+    yield from _check_width(document, student)
+    if teacher is not None:
+        yield from _check_pair(document, teacher, student, settings if inside else {}, alone)
+
+
+def _check_width(document: Document, student: _Side) -> Iterator[_Problem]:
+    """How much of a student stays when it is trained."""
+    width, of_teacher = document.get(*_WIDTH), document.get(*_TAUGHT_WIDTH)
+    if _is_part(width) and _is_part(of_teacher):
+        reason = f"`student.width` is {width:g} and `student.model.width` {of_teacher:g}: it would be narrowed twice"
+        fix = "keep `student.width`, to narrow it when it is trained, or the other, to narrow it before"
+        yield _WIDTH, reason, fix
+    else:
+        yield from _check_heads(_WIDTH, width, student.heads, "the student")
+
+
+def _check_heads(where: KeyPath, width: object, heads: int | None, whose: str) -> Iterator[_Problem]:
+    """Whether a width leaves a head of so many; where their number is not known, nothing is said."""
+    if type(width) is float and heads is not None and 0 < width * heads < 0.5:
+        reason = f"`{dotted(where)}` is {width:g}, which leaves none of the {heads} heads of {whose}"
+        yield where, reason, f"use at least {math.ceil(100 / heads) / 100:g}, which leaves one"
+
+
+def _is_part(width: object) -> bool:
+    return type(width) is float and 0 < width < 1
+
+
+def _check_pair(
+    document: Document, teacher: _Side, student: _Side, settings: dict[str, Any], alone: bool
+) -> Iterator[_Problem]:
     yield from _check_cut(document, teacher, student)
     if settings:
         yield from _check_map(settings.get("layers"), teacher, student)
@@ -83,10 +111,7 @@ def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[_
     model = document.get("student", "model")
     if not isinstance(model, dict) or "from" not in model:
         return
-    width = model.get("width")
-    if type(width) is float and teacher.heads is not None and 0 < width * teacher.heads < 0.5:
-        reason = f"`student.model.width` is {width:g}, which leaves none of the {teacher.heads} heads of its teacher"
-        yield _WIDTH, reason, f"use at least {math.ceil(100 / teacher.heads) / 100:g}, which leaves one"
+    yield from _check_heads(_TAUGHT_WIDTH, model.get("width"), teacher.heads, "its teacher")
     layers = model.get("layers")
     chosen = [layers] if type(layers) is int else layers if isinstance(layers, list) else []
     if not all(type(layer) is int for layer in chosen):
@@ -138,7 +163,7 @@ def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
     if isinstance(model, dict) and "from" in model and teacher is not None:
         layers = model.get("layers")
         count = layers if type(layers) is int else len(layers) if isinstance(layers, list) else None
-        return _Side(count, None, teacher.positions, teacher.words, length)
+        return _Side(count, teacher.heads, teacher.positions, teacher.words, length)
     if isinstance(model, dict):
         scratch = model.get("scratch")
         found = scratch if isinstance(scratch, dict) else {}

@@ -19,9 +19,11 @@ from edgepack.recipe.explain import explain, not_yet
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Candidate, Columns, Gates, Recipe, TaskName, is_builtin
 from edgepack.recipe.parse import parse
+from edgepack.recipe.presets import shape_of
 from edgepack.recipe.section import Section
+from edgepack.recipe.shapes import spread
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local
-from edgepack.recipe.training import PrunedVocabulary, Qat
+from edgepack.recipe.training import FromTeacher, PrunedVocabulary, Qat
 from edgepack.wording import counted
 from edgepack_runtime import metrics
 
@@ -100,7 +102,7 @@ def _checked(
     findings = search.merged(found)
     if len(recipes) < len(tried) or recipes[0].search is None:
         return (recipes[0] if len(recipes) == len(tried) else None), findings
-    findings += search.twins(document, tried, recipes)
+    findings += search.twins(document, tried, [_spelt_out(recipe) for recipe in recipes])
     plain = [_changed(recipe, search=None) for recipe in recipes]
     values = [trial.values for trial in tried]
     candidates = map(Candidate, search.names(tried), plain, values)
@@ -146,6 +148,18 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
         quantize = _changed(quantize, qat=Qat())
     gates = _judged(recipe.gates, recipe.task, columns)
     return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize, gates=gates)
+
+
+def _spelt_out(recipe: Recipe) -> Recipe:
+    """With the layers that a student starts from named one by one, where it is known which they are."""
+    start, teacher = recipe.student.model, recipe.teacher
+    if not isinstance(start, FromTeacher) or not isinstance(start.layers, int) or teacher is None:
+        return recipe
+    shape = shape_of(teacher.model, teacher.max_length)
+    if shape is None or start.layers > shape.layers:
+        return recipe
+    start = _changed(start, layers=tuple(spread(start.layers, shape.layers)))
+    return _changed(recipe, student=_changed(recipe.student, model=start))
 
 
 def _judged(gates: Gates, task: TaskName, columns: Columns) -> Gates:

@@ -64,6 +64,11 @@ def parameters(shape: Shape, labels: int) -> int:
     return rows * hidden + norm + shape.layers * layer + pooler + hidden * labels + labels
 
 
+def spread(count: int, layers: int) -> list[int]:
+    """`count` of `layers` layers, from 1, evenly spread, the top one among them. `count` is at most `layers`."""
+    return [round((index + 1) * layers / count) for index in range(count)]
+
+
 def part_of(count: int, width: float) -> int:
     """How many of `count` heads or neurons a layer keeps that is pruned to `width`: rounded, and at least one."""
     return max(1, int(count * width + 0.5))

@@ -160,11 +160,23 @@ class Student(Training):
 
     model: str | FromScratch | FromTeacher = Field(description=STUDENT_MODEL)
     distill: Distill | None = Field(Distill(), description="Loss against the teacher; null trains on the labels alone.")
+    width: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Part of the attention heads and feed-forward neurons that each layer keeps after the training: "
+        "those that matter most to the student's own answers. So cut, it is trained once more. 1 keeps all.",
+    )
     vocabulary: Literal["keep", "prune"] | PrunedVocabulary = Field(
         "keep",
         description="`prune` leaves out, after the training, the tokens that none of its texts holds; "
         "`{prune: {...}}` says which.",
     )
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it is cut to a part of its width when it is trained."""
+        return self.width < 1
 
     @property
     def pruning(self) -> Pruning | None:

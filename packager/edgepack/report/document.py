@@ -17,13 +17,13 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     ModelArtifact,
-    PrunedArtifact,
     Split,
 )
 from edgepack.datasets.suited import check_built
 from edgepack.outcome import Build, Delivery
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
+from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
 
@@ -43,10 +43,11 @@ def make(build: Build) -> dict[str, Any]:
         "data": _data(build.data, recipe),
         "models": [
             _model(role, model)
-            for role, model in (("teacher", build.teacher), ("student", build.student))
+            for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed))
             if model is not None
         ],
         "selection": None if build.selection is None else selection(build.selection),
+        "width": None if build.narrowed is None else _width(build.narrowed),
         "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
         "quantization": {
             "calibration_rows": build.scales.calibration_rows,
@@ -131,6 +132,15 @@ def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
         "test_score": asdict(model.test_score),
         "test_metrics": model.test_metrics,
         "usage": asdict(model.usage),
+    }
+
+
+def _width(narrowed: NarrowedArtifact) -> dict[str, Any]:
+    """What stayed of each layer, and what that cost; of the training, `models` tells."""
+    names = ("heads_before", "heads", "neurons_before", "neurons", "parameters")
+    scores = ("dev_score_before", "dev_score", "test_score")
+    return {name: getattr(narrowed, name) for name in names} | {
+        name: asdict(getattr(narrowed, name)) for name in scores
     }
 
 

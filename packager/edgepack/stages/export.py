@@ -19,7 +19,6 @@ from edgepack.artifacts import (
     LedgerRow,
     ModelArtifact,
     Precision,
-    PrunedArtifact,
     Row,
     ScalesArtifact,
     mebibytes,
@@ -39,6 +38,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import EngineChoice, Quantize
+from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.targets import measure
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
@@ -191,7 +191,7 @@ def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> 
         student.test_score,
         model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
         parity=static.max_abs,
-        parity_with="pruned" if isinstance(student, PrunedArtifact) else "student",
+        parity_with={NarrowedArtifact: "narrowed", PrunedArtifact: "pruned"}.get(type(student), "student"),
         note="the student's weights, not measured again",
     )
 

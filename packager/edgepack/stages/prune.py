@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row
+from edgepack.artifacts import DataArtifact, ModelArtifact, Row
 from edgepack.datasets.unlabelled import further_texts
 from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import environment
@@ -15,6 +15,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Columns
 from edgepack.recipe.shapes import WEIGHTS_FILE
 from edgepack.recipe.training import Pruning
+from edgepack.reduced import PrunedArtifact
 from edgepack_runtime.model_config import VOCAB_NAME
 from edgepack_runtime.tokenizer import ErnieTokenizer, read_vocab
 

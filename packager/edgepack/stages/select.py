@@ -32,10 +32,11 @@ _THREADS: Final = 1  # of what is timed
 
 @dataclass(frozen=True)
 class Entry:
-    """What a candidate became: the student as it was trained or pruned, and the files that would ship."""
+    """What a candidate became: the student as it was trained, narrowed or pruned, and the files that would ship."""
 
     model: ModelArtifact
     exported: ExportArtifact
+    train_seconds: float  # of all its trainings
 
     @property
     def folder(self) -> Path:
@@ -179,7 +180,7 @@ def _compared(
         scores.score(scores.metric_of(data), rows, answers),
         entry.model.parameters,
         entry.model.weight_bytes,
-        entry.model.train_seconds,
+        entry.train_seconds,
         shipped.precision,
         shipped.onnx_bytes,
         latency.p50_ms,

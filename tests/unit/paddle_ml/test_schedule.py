@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.paddle_ml.schedule import layer_ratios, rate_factor, rate_scale, spread
+from edgepack.paddle_ml.schedule import layer_ratios, rate_factor, rate_scale
 
 NAMES = [
     "ernie.embeddings.word_embeddings.weight",
@@ -57,21 +57,6 @@ def test_every_layer_below_learns_more_slowly() -> None:
 
 def test_a_head_alone_has_no_layers_below() -> None:
     assert layer_ratios(["weight", "bias"], 0.5) == {"weight": 1, "bias": 1}
-
-
-@pytest.mark.parametrize(("count", "layers", "chosen"), [(3, 6, [2, 4, 6]), (4, 6, [2, 3, 4, 6]), (1, 4, [4])])
-def test_layers_are_spread_up_to_the_top(count: int, layers: int, chosen: list[int]) -> None:
-    assert spread(count, layers) == chosen
-
-
-@given(st.integers(1, 48).flatmap(lambda layers: st.tuples(st.integers(1, layers), st.just(layers))))
-def test_no_layer_is_taken_twice(sizes: tuple[int, int]) -> None:
-    count, layers = sizes
-    chosen = spread(count, layers)
-    assert len(set(chosen)) == count
-    assert chosen == sorted(chosen)
-    assert chosen[-1] == layers
-    assert chosen[0] >= 1
 
 
 def test_a_rate_is_scaled_by_the_stated_rule() -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
-from edgepack.recipe.shapes import KEPT_HEADS, Shape, cut, of_config, of_folder, parameters
+from edgepack.recipe.shapes import KEPT_HEADS, Shape, cut, of_config, of_folder, parameters, spread
 from edgepack.recipe.training import FromScratch, Scratch
 
 NANO = Shape(4, 312, 12, 1248, 40000, 2048, 4, 0)
@@ -88,3 +90,18 @@ def test_a_folder_that_tells_no_shape(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     assert of_folder(tmp_path) is None
     assert of_folder(tmp_path / "absent") is None
+
+
+@pytest.mark.parametrize(("count", "layers", "chosen"), [(3, 6, [2, 4, 6]), (4, 6, [2, 3, 4, 6]), (1, 4, [4])])
+def test_layers_are_spread_up_to_the_top(count: int, layers: int, chosen: list[int]) -> None:
+    assert spread(count, layers) == chosen
+
+
+@given(st.integers(1, 48).flatmap(lambda layers: st.tuples(st.integers(1, layers), st.just(layers))))
+def test_no_layer_is_taken_twice(sizes: tuple[int, int]) -> None:
+    count, layers = sizes
+    chosen = spread(count, layers)
+    assert len(set(chosen)) == count
+    assert chosen == sorted(chosen)
+    assert chosen[-1] == layers
+    assert chosen[0] >= 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import pruned_of
+from tests.unit.conftest import narrowed_of, pruned_of
 
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
@@ -108,6 +108,16 @@ def test_intervals_and_limits_in_words() -> None:
     assert span(None, 1.0, "ms") == "-"
     assert limit({"gate": "accuracy.min", "limit": 0.88, "unit": "fraction"}) == ">= 88.0 %"
     assert limit({"gate": "latency.p95_ms", "limit": 5, "unit": "ms"}) == "<= 5.00 ms"
+
+
+def test_what_went_of_the_width_is_told(built: Any) -> None:
+    assert make(built)["width"] is None
+    report = make(replace(built, narrowed=narrowed_of(built), pruned=pruned_of(built)))
+    told = report["width"]
+    assert (told["heads_before"], told["heads"], told["neurons_before"], told["neurons"]) == (12, 9, 1248, 936)
+    assert told["dev_score"]["value"] == told["dev_score_before"]["value"] == 0.9
+    assert [model["role"] for model in report["models"]] == ["teacher", "student", "narrowed"]
+    assert [row["stage"] for row in report["ledger"]][1:4] == ["student", "narrowed", "pruned"]
 
 
 def test_what_went_of_the_vocabulary_is_told(tmp_path: Path, built: Any) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import pruned_of
+from tests.unit.conftest import narrowed_of, pruned_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.report.document import make
@@ -221,6 +221,12 @@ def test_how_busy_a_gpu_was_is_told_where_there_was_one(
     text = render(report)
     assert "GPU busy" in text
     assert text.count(f'<td class="n">2 %</td><td class="n">{shown}</td>') == len(report["models"])  # beside padding
+
+
+def test_a_smaller_width_is_told_with_what_it_cost(built: Any) -> None:
+    assert "heads and" not in Page(render(make(built))).words
+    words = Page(render(make(replace(built, narrowed=narrowed_of(built))))).words
+    assert "Width: 9 of 12 heads and 936 of 1,248 neurons of each layer kept, 9,400,000 parameters left" in words
 
 
 def test_a_smaller_vocabulary_is_told_with_what_it_cost(built: Any) -> None:

@@ -190,7 +190,7 @@ def test_the_artifact_tells_all_that_decided_and_nothing_of_test(
 ) -> None:
     good = replace(built.student, test_score=replace(built.student.test_score, value=0.999))
     in_float = replace(built.export, shipped="float32")
-    entries = {"epochs=1": select.Entry(built.student, built.export), "epochs=2": select.Entry(good, in_float)}
+    entries = {"epochs=1": select.Entry(built.student, built.export, 35.2), "epochs=2": select.Entry(good, in_float, 9)}
     section = Search.model_validate({"over": {"student.epochs": [1, 2, 3, 4]}})
     asked = gates(accuracy={"metric": "macro_f1", "min": 0.5, "max_drop_points": 2}, size={"model_mib": 100})
     out = tmp_path / "out"

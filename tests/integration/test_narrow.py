@@ -1,0 +1,190 @@
+"""Students that are cut to a part of their own width when they are trained, and trained once more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.integration.conftest import RECIPE, Project, write_rows
+from tests.integration.courses import MANY, ONE, PAIRS, SPANS, Heard
+from tests.integration.test_build import device
+from tests.integration.test_resume import kill_at, kill_in_training
+from tests.integration.test_vocabulary import logits_of, rows_on_disk
+
+from edgepack.artifacts import DataArtifact, ModelArtifact, Row
+from edgepack.progress import SILENT
+from edgepack.recipe.training import Distill, Student
+from edgepack.reduced import NarrowedArtifact
+from edgepack.targets.local import base_python
+from edgepack_runtime.tokenizer import read_vocab
+
+pytestmark = pytest.mark.integration
+SECTION = Student.model_validate({
+    "model": {"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}},
+    "distill": None, "width": 0.5, "epochs": 3, "batch_size": 8, "learning_rate": 1e-2, "max_length": 16, "seed": 3,
+    "device": "cpu",
+})  # fmt: skip
+
+
+def trained(folder: Path, rows: Sequence[Row], section: Student = SECTION) -> tuple[DataArtifact, ModelArtifact]:
+    """Rows, and a whole student that has learnt from their labels."""
+    from edgepack.stages import student
+
+    data, out = rows_on_disk(folder / "data", rows), folder / "student"
+    out.mkdir()
+    return data, student.run(section, data, None, out, SILENT, folder / "checkpoint")
+
+
+def narrowed(
+    folder: Path,
+    data: DataArtifact,
+    student: ModelArtifact,
+    teacher: ModelArtifact,
+    distill: Distill | None,
+    heard: Heard | None = None,
+) -> NarrowedArtifact:
+    from edgepack.stages import narrow
+
+    folder.mkdir()
+    checkpoint = folder.with_name(f"{folder.name}-checkpoint")
+    return narrow.run(SECTION, distill, data, student, teacher, folder, heard or Heard(), checkpoint)
+
+
+def said_of(model: ModelArtifact, data: DataArtifact) -> bytes:
+    """Its logits on the dev rows, to the bit. Its file also holds names that count what the process has made."""
+    return b"".join(np.asarray(row).tobytes() for row in logits_of(model, data, data.read("dev")))
+
+
+@pytest.mark.parametrize("rows", [ONE, PAIRS, MANY, SPANS], ids=["one label", "pairs", "many labels", "spans"])
+def test_a_student_without_a_teacher_learns_from_itself(tmp_path: Path, rows: Sequence[Row]) -> None:
+    data, student = trained(tmp_path, rows)
+    heard = Heard()
+    made = narrowed(tmp_path / "narrowed", data, student, student, Distill(), heard)
+    assert (made.heads_before, made.heads, made.neurons_before, made.neurons) == (4, 2, 64, 32)
+    assert made.dev_score_before == student.dev_score
+    assert made.steps == student.steps
+    # Of each of two layers half of 4 x 16 x 16 and of 2 x 16 x 64, and of the biases.
+    assert student.parameters - made.parameters == 2 * (512 + 1024 + 3 * 8 + 32)
+    assert (made.folder / "vocab.txt").read_bytes() == (student.folder / "vocab.txt").read_bytes()
+    assert len(logits_of(made, data, data.read("dev"))) == 12
+    assert heard.lines[1:3] == [
+        "narrowed: every layer keeps 2 of 4 heads and 32 of 64 neurons, chosen on 40 training rows",
+        f"narrowed: {made.parameters / 1e6:.1f} M parameters, 40 training rows",
+    ]
+    assert heard.lines[-1] == f"narrow: {made.cost}"
+
+
+def test_whom_it_learns_from(tmp_path: Path) -> None:
+    """From the teacher that it is given, or from nobody where labels are all it is told."""
+    data, student = trained(tmp_path, ONE)
+    other = tmp_path / "other"
+    other.mkdir()
+    _, teacher = trained(other, ONE, SECTION.model_copy(update={"seed": 4}))
+    told = {
+        name: said_of(narrowed(tmp_path / name, data, student, source, distill), data)
+        for name, source, distill in (
+            ("itself", student, Distill()),
+            ("teacher", teacher, Distill()),
+            ("labels", student, None),
+            ("labels still", teacher, None),
+        )
+    }
+    assert told["labels"] == told["labels still"]
+    assert len(set(told.values())) == 3
+
+
+def test_texts_without_labels_are_learnt_from(tmp_path: Path) -> None:
+    data, student = trained(tmp_path, ONE)
+    lines = (json.dumps({"text": f"第{number}间房很便宜"}, ensure_ascii=False) for number in range(16))
+    (data.folder / "unlabelled.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    more = replace(data, rows={**data.rows, "unlabelled": 16})
+    plain, fed = (
+        narrowed(tmp_path / name, rows, student, student, Distill()) for name, rows in (("plain", data), ("fed", more))
+    )
+    assert (plain.steps, fed.steps) == (15, 21)  # of 40 and of 56 rows
+
+
+KILLED = RECIPE.replace("hidden: 312, heads: 12}}", "hidden: 64, heads: 4}}\n  width: 0.5")
+
+
+def test_a_build_that_is_killed_while_it_narrows_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    exported = []
+    for name in ("killed", "left alone"):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_rows(folder)
+        (folder / "tiny.yaml").write_text(KILLED, encoding="utf-8")
+        if name == "killed":
+            kill_in_training(folder, "narrow")
+            kill_at(folder, r"      train narrowed: goes on at step \d+ of 15, where it was interrupted")
+        done = Project(folder).edgepack("build", "tiny.yaml", "--until", "export")
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert ("train student: " in done.stderr) == (name == "left alone")
+        files = sorted((folder / ".edgepack" / "export").glob("*/onnx-*/model.onnx"))
+        assert [file.parent.name for file in files] == ["onnx-float", "onnx-int8"]
+        exported.append([file.read_bytes() for file in files])
+        assert not list((folder / ".edgepack").glob("*/*.partial"))
+    assert exported[0] == exported[1]
+
+
+SEARCH = """\
+search:
+  over:
+    student.width: [1.0, 0.5]
+  prefer: size
+  tolerance_points: 100
+"""
+
+
+def test_a_narrowed_student_of_fewer_tokens_goes_all_the_way_to_an_answer(
+    tmp_path: Path, device_environment: dict[str, str]
+) -> None:
+    """Of two candidates that share the training of the whole student, the one of half the width is built on."""
+    write_rows(tmp_path)
+    whole = RECIPE.replace("heads: 12}}", "heads: 12}}\n  vocabulary: {prune: {min_count: 4}}")
+    (tmp_path / "tiny.yaml").write_text(whole + SEARCH, encoding="utf-8")
+    project = Project(tmp_path)
+    done = project.edgepack("build", "tiny.yaml", "--until", "bundle", "--json")
+    assert done.returncode == 0, done.stderr[-4000:]
+    for name in ("teacher", "student", "narrowed"):
+        assert done.stderr.count(f"train {name}: ") == 1
+    told = json.loads(done.stdout)
+    chain = ["prune", "quantize", "export"]
+    assert [one["stage"] for one in told["stages"]] == [
+        "data", "teacher", "student", *chain, "narrow", *chain, "select", "bundle",
+    ]  # fmt: skip
+    assert told["selection"]["chosen"] == "width=0.5"
+    wide, narrow = told["selection"]["candidates"]
+    assert narrow["onnx_bytes"] < wide["onnx_bytes"]
+    assert narrow["train_seconds"] > wide["train_seconds"]  # it was trained twice
+    rows = told["ledger"]
+    assert [row["stage"] for row in rows][:5] == ["teacher", "student", "narrowed", "pruned", "static graph"]
+    assert "12 -> 6 heads, 1,248 -> 624 neurons a layer; dev " in rows[2]["note"]
+    assert rows[4]["parity_with"] == "pruned"
+    folders = {one["stage"]: tmp_path / one["folder"] for one in told["stages"]}
+    tokens = json.loads((folders["prune"] / "artifact.json").read_text(encoding="utf-8"))["tokens"]
+    assert len(read_vocab(folders["export"] / "onnx-int8" / "vocab.txt")) == tokens
+    answers(folders["bundle"], tmp_path / "device", device_environment)
+    again = project.edgepack("build", "tiny.yaml", "--until", "bundle")
+    assert again.stderr.count("(cached)") == len(told["stages"]), again.stderr[-2000:]
+    plain = project.edgepack(
+        "build", "tiny.yaml", "--set", "search=null", "--set", "student.width=0.5", "--until", "export", "--json"
+    )
+    assert plain.returncode == 0, plain.stderr[-2000:]
+    assert tmp_path / json.loads(plain.stdout)["stages"][-1]["folder"] == folders["export"]
+
+
+def answers(folder: Path, prefix: Path, environment: dict[str, str]) -> None:
+    """What the bundle in a folder says when it is installed."""
+    (bundle,) = folder.glob("*.edgepack")
+    installed: subprocess.CompletedProcess[str] = device(
+        base_python(), bundle, "install", "--prefix", prefix, env=environment
+    )
+    assert (prefix / "bin" / "tiny").is_file(), installed.stderr
+    answered = device(prefix / "bin" / "tiny", "predict", "房间很干净", env=environment)
+    assert json.loads(answered.stdout)["label"] in ("正面", "负面"), answered.stderr
