@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"steps"},
     {"stages", "workspace", "console"},
     {"tables", "int8", "choice"},
-    {"engines"},
+    {"engines", "trials"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome", "scores", "places"},
     {"selection"},
