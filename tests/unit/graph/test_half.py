@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from half_rounding import rounding_everywhere
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 from tests.unit.graph.ernie_graphs import NAMES, PAD, exported, random_encoder, run, session, some_ids
 
 from edgepack.errors import StageFailedError
@@ -212,24 +210,6 @@ def test_an_engine_may_take_subnormal_numbers_for_0() -> None:
     assert below > 0
     ids = some_ids(20)
     assert apart(run(compose(encoder, fastest(pairs=False)), ids), run(flushed, ids)) < NEAR
-
-
-class LayerNormalization(OpRun):  # type: ignore[misc]  # onnx's own has no stash_type
-    """As engines compute it in float16: inside in float32, and what it gives rounded once."""
-
-    op_domain = ""
-
-    def _run(self, x: Any, weight: Any, bias: Any, **attributes: Any) -> tuple[Any]:
-        wide = x.astype(np.float32)
-        centred = wide - wide.mean(axis=-1, keepdims=True)
-        deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + np.float32(attributes["epsilon"]))
-        return ((centred / deviation * weight + bias).astype(x.dtype),)
-
-
-def rounding_everywhere(model: onnx.ModelProto, texts: Sequence[Any]) -> Any:
-    """The logits of a device that rounds to float16 after every node: numpy has no other way."""
-    device = ReferenceEvaluator(model, new_ops=[LayerNormalization])
-    return np.concatenate([device.run(None, {"input_ids": ids})[0] for ids in texts])
 
 
 @pytest.mark.parametrize("seed", range(3))
