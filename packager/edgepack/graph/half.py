@@ -10,8 +10,9 @@ Float16 has 11 bits for a number and ends at 65,504. Three things stay in float3
 - what LayerNormalization computes inside (`stash_type`): its epsilon of 1e-12 would be 0, and its squares may be beyond
   the end. What it reads and gives is float16.
 
-All else is float16, GELU and the sums of layers and what they read too: with those in float32 logits came no nearer or
-little where every node was made to round, and a GPU would read and write twice as many bytes.
+All else is float16. With GELU in float32 too, logits of ERNIE nano came 6 % nearer where every node was made to round,
+with norms and all sums twice as near: of an error that changes no answer, for twice the bytes that a GPU reads and
+writes between the products.
 """
 
 from __future__ import annotations
