@@ -1,4 +1,4 @@
-"""What INT8 and the rewrites gain on each engine, by the runtime as it ships.
+"""What INT8, float16 and the rewrites gain on each engine, by the runtime as it ships.
 
 Prints a table and ends in one JSON line. One text at a time, all files in turns; texts of one length, as engines are
 usually timed, and texts of many lengths, as they come. Milliseconds are of the clock (`--cpu`: of the processor, so
@@ -27,8 +27,9 @@ import onnx
 
 from edgepack import engines
 from edgepack.engines import Engine
-from edgepack.graph.compose import PLAIN, Layout, compose
+from edgepack.graph.compose import PLAIN, compose
 from edgepack.graph.encoder import Attention, Embeddings, Encoder, Float, Layer, Linear, Norm, Range, Ranges
+from edgepack.graph.half import half
 from edgepack_runtime.engine import Engine as Opened
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.model_config import ONE_TEXT
@@ -94,18 +95,18 @@ class Timed:
 
 
 def files(encoder: Encoder, folder: Path, threads: int, clock: Callable[[], float]) -> dict[str, Timed]:
-    """Float and INT8 for each engine, and INT8 without the rewrites."""
+    """Float, float16 and INT8 for each engine, and INT8 without the rewrites."""
     found = {}
     plain = replace(PLAIN, tokens=LONGEST)
     for engine in engines.wanted("auto"):
         fast = engine.layout(ONE_TEXT, LONGEST)
-        forms: dict[str, tuple[Layout, bool]] = {
-            "float": (fast, False),
-            "INT8": (fast, True),
-            "INT8, plain": (plain, True),
+        graphs = {
+            "float": compose(encoder, fast),
+            "FP16": half(compose(encoder, fast)),
+            "INT8": compose(encoder, fast, engine.int8(reduced=False)),
+            "INT8, plain": compose(encoder, plain, engine.int8(reduced=False)),
         }
-        for name, (layout, int8) in forms.items():
-            graph = compose(encoder, layout, engine.int8(reduced=False) if int8 else None)
+        for name, graph in graphs.items():
             place = folder / f"{engine.name}-{len(found)}"
             found[f"{engine.title}, {name}"] = Timed(engine, graph, place, threads, clock)
     return found

@@ -26,7 +26,7 @@ Split = Literal["train", "dev", "test", "unlabelled"]
 LABELLED: Final[tuple[Split, ...]] = ("train", "dev", "test")
 SPLITS: Final[tuple[Split, ...]] = (*LABELLED, "unlabelled")
 Answer = str | tuple[str, ...] | tuple[Span, ...]  # one label; any number of them, sorted; spans, sorted
-Precision = Literal["float32", "int8"]
+Precision = Literal["float32", "float16", "int8"]
 _SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # what a shell still reads inside double quotes
 _EXAMPLE_CHARACTERS = 24
 
@@ -234,32 +234,30 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ExportArtifact(Artifact):
-    """`paddle/` (static graph), `onnx-float/`, and `onnx-int8/` unless nothing was quantized.
+    """`paddle/` (static graph), `onnx-float/`, and unless nothing smaller was asked for `onnx-int8/` or `onnx-fp16/`.
 
     Where two engines were measured, the folders of the second have its name behind theirs.
     """
 
     static_graph: LedgerRow
     float_model: ModelFile
-    int8_model: ModelFile | None
+    small_model: ModelFile | None
     shipped: Precision
     reason: str  # why that one ships, with the figures that decided
-    int8: Int8Choice | None = None  # how `int8_model` came to be what it is
+    int8: Int8Choice | None = None  # how `small_model`, if it is that, came to be what it is
     engine: str = ONNXRUNTIME  # what runs those two, and what ships
     others: tuple[ModelFile, ...] = ()  # of the engine that was measured too and does not ship
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
         """Every file that was measured, those of the engine that ships first."""
-        int8 = (self.int8_model,) if self.int8_model is not None else ()
-        return (self.float_model, *int8, *self.others)
+        small = (self.small_model,) if self.small_model is not None else ()
+        return (self.float_model, *small, *self.others)
 
     @property
     def shipped_model(self) -> ModelFile:
         """The file that goes into the bundle."""
-        if self.shipped == "int8" and self.int8_model is not None:
-            return self.int8_model
-        return self.float_model
+        return next(model for model in self.models if model.precision == self.shipped)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -12,15 +12,16 @@ from edgepack.artifacts import DataArtifact, LedgerRow, ModelFile, Precision, Ro
 from edgepack.engines import Engine
 from edgepack.graph.parity import Parity
 from edgepack.progress import Progress
-from edgepack.quantization import Int8Choice
+from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import Quantize
 from edgepack.targets import carried, measure
 from edgepack.wording import counted, mib
 from edgepack_runtime import doctor
 
-LEAST_GAIN: Final = 0.10  # INT8 ships when it is at least this much smaller and faster than the float file
+LEAST_GAIN: Final = 0.10  # a small file ships when it is at least this much smaller and faster than the float file
 LEAST_GAIN_OF_ENGINE: Final = 0.05  # of `auto`: what an engine other than the first has to be faster by
 TEXTS_FILE: Final = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
+SHORT: Final[Mapping[Precision, str]] = {"float32": "float", "float16": "FP16", "int8": "INT8"}
 _TIMED_TEXTS = 200
 
 
@@ -61,12 +62,24 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
 
 
 @dataclass(frozen=True)
+class Doubts:
+    """What speaks against a small model before it is timed, in words.
+
+    `hindrances` may keep it from being smaller or faster than float; with a `refusal` it does not ship whatever it is.
+    """
+
+    hindrances: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
 class OfEngine:
-    """The files of one engine, float and INT8 if there is one, and how INT8 came to be."""
+    """The files of one engine, float and a small one if there is one; of INT8 also how that came to be."""
 
     engine: Engine
     files: tuple[Exported, ...]
-    made: Int8Choice | None
+    doubts: Doubts = Doubts()
+    made: Int8Choice | None = None
 
 
 @dataclass(frozen=True)
@@ -76,27 +89,19 @@ class Chosen:
     engine: Engine
     made: Int8Choice | None
     float_model: ModelFile
-    int8_model: ModelFile | None
-    shipped: Precision
+    small_model: ModelFile | None
+    ships: ModelFile
     reason: str
     others: tuple[ModelFile, ...]
-
-    @property
-    def shipped_p50_ms(self) -> float:
-        """Of the file that ships."""
-        model = self.int8_model if self.shipped == "int8" and self.int8_model is not None else self.float_model
-        assert model.ledger.p50_ms is not None
-        return model.ledger.p50_ms
 
 
 def of_engines(
     engines: Sequence[OfEngine],
-    section: Quantize,
     target: str,
     data: DataArtifact,
     progress: Progress,
 ) -> Chosen:
-    """Measure the files of all engines side by side: for each float, and INT8 if there is one.
+    """Measure the files of all engines side by side: for each float, and the small one if there is one.
 
     What ships of another engine than the first has to be faster than what ships of that by `LEAST_GAIN_OF_ENGINE`.
     Of several, what the wheels of each take on `target` is told too.
@@ -106,7 +111,7 @@ def of_engines(
     for one in engines:
         own, models = models[: len(one.files)], models[len(one.files) :]
         if own:
-            candidates.append(_of_engine(one, own, section))
+            candidates.append(_of_engine(one, own))
     for chosen in candidates:
         if chosen.reason:
             progress.line(f"{chosen.engine.title}: {chosen.reason}" if len(engines) > 1 else chosen.reason)
@@ -125,20 +130,21 @@ def _carried(engines: Sequence[Engine], target: str, progress: Progress) -> str:
     return "wheels on the device: " + ", ".join(f"{title} {mib(size)}" for title, size in sizes)
 
 
-def _of_engine(one: OfEngine, models: Sequence[ModelFile], section: Quantize) -> Chosen:
-    float_model, *int8_models = models
-    if one.made is None:
-        return Chosen(one.engine, None, float_model, None, "float32", "", ())
-    shipped, reason = choose(float_model, int8_models[0], hindrances(section, one.made))
-    return Chosen(one.engine, one.made, float_model, int8_models[0], shipped, reason, ())
+def _of_engine(one: OfEngine, models: Sequence[ModelFile]) -> Chosen:
+    float_model, *small_models = models
+    if not small_models:
+        return Chosen(one.engine, None, float_model, None, float_model, "", ())
+    ships, reason = choose(float_model, small_models[0], one.doubts)
+    return Chosen(one.engine, one.made, float_model, small_models[0], ships, reason, ())
 
 
 def _faster(first: Chosen, other: Chosen) -> Chosen:
     """`other` where it is faster by enough; its ledger rows come behind those of what ships."""
-    ratio = other.shipped_p50_ms / first.shipped_p50_ms
+    other_ms, first_ms = _p50_ms(other.ships), _p50_ms(first.ships)
+    ratio = other_ms / first_ms
     figures = (
         f"{other.engine.title} takes {ratio:.2f} x the p50 of {first.engine.title} "
-        f"({other.shipped_p50_ms:.2f} against {first.shipped_p50_ms:.2f} ms)"
+        f"({other_ms:.2f} against {first_ms:.2f} ms)"
     )
     if ratio <= 1 - LEAST_GAIN_OF_ENGINE:
         winner, loser, verdict = other, first, f"{figures}: it ships"
@@ -146,7 +152,7 @@ def _faster(first: Chosen, other: Chosen) -> Chosen:
         winner, loser = first, other
         verdict = f"{figures} and must take at most {1 - LEAST_GAIN_OF_ENGINE:.2f} x: {first.engine.title} ships"
     reason = "; ".join(part for part in (winner.reason, verdict) if part)
-    left = (loser.float_model, *((loser.int8_model,) if loser.int8_model else ()))
+    left = (loser.float_model, *((loser.small_model,) if loser.small_model else ()))
     return replace(winner, reason=reason, others=left)
 
 
@@ -155,23 +161,30 @@ def _line(row: Row) -> str:
     return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
 
 
-def choose(float_model: ModelFile, int8_model: ModelFile, hindrances: Sequence[str]) -> tuple[Precision, str]:
-    """INT8 ships only where it pays: at least `LEAST_GAIN` smaller and faster than the float file.
+def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tuple[ModelFile, str]:
+    """The small model ships only where it pays: at least `LEAST_GAIN` smaller and faster than the float file.
 
-    Where it does not, `hindrances` are what is known to be in its way.
+    Where it does not, the reason names what is known to be in its way.
     """
-    size = int8_model.onnx_bytes / float_model.onnx_bytes
-    assert int8_model.ledger.p50_ms is not None and float_model.ledger.p50_ms is not None
-    speed = int8_model.ledger.p50_ms / float_model.ledger.p50_ms
-    figures = f"INT8 has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
+    size = small_model.onnx_bytes / float_model.onnx_bytes
+    speed = _p50_ms(small_model) / _p50_ms(float_model)
+    title = SHORT[small_model.precision]
+    figures = f"{title} has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
+    if doubts.refusal:
+        return float_model, f"{figures}, and {doubts.refusal}: float ships"
     if max(size, speed) <= 1 - LEAST_GAIN:
-        return "int8", f"{figures}: INT8 ships"
-    why = f" ({'; '.join(hindrances)})" if hindrances else ""
-    return "float32", f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
+        return small_model, f"{figures}: {title} ships"
+    why = f" ({'; '.join(doubts.hindrances)})" if doubts.hindrances else ""
+    return float_model, f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
 
 
-def hindrances(section: Quantize, made: Int8Choice) -> list[str]:
-    """What may keep an INT8 model from being smaller or faster than float, in words."""
+def _p50_ms(model: ModelFile) -> float:
+    assert model.ledger.p50_ms is not None, "every exported file is measured"
+    return model.ledger.p50_ms
+
+
+def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
+    """What keeps from INT8 what it gains elsewhere: parts that are float, a CPU without instructions for it."""
     found = []
     if section.embeddings == "float":
         found.append("`quantize.embeddings` keeps the word embedding float")
@@ -180,10 +193,24 @@ def hindrances(section: Quantize, made: Int8Choice) -> list[str]:
         found.append(f"`quantize.max_drop_points` keeps {parts} float: {', '.join(made.kept_float)}")
     if not doctor.int8_flags():
         found.append("this CPU has no instructions for INT8 products, as VNNI or SDOT")
-    return found
+    return Doubts(tuple(found))
+
+
+def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
+    """What it loses on dev, where that is more than it may; a CPU whose engines do not compute in float16."""
+    found = () if doctor.half_flags() else ("on this CPU the engine computes float16 in float32",)
+    if tried.drop_points > may_lose_points:
+        limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
+        return Doubts(found, f"it loses {tried.drop_points:.2f} points on dev, where {limit}")
+    return Doubts(found)
 
 
 def note(made: Int8Choice) -> str:
     """What the ledger says of an INT8 model."""
-    lost = f"{made.way}, {made.drop_points:.2f} points below float on {made.dev_rows} dev rows"
-    return f"{lost}; float: {', '.join(made.kept_float)}" if made.kept_float else lost
+    told = f"{made.way}, {lost(made.drop_points, made.dev_rows)}"
+    return f"{told}; float: {', '.join(made.kept_float)}" if made.kept_float else told
+
+
+def lost(drop_points: float, dev_rows: int) -> str:
+    """What a small model loses, in words."""
+    return f"{drop_points:.2f} points below float on {dev_rows} dev rows"

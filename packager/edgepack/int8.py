@@ -6,62 +6,14 @@ the part costs; where the model loses more than it may, parts go back to float i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
-from edgepack import scores
-from edgepack.artifacts import DataArtifact
-from edgepack.graph.divergence import divergence
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.parts import in_float, int8_parts
 from edgepack.progress import Progress
-from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
-from edgepack.targets import measure
-from edgepack_runtime.predictor import Predictor
-
-SAMPLE: Final = 256  # dev rows, at most, that tell how far answers diverge
-
-
-class Trials:
-    """Asks models about the dev rows, and holds their answers against those of the float model.
-
-    Args:
-        float_model: as it would ship.
-        opened: loads an encoder as it would ship.
-        data: whose dev rows are asked.
-    """
-
-    def __init__(
-        self, float_model: Predictor, opened: Callable[[Encoder], Predictor], data: DataArtifact, progress: Progress
-    ) -> None:
-        self._opened, self._multi_label, self._progress = opened, data.multi_label, progress
-        self._metric = scores.metric_of(data)
-        self.rows = data.read("dev")
-        self._sample = self.rows[:: -(-len(self.rows) // SAMPLE)]
-        self._value = self._score("float", float_model)
-        self._logits = measure.logits(float_model, self._sample)
-
-    def tried(self, name: str, encoder: Encoder) -> Tried:
-        """What is lost on all rows, and how far answers diverge on the sample."""
-        model = self._opened(encoder)
-        drop_points = 100 * (self._value - self._score(name, model))
-        return Tried(name, round(drop_points, 3), self._divergence(model))
-
-    def divergence(self, encoder: Encoder) -> float:
-        """How far answers diverge on the sample, in nats."""
-        return self._divergence(self._opened(encoder))
-
-    def least_points(self) -> float:
-        """What one row more or less right is worth."""
-        return 100 / len(self.rows)
-
-    def _score(self, name: str, model: Predictor) -> float:
-        answers = measure.answers(model, self.rows, f"{name} on dev", self._progress)
-        return scores.value(self._metric, self.rows, answers)
-
-    def _divergence(self, model: Predictor) -> float:
-        return divergence(self._logits, measure.logits(model, self._sample), multi_label=self._multi_label)
+from edgepack.quantization import Int8Choice, PartCost, Quantization
+from edgepack.trials import Trials
 
 
 def choose(
@@ -94,8 +46,8 @@ def elsewhere(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Prog
 def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progress) -> tuple[Encoder, Int8Choice]:
     """With further parts in float, the dearest first, until no more is lost than may be."""
     kept, drop_points = list(made.kept_float), made.drop_points
-    most = None if made.limit_points is None else max(made.limit_points, trials.least_points())
-    while most is not None and drop_points > most and len(kept) < len(made.parts):
+    most = trials.may_lose(made.limit_points)
+    while drop_points > most and len(kept) < len(made.parts):
         kept.append(made.parts[len(kept)].part)
         drop_points = trials.tried(f"{len(kept)} parts float", in_float(encoder, kept)).drop_points
         progress.line(f"{kept[-1]} goes back to float: {drop_points:.2f} points below float on dev")

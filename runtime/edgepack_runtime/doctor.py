@@ -22,7 +22,8 @@ _MODULES = ("ctypes", "decimal", "fcntl", "hashlib", "json", "pickle", "secrets"
 _LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # every onnxruntime wheel needs them and none carries them
 # Flags as /proc/cpuinfo names them, for instructions that multiply 8-bit numbers and add into 32 bits at once.
 _INT8_FLAGS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm")
-_VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_INT8_FLAGS)
+_HALF_FLAGS = ("asimdhp",)  # of ARM64; AVX512-FP16 of x86 is used by none of the engines that a bundle may carry
+_VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_HALF_FLAGS, *_INT8_FLAGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ def libc() -> Tuple[str, str]:
 
 
 def cpu_flags() -> List[str]:
-    """The vector and int8 instructions in /proc/cpuinfo that matter to inference, sorted."""
+    """The vector, float16 and int8 instructions in /proc/cpuinfo that matter to inference, sorted."""
     words = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
     return sorted(words.intersection(_VECTOR_FLAGS))
 
@@ -126,6 +127,11 @@ def cpu_flags() -> List[str]:
 def int8_flags() -> List[str]:
     """Those of them that multiply int8 numbers and add up the products in one instruction."""
     return sorted(set(cpu_flags()).intersection(_INT8_FLAGS))
+
+
+def half_flags() -> List[str]:
+    """Those of them by which an engine computes float16 in float16, and not in float32."""
+    return sorted(set(cpu_flags()).intersection(_HALF_FLAGS))
 
 
 def cpu_model() -> str:
@@ -241,8 +247,11 @@ def _check_cpu(manifest: Manifest) -> Check:
     """Never fails: what a slow or saturating CPU costs is for the gate to measure."""
     fast = int8_flags()
     note = ", ".join(fast) if fast else "no VNNI or SDOT"
-    if not fast and manifest.model.get("precision") == "int8":
+    precision = manifest.model.get("precision")
+    if not fast and precision == "int8":
         note += ": int8 runs, but slower and with other rounding; the gate decides"
+    if precision == "float16" and not half_flags():
+        note += "; float16 runs, but computed in float32 and no faster; the gate decides"
     return Check("cpu", True, f"{cpu_model()}, {os.cpu_count()} cores, int8: {note}")
 
 

@@ -18,7 +18,7 @@ CONFIG_NAME = "model.json"
 MODEL_NAME = "model.onnx"
 VOCAB_NAME = "vocab.txt"
 ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
-PRECISIONS = ("float32", "int8")
+PRECISIONS = ("float32", "float16", "int8")
 TOKENIZERS = ("ernie-wordpiece",)
 ONNXRUNTIME, OPENVINO = ENGINES = ("onnxruntime", "openvino")
 MAX_LABELS = 10_000

@@ -104,11 +104,11 @@ def test_both_engines_are_measured_where_the_choice_is_left_to_the_build(project
     assert done.returncode == 0, done.stderr
     exported = project.folder / json.loads(done.stdout)["stages"][-1]["folder"]
     artifact = json.loads((exported / "artifact.json").read_text(encoding="utf-8"))
-    rows = [artifact["float_model"], artifact["int8_model"], *artifact["others"]]
+    rows = [artifact["float_model"], artifact["small_model"], *artifact["others"]]
     assert {row["ledger"]["stage"] for row in rows} == {
         "float ONNX", "INT8 ONNX", "float ONNX (OpenVINO)", "INT8 ONNX (OpenVINO)",
     }  # fmt: skip
     assert all(row["ledger"]["p50_ms"] > 0 for row in rows)
-    ships = json.loads((exported / artifact["int8_model"]["folder"] / "model.json").read_text(encoding="utf-8"))
+    ships = json.loads((exported / artifact["small_model"]["folder"] / "model.json").read_text(encoding="utf-8"))
     assert ships["engine"]["name"] == artifact["engine"]
     assert "OpenVINO takes" in artifact["reason"] and "wheels on the device" in artifact["reason"]

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edgepack.artifacts import DataArtifact, Row, mebibytes
+from edgepack.artifacts import (
+    DataArtifact,
+    ExportArtifact,
+    LedgerRow,
+    ModelFile,
+    Precision,
+    Row,
+    load,
+    mebibytes,
+    proportion,
+    save,
+)
 from edgepack.recipe.model import AnswerKey, TaskName
 from edgepack_runtime.spans import Span
 
@@ -84,3 +96,19 @@ def test_what_a_model_answers_with(
 ) -> None:
     data = DataArtifact(tmp_path, ("x", "y"), {}, "x", (), task=task, multi_label=multi_label)
     assert (data.answer, data.model_labels) == (answer, labels)
+
+
+@pytest.mark.parametrize("small", ["int8", "float16"])
+def test_what_ships_is_of_the_engine_that_ships(tmp_path: Path, small: Precision) -> None:
+    row = LedgerRow("x", proportion(18, 20))
+
+    def file(folder: str, precision: Precision) -> ModelFile:
+        return ModelFile(folder, precision, 1000, row)
+
+    others = (file("c", "float32"), file("d", small))
+    made = ExportArtifact(tmp_path, row, file("a", "float32"), file("b", small), small, "", others=others)
+    assert [model.folder for model in made.models] == ["a", "b", "c", "d"]
+    assert made.shipped_model.folder == "b"
+    assert replace(made, shipped="float32").shipped_model.folder == "a"
+    save(made)
+    assert load(ExportArtifact, tmp_path) == made

@@ -1,7 +1,8 @@
-"""INT8 ships where it pays, and where it does not the reason is named."""
+"""What is smaller ships where it pays, and where it does not the reason is named."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from edgepack import choice, engines
 from edgepack.artifacts import LedgerRow, ModelFile, Precision, Score
 from edgepack.graph.parity import Parity
 from edgepack.progress import SILENT
-from edgepack.quantization import Int8Choice
+from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import EngineChoice, Quantize
 from edgepack.targets import carried
 from edgepack_runtime import doctor
@@ -22,14 +23,25 @@ def file(precision: Precision, onnx_bytes: int, p50_ms: float) -> ModelFile:
 
 
 @pytest.mark.parametrize(
-    ("onnx_bytes", "p50_ms", "ships"),
-    [(900, 0.9, "int8"), (270, 0.3, "int8"), (901, 0.3, "float32"), (270, 0.91, "float32"), (2000, 2.0, "float32")],
+    ("onnx_bytes", "p50_ms", "pays"),
+    [(900, 0.9, True), (270, 0.3, True), (901, 0.3, False), (270, 0.91, False), (2000, 2.0, False)],
 )
-def test_int8_has_to_be_a_tenth_smaller_and_faster(onnx_bytes: int, p50_ms: float, ships: str) -> None:
-    shipped, reason = choice.choose(file("float32", 1000, 1.0), file("int8", onnx_bytes, p50_ms), ["it rains"])
-    assert shipped == ships
-    assert f"{onnx_bytes / 1000:.2f} x the bytes and {p50_ms:.2f} x the p50" in reason
-    assert ("(it rains)" in reason) == (ships == "float32")
+@pytest.mark.parametrize(("precision", "title"), [("int8", "INT8"), ("float16", "FP16")])
+def test_what_ships_is_a_tenth_smaller_and_faster(
+    precision: Precision, title: str, onnx_bytes: int, p50_ms: float, pays: bool
+) -> None:
+    small = file(precision, onnx_bytes, p50_ms)
+    ships, reason = choice.choose(file("float32", 1000, 1.0), small, choice.Doubts(("it rains",)))
+    assert (ships == small, ships.precision == "float32") == (pays, not pays)
+    assert reason.startswith(f"{title} has {onnx_bytes / 1000:.2f} x the bytes and {p50_ms:.2f} x the p50 of float")
+    assert reason.endswith(f": {title} ships" if pays else ": float ships (it rains)")
+
+
+def test_what_is_refused_does_not_ship_whatever_it_gains() -> None:
+    float_model, small = file("float32", 1000, 1.0), file("float16", 500, 0.5)
+    ships, reason = choice.choose(float_model, small, choice.Doubts(refusal="it is wrong"))
+    assert ships == float_model
+    assert reason == "FP16 has 0.50 x the bytes and 0.50 x the p50 of float, and it is wrong: float ships"
 
 
 def made(*kept: str) -> Int8Choice:
@@ -38,14 +50,28 @@ def made(*kept: str) -> Int8Choice:
 
 def test_what_is_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "int8_flags", list)
-    found = choice.hindrances(Quantize(embeddings="float"), made("head", "layers.3.down"))
-    assert found == [
+    found = choice.doubts_of_int8(Quantize(embeddings="float"), made("head", "layers.3.down"))
+    assert found.hindrances == (
         "`quantize.embeddings` keeps the word embedding float",
         "`quantize.max_drop_points` keeps 2 parts float: head, layers.3.down",
         "this CPU has no instructions for INT8 products, as VNNI or SDOT",
-    ]
+    )
     monkeypatch.setattr(doctor, "int8_flags", lambda: ["avx_vnni"])
-    assert choice.hindrances(Quantize(), made()) == []
+    assert choice.doubts_of_int8(Quantize(), made()) == choice.Doubts()
+
+
+def test_float16_may_lose_no_more_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "half_flags", lambda: ["asimdhp"])
+    assert choice.doubts_of_float16(Tried("float16", 0.5, 1e-6), 0.5) == choice.Doubts()
+    assert choice.doubts_of_float16(Tried("float16", 3.0, 1e-6), math.inf) == choice.Doubts()
+    refused = choice.doubts_of_float16(Tried("float16", 0.625, 1e-6), 0.5)
+    assert refused.refusal == "it loses 0.62 points on dev, where 0.5 may be lost (`quantize.max_drop_points`)"
+
+
+def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "half_flags", list)
+    found = choice.doubts_of_float16(Tried("float16", 0.0, 1e-6), 0.5)
+    assert found == choice.Doubts(("on this CPU the engine computes float16 in float32",))
 
 
 def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
@@ -62,13 +88,13 @@ def test_another_engine_has_to_be_faster_by_a_twentieth(
     monkeypatch.setattr(carried, "site_bytes", lambda target, engine, progress: 2**20)
     chosen = chosen_of(monkeypatch, "auto", p50_ms)
     assert chosen.engine.name == ships
-    assert chosen.shipped == "int8"
+    assert chosen.ships == chosen.small_model
     assert (
         f"OpenVINO takes {p50_ms[3]:.2f} x the p50 of ONNX Runtime ({p50_ms[3]:.2f} against 1.00 ms)" in chosen.reason
     )
     names = {"onnxruntime": ("a", "b"), "openvino": ("c", "d")}
-    assert chosen.int8_model is not None
-    assert (chosen.float_model.folder, chosen.int8_model.folder) == names.pop(ships)
+    assert chosen.small_model is not None
+    assert (chosen.float_model.folder, chosen.small_model.folder) == names.pop(ships)
     assert tuple(model.folder for model in chosen.others) == next(iter(names.values()))
 
 
@@ -97,5 +123,5 @@ def chosen_of(monkeypatch: pytest.MonkeyPatch, asked: EngineChoice, p50_ms: tupl
     monkeypatch.setattr(choice, "measured", lambda files, data, progress: models)
     one = choice.Exported("x", Path("x"), "int8", Parity(0.0, 0, 1), "y")
     data: Any = None
-    several = [choice.OfEngine(engine, (one, one), made()) for engine in engines.wanted(asked)]
-    return choice.of_engines(several, Quantize(), "t", data, SILENT)
+    several = [choice.OfEngine(engine, (one, one), made=made()) for engine in engines.wanted(asked)]
+    return choice.of_engines(several, "t", data, SILENT)

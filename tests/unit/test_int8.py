@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -10,9 +11,10 @@ from tests.unit.graph.test_parts import ranged
 
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.parts import WORDS, int8_parts
-from edgepack.int8 import Trials, choose, elsewhere
+from edgepack.int8 import choose, elsewhere
 from edgepack.progress import SILENT
 from edgepack.quantization import Quantization, Tried
+from edgepack.trials import Trials
 
 WHOLE = ranged()
 ALL = int8_parts(WHOLE)
@@ -35,8 +37,8 @@ class MadeUp:
     def divergence(self, encoder: Encoder) -> float:
         return sum(self.costs.get(part, 0.0) for part in int8_parts(encoder))
 
-    def least_points(self) -> float:
-        return self.row
+    def may_lose(self, limit_points: float | None) -> float:
+        return math.inf if limit_points is None else max(limit_points, self.row)
 
 
 def taken(trials: MadeUp, limit_points: float | None, *ways: Quantization) -> tuple[Encoder, Any]:

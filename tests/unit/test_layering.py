@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     {"keys"},
     {"stages", "workspace", "console"},
     {"tables", "int8", "choice"},
-    {"engines"},
+    {"engines", "trials"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome", "scores", "places"},
     {"selection", "reduced"},

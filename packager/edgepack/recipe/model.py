@@ -138,13 +138,14 @@ class Search(Section):
 
 
 class Quantize(Section):
-    """How the float student becomes INT8."""
+    """How the float student becomes smaller: INT8, or float16."""
 
-    method: Literal["ptq", "qat", "dynamic", "auto", "none"] = Field(
+    method: Literal["ptq", "qat", "dynamic", "auto", "fp16", "none"] = Field(
         "ptq",
         description="Post-training quantization with ranges of activations that were observed; `qat` trains on from "
         "there; `dynamic` with ranges found in each run; `auto` tries `ptq` with every observer and `dynamic`, and "
-        "keeps what loses least on dev; `none` leaves it float.",
+        "keeps what loses least on dev; `fp16` makes it float16, for engines that compute in that, and has no use for "
+        "the other keys but `max_drop_points`; `none` leaves it float.",
     )
     observer: Observer = Field("hist", description="PaddleSlim observer of activation ranges, for `ptq` and `qat`.")
     qat: Qat | None = Field(None, description="How `method: qat` trains; null for its defaults.")
@@ -159,7 +160,8 @@ class Quantize(Section):
         ge=0,
         le=100,
         description="Where INT8 loses more percentage points on dev, parts of the model go back to float, those that "
-        "cost most first, until it does not; one row may always be lost. null for no limit.",
+        "cost most first, until it does not; float16 that loses more does not ship. One row may always be lost; null "
+        "for no limit.",
     )
 
 
@@ -234,7 +236,7 @@ class Recipe(Section):
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
     search: Search | None = Field(None, description="Several candidates to choose one from; null for a single one.")
-    quantize: Quantize = Field(Quantize(), description="How the student becomes INT8.")
+    quantize: Quantize = Field(Quantize(), description="How the student becomes INT8, or float16.")
     engine: EngineChoice = Field(
         "onnxruntime",
         description="What runs the model on a device. OpenVINO, for x86-64, takes 65 MiB more of a device than ONNX "

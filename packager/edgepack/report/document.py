@@ -160,7 +160,7 @@ def selection(selected: SelectArtifact) -> dict[str, Any]:
 
 
 def _export(export: ExportArtifact) -> dict[str, Any]:
-    models = [model for model in (export.float_model, export.int8_model) if model is not None]
+    models = [model for model in (export.float_model, export.small_model) if model is not None]
     return {
         "engine": export.engine,
         "shipped": export.shipped,

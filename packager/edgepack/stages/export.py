@@ -1,12 +1,14 @@
-"""Export the student: Paddle static graph, float ONNX, INT8 ONNX; check parity on text; choose what ships."""
+"""Export the student: Paddle static graph, float ONNX, a smaller one; check parity on text; choose what ships."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +25,14 @@ from edgepack.artifacts import (
     ScalesArtifact,
     mebibytes,
 )
-from edgepack.choice import Exported, OfEngine
+from edgepack.choice import SHORT, Doubts, Exported, OfEngine
 from edgepack.engines import Engine
 from edgepack.errors import StageFailedError
 from edgepack.graph import parity
 from edgepack.graph.compose import OUTPUT, Layout, compose
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.fold import fold_constants
+from edgepack.graph.half import half
 from edgepack.graph.names import name_by_position
 from edgepack.graph.patterns import Unrecognised
 from edgepack.graph.quantize import with_ranges
@@ -40,14 +43,16 @@ from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import EngineChoice, Quantize
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.targets import measure
+from edgepack.trials import Trials
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 7
+VERSION = 8
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
-FLOAT_FOLDER, INT8_FOLDER, STATIC_FOLDER = "onnx-float", "onnx-int8", "paddle"
+STATIC_FOLDER = "paddle"
+FOLDERS: Final[Mapping[Precision, str]] = {"float32": "onnx-float", "float16": "onnx-fp16", "int8": "onnx-int8"}
 
 
 def run(
@@ -60,7 +65,7 @@ def run(
     out: Path,
     progress: Progress,
 ) -> ExportArtifact:
-    """Write `paddle/`, `onnx-float/` and `onnx-int8/`; every figure after the static graph is the runtime's own.
+    """Write `paddle/`, `onnx-float/` and what is smaller; every figure after the static graph is the runtime's own.
 
     Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form, with
     more of it in float where they lose more; `target` is one that the model is for.
@@ -73,32 +78,30 @@ def run(
     encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), first.layout)
     if note:
         progress.line(f"the exported graph {note}")
-    first.write(out / FLOAT_FOLDER, graph, "float32", as_laid_out=encoder is not None)
-    float_model = Predictor(out / FLOAT_FOLDER)
+    float_folder = out / FOLDERS["float32"]
+    first.write(float_folder, graph, "float32", as_laid_out=encoder is not None)
+    float_model = Predictor(float_folder)
     float_logits = measure.logits(float_model, rows)
     exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
-    float_file = Exported("float ONNX", out / FLOAT_FOLDER, "float32", exported, "static graph")
-    several = [OfEngine(first.engine, (float_file,), None)]
-    small, made = None, None
-    if scales.ways and encoder is not None:
-        ways = [(way, _ranged(way, section, encoder, first, scales)) for way in scales.ways]
-        trials = _trials(float_model, first, out, progress)
-        small, made = int8.choose(ways, trials, section.max_drop_points, progress)
-        int8_file = _int8_file("INT8 ONNX", out / INT8_FOLDER, first, small, made, rows, float_logits)
-        apart = int8_file.parity
-        progress.line(f"INT8 ONNX is {apart.max_abs:.3f} from float at most; {apart.flips} labels flipped")
-        several = [OfEngine(first.engine, (float_file, int8_file), made)]
+    float_file = Exported("float ONNX", float_folder, "float32", exported, "static graph")
+    several = [OfEngine(first.engine, (float_file,))]
     if encoder is not None:
-        several += [_for_another(other, encoder, small, made, rows, float_logits, out, progress) for other in others]
-    chosen = choice.of_engines(several, section, target, data, progress)
+        small = _small(section, encoder, scales, float_model, first, out, progress)
+        if small is not None:
+            file = _exported(small, out / FOLDERS[small.precision], first, rows, float_logits)
+            off = file.parity
+            progress.line(f"{file.name} is {off.max_abs:.3f} from float at most; {off.flips} labels flipped")
+            several = [OfEngine(first.engine, (float_file, file), small.doubts, small.int8)]
+        several += [_for_another(other, section, encoder, small, rows, float_logits, out, progress) for other in others]
+    chosen = choice.of_engines(several, target, data, progress)
     return ExportArtifact(
         out,
         _static_row(out / STATIC_FOLDER, student, static),
         chosen.float_model,
-        chosen.int8_model,
-        chosen.shipped,
+        chosen.small_model,
+        chosen.ships.precision,
         chosen.reason or (f"the exported graph {note}" if note else "quantize.method is none"),
         chosen.made,
         chosen.engine.name,
@@ -119,11 +122,21 @@ class _Writer:
     def layout(self) -> Layout:
         return self.engine.layout(self.data.task, self.student.max_length)
 
-    def write_float(self, folder: Path, encoder: Encoder) -> None:
-        self.write(folder, compose(encoder, self.layout), "float32")
+    def write_as(self, precision: Precision, folder: Path, encoder: Encoder) -> None:
+        """The encoder in `precision`, in the form in which the engine runs it fastest."""
+        form = self.engine.int8(reduced=self.reduced) if precision == "int8" else None
+        graph = compose(encoder, self.layout, form)
+        self.write(folder, half(graph) if precision == "float16" else graph, precision)
 
-    def write_int8(self, folder: Path, encoder: Encoder) -> None:
-        self.write(folder, compose(encoder, self.layout, self.engine.int8(reduced=self.reduced)), "int8")
+    def trial(self, precision: Precision, beside: Path) -> Callable[[Encoder], Predictor]:
+        """Loads an encoder as it would ship in `precision`, from a folder in `beside` that does not last."""
+
+        def opened(encoder: Encoder) -> Predictor:
+            with TemporaryDirectory(prefix=".trial-", dir=beside) as scratch:
+                self.write_as(precision, Path(scratch) / "model", encoder)
+                return Predictor(Path(scratch) / "model")
+
+        return opened
 
     def write(self, folder: Path, graph: onnx.ModelProto, precision: Precision, *, as_laid_out: bool = True) -> None:
         """A folder as the runtime loads it. What is not `as_laid_out` here is as it was exported, and hides padding."""
@@ -145,44 +158,59 @@ class _Writer:
         (folder / "model.json").write_bytes(model_config.dump(config))
 
 
+@dataclass(frozen=True)
+class _Small:
+    """A smaller form of the student, `encoder` in `precision`; how it came to be, if it is INT8."""
+
+    precision: Precision
+    encoder: Encoder
+    doubts: Doubts
+    note: str
+    int8: Int8Choice | None = None
+
+
+def _exported(
+    small: _Small, folder: Path, writer: _Writer, rows: Sequence[Row], float_logits: Sequence[Float]
+) -> Exported:
+    """`small`, written into `folder`, with how far it is from float.
+
+    Raises:
+        StageFailedError: a logit is not a finite number.
+    """
+    name = f"{SHORT[small.precision]} ONNX"
+    writer.write_as(small.precision, folder, small.encoder)
+    found = measure.logits(Predictor(folder), rows)
+    close = parity.require(float_logits, found, math.inf, f"float ONNX and {name}")
+    return Exported(name, folder, small.precision, close, "float ONNX", small.note)
+
+
 def _for_another(
     other: _Writer,
+    section: Quantize,
     encoder: Encoder,
-    small: Encoder | None,
-    made: Int8Choice | None,
+    small: _Small | None,
     rows: Sequence[Row],
     float_logits: Sequence[Float],
     out: Path,
     progress: Progress,
 ) -> OfEngine:
-    """What was made for the first engine, float and, if there is one, the INT8 `small`, written for another."""
+    """What was made for the first engine, float and, if there is one, `small`, written for another."""
     title = other.engine.title
-    folder = out / f"{FLOAT_FOLDER}-{other.engine.name}"
-    other.write_float(folder, encoder)
+    folder = out / f"{FOLDERS['float32']}-{other.engine.name}"
+    other.write_as("float32", folder, encoder)
     float_model = Predictor(folder)
     found = measure.logits(float_model, rows)
     close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {title}")
     float_file = Exported(f"float ONNX ({title})", folder, "float32", close, "float ONNX")
-    if small is None or made is None:
-        return OfEngine(other.engine, (float_file,), None)
-    small, made = int8.elsewhere(small, made, _trials(float_model, other, out, progress), progress)
-    folder = out / f"{INT8_FOLDER}-{other.engine.name}"
-    int8_file = _int8_file(f"INT8 ONNX ({title})", folder, other, small, made, rows, float_logits)
-    return OfEngine(other.engine, (float_file, int8_file), made)
-
-
-def _int8_file(
-    name: str,
-    folder: Path,
-    writer: _Writer,
-    small: Encoder,
-    made: Int8Choice,
-    rows: Sequence[Row],
-    float_logits: Sequence[Float],
-) -> Exported:
-    writer.write_int8(folder, small)
-    close = parity.compare(float_logits, measure.logits(Predictor(folder), rows))
-    return Exported(name, folder, "int8", close, "float ONNX", choice.note(made))
+    if small is None:
+        return OfEngine(other.engine, (float_file,))
+    trials = Trials(float_model, other.trial(small.precision, out), other.data, progress)
+    if small.int8 is None:
+        own = _float16(section, encoder, trials)
+    else:
+        own = _int8(section, *int8.elsewhere(small.encoder, small.int8, trials, progress))
+    file = _exported(own, out / f"{FOLDERS[own.precision]}-{other.engine.name}", other, rows, float_logits)
+    return OfEngine(other.engine, (float_file, replace(file, name=f"{file.name} ({title})")), own.doubts, own.int8)
 
 
 def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:
@@ -196,15 +224,36 @@ def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> 
     )
 
 
-def _trials(float_model: Predictor, writer: _Writer, out: Path, progress: Progress) -> int8.Trials:
-    """Of models as `writer` writes them, against `float_model`."""
+def _small(
+    section: Quantize,
+    encoder: Encoder,
+    scales: ScalesArtifact,
+    float_model: Predictor,
+    writer: _Writer,
+    out: Path,
+    progress: Progress,
+) -> _Small | None:
+    """What the recipe asks for beside the float model; nothing if it asks for nothing.
 
-    def opened(encoder: Encoder) -> Predictor:
-        with TemporaryDirectory(prefix=".trial-", dir=out) as scratch:
-            writer.write_int8(Path(scratch) / "model", encoder)
-            return Predictor(Path(scratch) / "model")
+    Of INT8 that is the best of all ways, with as many parts in float as it takes.
+    """
+    if section.method == "none":
+        return None
+    if section.method == "fp16":
+        return _float16(section, encoder, Trials(float_model, writer.trial("float16", out), writer.data, progress))
+    ways = [(way, _ranged(way, section, encoder, writer, scales)) for way in scales.ways]
+    trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
+    return _int8(section, *int8.choose(ways, trials, section.max_drop_points, progress))
 
-    return int8.Trials(float_model, opened, writer.data, progress)
+
+def _float16(section: Quantize, encoder: Encoder, trials: Trials) -> _Small:
+    tried = trials.tried("float16", encoder)
+    doubts = choice.doubts_of_float16(tried, trials.may_lose(section.max_drop_points))
+    return _Small("float16", encoder, doubts, choice.lost(tried.drop_points, len(trials.rows)))
+
+
+def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
+    return _Small("int8", encoder, choice.doubts_of_int8(section, made), choice.note(made), made)
 
 
 def _ranged(way: Quantization, section: Quantize, encoder: Encoder, writer: _Writer, scales: ScalesArtifact) -> Encoder:
@@ -265,4 +314,4 @@ def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, 
     try:
         return *rewrite(graph, layout), ""
     except Unrecognised as reason:
-        return None, graph, f"is not rewritten, and has no INT8 form: {reason}"
+        return None, graph, f"is not rewritten, and has no smaller form: {reason}"

@@ -28,12 +28,12 @@ def run(
     progress: Progress,
     checkpoint: Path,
 ) -> ScalesArtifact:
-    """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, and `none` nothing.
+    """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, others nothing.
 
     `qat` goes on from what was observed and trains, with the settings of the student's `training` where the section
     has none; an interrupted training goes on from `checkpoint`. The weights that it ends with lie in `out`.
     """
-    if section.method == "none":
+    if section.method in ("fp16", "none"):
         return ScalesArtifact(out, ways=(), calibration_rows=0)
     environment.start(progress)
     from edgepack.paddle_ml.fit import reopen

@@ -17,6 +17,7 @@ from edgepack.artifacts import Answer, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.wording import counted
+from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -38,12 +39,19 @@ def score(folder: Path, rows: Sequence[Row], metric: str, progress: Progress) ->
 
 
 def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> list[Answer]:
-    """What the model answers to each row; `label` names the bar."""
+    """What the model answers to each row; `label` names the bar.
+
+    Raises:
+        StageFailedError: it cannot be run, or gives something that is no number.
+    """
     given: list[Answer] = []
     with progress.task(label, len(rows)) as task:
         for start in range(0, len(rows), _BATCH):
             part = [row.item for row in rows[start : start + _BATCH]]
-            given += [prediction.answer for prediction in predictor.predict_batch(part)]
+            try:
+                given += [prediction.answer for prediction in predictor.predict_batch(part)]
+            except DeviceError as error:
+                raise StageFailedError(f"{label}: {error.what}", why=error.why, fix=error.fix) from error
             task.advance(len(part))
     return given
 

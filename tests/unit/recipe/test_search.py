@@ -162,6 +162,13 @@ def test_ways_to_quantize_and_rows_to_calibrate_with_may_be_searched_over(tmp_pa
     assert len({one.recipe.student for one in recipe.candidates}) == 1
 
 
+def test_int8_and_float16_may_be_searched_over(tmp_path: Path) -> None:
+    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n")
+    recipe = load(tmp_path, text + "  over: {quantize.method: [ptq, fp16]}\n")
+    assert names(recipe) == ["method=ptq", "method=fp16"]
+    assert [one.recipe.quantize.method for one in recipe.candidates] == ["ptq", "fp16"]
+
+
 SEEDS = "  over: {student.seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], student.epochs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}\n"
 
 

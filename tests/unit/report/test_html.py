@@ -192,6 +192,15 @@ def test_plots_take_the_page_s_colours(report: dict[str, Any]) -> None:
         assert not re.search(r"#[0-9a-f]{6}\b", plot)
 
 
+def test_a_float16_file_is_named(built: Any) -> None:
+    small = replace(built.export.small_model, precision="float16")
+    report = make(replace(built, export=replace(built.export, small_model=small, shipped="float16", int8=None)))
+    assert report["export"]["onnx_bytes"].keys() == {"float32", "float16"}
+    words = Page(render(report)).words
+    assert "float16 ships" in words
+    assert "Quantization: float16, " in words
+
+
 def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any) -> None:
     """No gates, no latency, no size, no teacher, an empty split."""
     delivered = built.deliveries[0]
@@ -203,7 +212,9 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
         built,
         recipe=built.recipe.model_copy(update={"gates": type(built.recipe.gates)(), "teacher": None}),
         teacher=None,
-        export=replace(built.export, float_model=replace(built.export.float_model, ledger=unmeasured), int8_model=None),
+        export=replace(
+            built.export, float_model=replace(built.export.float_model, ledger=unmeasured), small_model=None
+        ),
         deliveries=(replace(delivered, gate=replace(gate, ledger=unmeasured)),),
     )
     page = Page(render(make(bare)))

@@ -139,13 +139,33 @@ def test_a_system_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "flags"),
     [
         ("processor : 0\nflags\t: fpu avx2 avx512_vnni\n", ["avx2", "avx512_vnni"]),
-        ("processor : 0\nFeatures\t: fp asimd asimddp\n", ["asimd", "asimddp"]),
+        ("processor : 0\nFeatures\t: fp asimd asimddp asimdhp\n", ["asimd", "asimddp", "asimdhp"]),
         ("processor : 0\n", []),
     ],
 )
 def test_cpu_flags_of_both_kinds_of_machine(monkeypatch: pytest.MonkeyPatch, text: str, flags: list[str]) -> None:
     monkeypatch.setattr(Path, "read_text", lambda self, **options: text)
     assert doctor.cpu_flags() == flags
+
+
+@pytest.mark.parametrize(
+    ("precision", "flags", "told"),
+    [
+        ("float32", "avx2", "int8: no VNNI or SDOT"),
+        ("int8", "avx2", "int8: no VNNI or SDOT: int8 runs, but slower and with other rounding; the gate decides"),
+        ("int8", "avx512_vnni", "int8: avx512_vnni"),
+        ("float16", "avx2", "no VNNI or SDOT; float16 runs, but computed in float32 and no faster; the gate decides"),
+        ("float16", "asimddp asimdhp", "int8: asimddp"),
+    ],
+)
+def test_what_a_cpu_lacks_for_a_precision_is_told_and_does_not_fail(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, precision: str, flags: str, told: str
+) -> None:
+    monkeypatch.setattr(doctor, "cpu_flags", flags.split)
+    manifest = dataclasses.replace(manifest, model={**manifest.model, "precision": precision})
+    (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
+    assert check.ok
+    assert check.what.endswith(told)
 
 
 def test_the_probe_is_plain_json() -> None:

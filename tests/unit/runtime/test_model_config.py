@@ -95,6 +95,7 @@ def test_the_document_is_the_one_agreed_on() -> None:
         ({"max_length": 64.0}, "max_length"),
         ({"precision": "int4"}, "precision"),
         ({"precision": ["int8"]}, "precision"),
+        ({"precision": "fp16"}, "precision"),
         ({"tokenizer__type": "bpe"}, "tokenizer.type"),
         ({"tokenizer__lower_case": 1}, "lower_case"),
         ({"tokenizer__sep_token": "[CLS]"}, "twice"),

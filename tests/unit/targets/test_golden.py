@@ -53,6 +53,8 @@ def test_tolerance_is_a_share_of_the_spread_and_covers_the_quantization_error() 
     assert golden.tolerance("int8", reference, reference) == pytest.approx(0.08)
     assert golden.tolerance("int8", reference + np.float32(0.25), reference) == pytest.approx(0.5)
     assert golden.tolerance("float32", reference + 1, reference) == pytest.approx(0.004)
+    assert golden.tolerance("float16", reference, reference) == pytest.approx(0.04)
+    assert golden.tolerance("float16", reference + np.float32(0.0625), reference) == pytest.approx(0.5)
 
 
 def test_tolerance_never_falls_below_what_rounding_takes() -> None:

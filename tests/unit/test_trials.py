@@ -1,0 +1,60 @@
+"""What a smaller model loses on the dev rows, and how much it may."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import MakeModel
+
+from edgepack.artifacts import DataArtifact
+from edgepack.progress import SILENT
+from edgepack.trials import Trials
+from edgepack_runtime.predictor import Predictor
+
+TEXTS = ("房间很大", "服务不好", "脏", "很吵也脏")
+
+
+@pytest.fixture
+def float_model(tmp_path: Path, make_model: MakeModel) -> Predictor:
+    return Predictor(make_model(tmp_path / "float", seed=1))
+
+
+@pytest.fixture
+def data(tmp_path: Path, float_model: Predictor) -> DataArtifact:
+    """Four dev rows that the float model answers right."""
+    rows = [{"text": text, "label": float_model.predict(text).label} for text in TEXTS]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return DataArtifact(tmp_path, ("0", "1"), {"dev": len(rows)}, ())
+
+
+def trials(float_model: Predictor, data: DataArtifact, other: Predictor) -> Trials:
+    return Trials(float_model, lambda encoder: other, data, SILENT)
+
+
+def test_a_model_that_answers_alike_loses_nothing(float_model: Predictor, data: DataArtifact) -> None:
+    encoder: Any = None
+    tried = trials(float_model, data, float_model).tried("the same", encoder)
+    assert (tried.way, tried.drop_points) == ("the same", 0.0)
+    assert tried.divergence == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_another_answers_wrong_is_lost(
+    tmp_path: Path, make_model: MakeModel, float_model: Predictor, data: DataArtifact
+) -> None:
+    other = Predictor(make_model(tmp_path / "other", seed=2))
+    wrong = sum(other.predict(text).label != float_model.predict(text).label for text in TEXTS)
+    assert wrong  # or the lines below could not fail
+    encoder: Any = None
+    asked = trials(float_model, data, other)
+    tried = asked.tried("other", encoder)
+    assert tried.drop_points == 100 * wrong / len(TEXTS)
+    assert tried.divergence == asked.divergence(encoder) > 0
+
+
+def test_one_row_may_always_be_lost(float_model: Predictor, data: DataArtifact) -> None:
+    asked = trials(float_model, data, float_model)
+    assert [asked.may_lose(limit) for limit in (0.0, 0.5, 25.0, 30.0, None)] == [25.0, 25.0, 25.0, 30.0, math.inf]
