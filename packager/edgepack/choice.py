@@ -103,15 +103,15 @@ def of_engines(
 ) -> Chosen:
     """Measure the files of all engines side by side: for each float, and the small one if there is one.
 
-    What ships of another engine than the first has to be faster than what ships of that by `LEAST_GAIN_OF_ENGINE`.
+    A small one has to be worth it beside the fastest float file, whichever engine that is for. What would ship of
+    another engine than the first has to be faster than what would of that by `LEAST_GAIN_OF_ENGINE`.
     Of several, what the wheels of each take on `target` is told too.
     """
-    models = measured([file for one in engines for file in one.files], data, progress)
-    candidates: list[Chosen] = []
-    for one in engines:
-        own, models = models[: len(one.files)], models[len(one.files) :]
-        if own:
-            candidates.append(_of_engine(one, own))
+    models = iter(measured([file for one in engines for file in one.files], data, progress))
+    files = [(one, [next(models) for _ in one.files]) for one in engines]
+    floats = [(one.engine, float_model) for one, (float_model, *_) in files]
+    fastest = min(floats, key=lambda one: _p50_ms(one[1]))
+    candidates = [_of_engine(one, own, fastest) for one, own in files]
     for chosen in candidates:
         if chosen.reason:
             progress.line(f"{chosen.engine.title}: {chosen.reason}" if len(engines) > 1 else chosen.reason)
@@ -130,11 +130,13 @@ def _carried(engines: Sequence[Engine], target: str, progress: Progress) -> str:
     return "wheels on the device: " + ", ".join(f"{title} {mib(size)}" for title, size in sizes)
 
 
-def _of_engine(one: OfEngine, models: Sequence[ModelFile]) -> Chosen:
+def _of_engine(one: OfEngine, models: Sequence[ModelFile], fastest: tuple[Engine, ModelFile]) -> Chosen:
+    """What would ship of one engine; `fastest` is the fastest float file of all, with its engine."""
     float_model, *small_models = models
     if not small_models:
         return Chosen(one.engine, None, float_model, None, float_model, "", ())
-    ships, reason = choose(float_model, small_models[0], one.doubts)
+    engine, base = fastest
+    ships, reason = choose(float_model, small_models[0], one.doubts, base, "" if base is float_model else engine.title)
     return Chosen(one.engine, one.made, float_model, small_models[0], ships, reason, ())
 
 
@@ -161,15 +163,24 @@ def _line(row: Row) -> str:
     return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
 
 
-def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tuple[ModelFile, str]:
-    """The small model ships only where it pays: at least `LEAST_GAIN` smaller and faster than the float file.
+def choose(
+    float_model: ModelFile, small_model: ModelFile, doubts: Doubts, base: ModelFile | None = None, base_engine: str = ""
+) -> tuple[ModelFile, str]:
+    """The small model ships only where it pays: at least `LEAST_GAIN` smaller and faster than float.
 
     Where it does not, the reason names what is known to be in its way.
+
+    Args:
+        float_model: of the same engine: what ships instead.
+        base: the float file that it is held against, where that is another engine's.
+        base_engine: the name of that engine.
     """
-    size = small_model.onnx_bytes / float_model.onnx_bytes
-    speed = _p50_ms(small_model) / _p50_ms(float_model)
+    base = base or float_model
+    size = small_model.onnx_bytes / base.onnx_bytes
+    speed = _p50_ms(small_model) / _p50_ms(base)
     title = SHORT[small_model.precision]
-    figures = f"{title} has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
+    against = f"float on {base_engine}, which is faster" if base_engine else "float"
+    figures = f"{title} has {size:.2f} x the bytes and {speed:.2f} x the p50 of {against}"
     if doubts.refusal:
         return float_model, f"{figures}, and {doubts.refusal}: float ships"
     if max(size, speed) <= 1 - LEAST_GAIN:
@@ -205,9 +216,10 @@ def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
     return Doubts(found)
 
 
-def note(made: Int8Choice) -> str:
-    """What the ledger says of an INT8 model."""
-    told = f"{made.way}, {lost(made.drop_points, made.dev_rows)}"
+def note(made: Int8Choice, *, reduced: bool = False) -> str:
+    """What the ledger says of an INT8 model; `reduced` ones have weights of 7 bits."""
+    way = f"{made.way}, weights of 7 bits" if reduced else made.way
+    told = f"{way}, {lost(made.drop_points, made.dev_rows)}"
     return f"{told}; float: {', '.join(made.kept_float)}" if made.kept_float else told
 
 

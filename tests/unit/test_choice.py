@@ -77,6 +77,7 @@ def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
     assert choice.note(made()) == "ptq (hist), 0.38 points below float on 800 dev rows"
     assert choice.note(made("head")).endswith("rows; float: head")
+    assert choice.note(made(), reduced=True).startswith("ptq (hist), weights of 7 bits, 0.38 points below")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,30 @@ def test_another_engine_has_to_be_faster_by_a_twentieth(
     assert chosen.small_model is not None
     assert (chosen.float_model.folder, chosen.small_model.folder) == names.pop(ships)
     assert tuple(model.folder for model in chosen.others) == next(iter(names.values()))
+
+
+@pytest.mark.parametrize(
+    ("p50_ms", "ships"),
+    [
+        ((4.0, 3.1, 3.0, 2.95), "c"),  # both INT8 files gain nothing beside OpenVINO's float
+        ((4.0, 3.7, 5.0, 3.75), "a"),  # 0.94 of the fastest float is not enough, whatever it is of its own
+        ((4.0, 2.6, 3.0, 2.95), "b"),
+    ],
+)
+def test_int8_is_held_against_the_fastest_float_of_all(
+    monkeypatch: pytest.MonkeyPatch, p50_ms: tuple[float, ...], ships: str
+) -> None:
+    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, progress: 2**20)
+    chosen = chosen_of(monkeypatch, "auto", p50_ms)
+    assert chosen.ships.folder == ships
+    if ships == "c":
+        assert "0.98 x the p50 of float" in chosen.reason
+
+
+def test_it_is_said_which_float_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, progress: 2**20)
+    reason = chosen_of(monkeypatch, "auto", (4.0, 2.6, 3.0, 2.95)).reason
+    assert "0.87 x the p50 of float on OpenVINO, which is faster: INT8 ships" in reason
 
 
 def test_wheels_of_both_engines_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

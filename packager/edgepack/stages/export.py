@@ -47,7 +47,7 @@ from edgepack.trials import Trials
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 8
+VERSION = 9
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
@@ -86,7 +86,7 @@ def run(
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
     float_file = Exported("float ONNX", float_folder, "float32", exported, "static graph")
-    several = [OfEngine(first.engine, (float_file,))]
+    several, small = [OfEngine(first.engine, (float_file,))], None
     if encoder is not None:
         small = _small(section, encoder, scales, float_model, first, out, progress)
         if small is not None:
@@ -94,7 +94,9 @@ def run(
             off = file.parity
             progress.line(f"{file.name} is {off.max_abs:.3f} from float at most; {off.flips} labels flipped")
             several = [OfEngine(first.engine, (float_file, file), small.doubts, small.int8)]
-        several += [_for_another(other, section, encoder, small, rows, float_logits, out, progress) for other in others]
+    for other in others:
+        float_file = _float_for_another(other, encoder, graph, rows, float_logits, out)
+        several.append(_for_another(other, section, float_file, encoder, small, rows, float_logits, out, progress))
     chosen = choice.of_engines(several, target, data, progress)
     return ExportArtifact(
         out,
@@ -184,26 +186,41 @@ def _exported(
     return Exported(name, folder, small.precision, close, "float ONNX", small.note)
 
 
+def _float_for_another(
+    other: _Writer,
+    encoder: Encoder | None,
+    graph: onnx.ModelProto,
+    rows: Sequence[Row],
+    float_logits: Sequence[Float],
+    out: Path,
+) -> Exported:
+    """The float model for another engine than the first; without an encoder `graph`, as it was exported."""
+    title = other.engine.title
+    folder = out / f"{FOLDERS['float32']}-{other.engine.name}"
+    if encoder is None:
+        other.write(folder, graph, "float32", as_laid_out=False)
+    else:
+        other.write_as("float32", folder, encoder)
+    found = measure.logits(Predictor(folder), rows)
+    close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {title}")
+    return Exported(f"float ONNX ({title})", folder, "float32", close, "float ONNX")
+
+
 def _for_another(
     other: _Writer,
     section: Quantize,
-    encoder: Encoder,
+    float_file: Exported,
+    encoder: Encoder | None,
     small: _Small | None,
     rows: Sequence[Row],
     float_logits: Sequence[Float],
     out: Path,
     progress: Progress,
 ) -> OfEngine:
-    """What was made for the first engine, float and, if there is one, `small`, written for another."""
-    title = other.engine.title
-    folder = out / f"{FOLDERS['float32']}-{other.engine.name}"
-    other.write_as("float32", folder, encoder)
-    float_model = Predictor(folder)
-    found = measure.logits(float_model, rows)
-    close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {title}")
-    float_file = Exported(f"float ONNX ({title})", folder, "float32", close, "float ONNX")
-    if small is None:
+    """What was made for the first engine, float and, if there is one, `small`, for another."""
+    if small is None or encoder is None:
         return OfEngine(other.engine, (float_file,))
+    title, float_model = other.engine.title, Predictor(float_file.folder)
     trials = Trials(float_model, other.trial(small.precision, out), other.data, progress)
     if small.int8 is None:
         own = _float16(section, encoder, trials)
@@ -253,7 +270,9 @@ def _float16(section: Quantize, encoder: Encoder, trials: Trials) -> _Small:
 
 
 def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
-    return _Small("int8", encoder, choice.doubts_of_int8(section, made), choice.note(made), made)
+    return _Small(
+        "int8", encoder, choice.doubts_of_int8(section, made), choice.note(made, reduced=section.reduced_range), made
+    )
 
 
 def _ranged(way: Quantization, section: Quantize, encoder: Encoder, writer: _Writer, scales: ScalesArtifact) -> Encoder:
