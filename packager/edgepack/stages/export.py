@@ -76,8 +76,9 @@ def run(
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
     first, *others = (_Writer(one, student, data, section.reduced_range) for one in engines.wanted(engine))
     encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), first.layout)
+    about_graph = f"the exported graph {note}" if note else ""
     if note:
-        progress.line(f"the exported graph {note}")
+        progress.line(about_graph)
     float_folder = out / FOLDERS["float32"]
     first.write(float_folder, graph, "float32", as_laid_out=encoder is not None)
     float_model = Predictor(float_folder)
@@ -104,7 +105,7 @@ def run(
         chosen.float_model,
         chosen.small_model,
         chosen.ships.precision,
-        chosen.reason or (f"the exported graph {note}" if note else "quantize.method is none"),
+        "; ".join(part for part in (about_graph, chosen.reason) if part) or "quantize.method is none",
         chosen.made,
         chosen.engine.name,
         chosen.others,
