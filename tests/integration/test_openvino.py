@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -112,3 +113,20 @@ def test_both_engines_are_measured_where_the_choice_is_left_to_the_build(project
     ships = json.loads((exported / artifact["small_model"]["folder"] / "model.json").read_text(encoding="utf-8"))
     assert ships["engine"]["name"] == artifact["engine"]
     assert "OpenVINO takes" in artifact["reason"] and "wheels on the device" in artifact["reason"]
+
+
+def test_a_graph_that_is_not_understood_is_measured_on_both_engines_as_it_was_exported(project: Project) -> None:
+    done = project.edgepack("build", "tiny.yaml", "--until", "student", "--json")
+    student = project.folder / json.loads(done.stdout)["stages"][-1]["folder"]
+    other = shutil.copytree(student, project.folder / "relu")
+    config = json.loads((other / "config.json").read_text(encoding="utf-8"))
+    (other / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}), encoding="utf-8")
+    settings = ("--set", "student.model=relu", "--set", "engine=auto")
+    done = project.edgepack("build", "tiny.yaml", *settings, "--until", "export", "--json")
+    assert done.returncode == 0, done.stderr
+    exported = project.folder / json.loads(done.stdout)["stages"][-1]["folder"]
+    artifact = json.loads((exported / "artifact.json").read_text(encoding="utf-8"))
+    assert artifact["small_model"] is None
+    rows = [artifact["float_model"], *artifact["others"]]
+    assert {row["ledger"]["stage"] for row in rows} == {"float ONNX", "float ONNX (OpenVINO)"}
+    assert "not rewritten" in artifact["reason"] and "OpenVINO takes" in artifact["reason"]
