@@ -47,7 +47,7 @@ from edgepack.trials import Trials
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 8
+VERSION = 9
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
