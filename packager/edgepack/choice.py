@@ -210,7 +210,7 @@ def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
 def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
     """What it loses on dev, where that is more than it may; a CPU whose engines do not compute in float16."""
     found = () if doctor.half_flags() else ("on this CPU the engine computes float16 in float32",)
-    if tried.drop_points > may_lose_points:
+    if scores.exceeds(tried.drop_points, may_lose_points):
         limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
         return Doubts(found, f"it loses {tried.drop_points:.2f} points on dev, where {limit}")
     return Doubts(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from edgepack import scores
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.parts import in_float, int8_parts
 from edgepack.progress import Progress
@@ -24,7 +25,8 @@ def choose(
     Args:
         ways: at least one, each with the encoder that has its ranges.
         trials: of the float model.
-        limit_points: what may be lost, in percentage points of the metric; one row always may. None for anything.
+        limit_points: what may be lost, in percentage points of the metric; the share of one row always may. None
+            for anything.
     """
     tried = [trials.tried(way.name, encoder) for way, encoder in ways]
     best = min(range(len(ways)), key=lambda number: (tried[number].drop_points, tried[number].divergence))
@@ -47,7 +49,7 @@ def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progr
     """With further parts in float, the dearest first, until no more is lost than may be."""
     kept, drop_points = list(made.kept_float), made.drop_points
     most = trials.may_lose(made.limit_points)
-    while drop_points > most and len(kept) < len(made.parts):
+    while scores.exceeds(drop_points, most) and len(kept) < len(made.parts):
         kept.append(made.parts[len(kept)].part)
         drop_points = trials.tried(f"{len(kept)} parts float", in_float(encoder, kept)).drop_points
         progress.line(f"{kept[-1]} goes back to float: {drop_points:.2f} points below float on dev")

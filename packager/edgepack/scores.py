@@ -9,6 +9,7 @@ from edgepack.artifacts import Answer, DataArtifact, Row, Score
 from edgepack_runtime import metrics, scoring
 
 CONFIDENCE: Final = 0.95
+_ALIKE_POINTS: Final = 1e-9  # scores are quotients: a difference of two that is the limit comes out this near to it
 
 
 def metric_of(data: DataArtifact) -> str:
@@ -22,6 +23,11 @@ def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
     if metric == metrics.ACCURACY:
         return metrics.accuracy(pairs)
     return metrics.micro_f1(metrics.class_tallies(pairs))
+
+
+def exceeds(lost_points: float, limit_points: float) -> bool:
+    """Whether more percentage points are lost than may be, whatever floating point makes of a difference of scores."""
+    return lost_points > limit_points + _ALIKE_POINTS
 
 
 def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> Score:

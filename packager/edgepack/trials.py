@@ -40,15 +40,18 @@ class Trials:
     def tried(self, name: str, encoder: Encoder) -> Tried:
         """What is lost on all rows, and how far answers diverge on the sample."""
         model = self._opened(encoder)
-        drop_points = 100 * (self._value - self._score(name, model))
-        return Tried(name, round(drop_points, 3), self._divergence(model))
+        return Tried(name, 100 * (self._value - self._score(name, model)), self._divergence(model))
 
     def divergence(self, encoder: Encoder) -> float:
         """How far answers diverge on the sample, in nats."""
         return self._divergence(self._opened(encoder))
 
     def may_lose(self, limit_points: float | None) -> float:
-        """How many percentage points may be lost where the limit is this; one row always may. None for no limit."""
+        """How many percentage points may be lost where the limit is this. None for no limit.
+
+        The share of one row, 100 / rows, always may: of accuracy that is one row answered otherwise. F1 counts labels
+        or spans, of which a row may hold several or none, so one row may cost it more than this share, or less.
+        """
         return math.inf if limit_points is None else max(limit_points, 100 / len(self.rows))
 
     def _score(self, name: str, model: Predictor) -> float:

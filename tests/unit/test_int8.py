@@ -70,6 +70,13 @@ def test_a_limit_of_nothing_is_one_row() -> None:
     assert taken(MadeUp(costs, row=0.5), 0.0)[1].kept_float == ("head", WORDS)
 
 
+def test_a_loss_of_the_limit_itself_is_within_it() -> None:
+    costs = {"head": 0.1, WORDS: 0.2}
+    assert sum(costs.values()) > 0.3  # in floating point
+    assert taken(MadeUp(costs), 0.3)[1].kept_float == ()
+    assert taken(MadeUp(costs), 0.299)[1].kept_float == (WORDS,)
+
+
 def test_another_engine_that_loses_more_keeps_more_in_float() -> None:
     costs = {"head": 0.9, WORDS: 0.3, "layers.1.down": 0.1}
     first, made = taken(MadeUp(costs), 0.5)

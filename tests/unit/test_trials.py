@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import MakeModel
 
+from edgepack import choice
 from edgepack.artifacts import DataArtifact
 from edgepack.progress import SILENT
 from edgepack.trials import Trials
@@ -58,3 +60,46 @@ def test_what_another_answers_wrong_is_lost(
 def test_one_row_may_always_be_lost(float_model: Predictor, data: DataArtifact) -> None:
     asked = trials(float_model, data, float_model)
     assert [asked.may_lose(limit) for limit in (0.0, 0.5, 25.0, 30.0, None)] == [25.0, 25.0, 25.0, 30.0, math.inf]
+
+
+class Counted:
+    """Trials where the float model answers so many of the dev rows right, and another `lost` fewer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("edgepack.targets.measure.answers", lambda right, *_: right)
+        monkeypatch.setattr("edgepack.targets.measure.logits", lambda right, rows: ())
+        monkeypatch.setattr("edgepack.trials.divergence", lambda *_, multi_label: 0.0)
+        monkeypatch.setattr("edgepack.scores.value", lambda metric, rows, right: right / len(rows))
+        monkeypatch.setattr("edgepack_runtime.doctor.half_flags", lambda: ("made up",))
+
+    def refused(self, rows: int, right: int, lost: int, limit_points: float) -> bool:
+        """Whether this is more than may be lost."""
+
+        class Data:
+            task, multi_label = "text-classification", False
+
+            def read(self, split: str) -> Sequence[int]:
+                return range(rows)
+
+        data: Any = Data()
+        float_model: Any = right
+        other: Any = right - lost
+        encoder: Any = None
+        asked = Trials(float_model, lambda encoder: other, data, SILENT)
+        tried = asked.tried("float16", encoder)
+        return bool(choice.doubts_of_float16(tried, asked.may_lose(limit_points)).refusal)
+
+
+def test_one_row_may_be_lost_of_any_number_and_two_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    for rows in range(1, 5001):
+        right = max(2, rows - rows // 8)
+        assert not counted.refused(rows, right, 1, 0.0), rows
+        assert counted.refused(rows, right, 2, 0.0), rows
+
+
+def test_what_is_lost_may_be_the_limit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    for right in range(5, 1001):
+        assert not counted.refused(1000, right, 5, 0.5), right
+        assert counted.refused(1000, right, 5, 0.499), right

@@ -14,7 +14,7 @@ import onnx
 import onnxruntime as ort
 
 from edgepack.errors import StageFailedError
-from edgepack.graph.view import drop_unused
+from edgepack.graph.view import drop_unused, foreign_domains
 
 # Optimisations that would put ONNX Runtime's own fused operators into a file that is to stay neutral.
 _KEEP_NEUTRAL = ["MatMulAddFusion", "GeluFusionL1", "LayerNormFusionL1"]
@@ -23,8 +23,11 @@ _KEEP_NEUTRAL = ["MatMulAddFusion", "GeluFusionL1", "LayerNormFusionL1"]
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     """A graph that computes the same with constants folded and identities removed.
 
+    A graph that has operators outside the standard domain, or would have them after folding, is given back as it is:
+    the versions of such operators are ONNX Runtime's own affair.
+
     Raises:
-        StageFailedError: when ONNX Runtime cannot load `model`, or left operators outside the standard domain.
+        StageFailedError: when ONNX Runtime cannot load `model`.
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "folded.onnx"
@@ -42,9 +45,8 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
         except Exception as error:
             raise StageFailedError("export: ONNX Runtime cannot load the exported graph", why=str(error)) from error
         folded = onnx.load(str(target))
-    foreign = sorted({node.domain for node in folded.graph.node} - {"", "ai.onnx"})
-    if foreign:
-        raise StageFailedError("export: constant folding left operators of other domains", why=", ".join(foreign))
+    if foreign_domains(folded.graph) or foreign_domains(model.graph):
+        return model
     opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
     del folded.opset_import[:]
     folded.opset_import.append(onnx.helper.make_opsetid("", opset))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import onnx
 
 from edgepack.errors import StageFailedError
+from edgepack.graph.view import holds_graphs
 
 
 def name_by_position(model: onnx.ModelProto, output: str) -> None:
@@ -14,21 +15,23 @@ def name_by_position(model: onnx.ModelProto, output: str) -> None:
 
     A node is `<operator>_<n>`, counted for each operator; what it makes has its name, and a constant that it is the
     first to read is `<node>.<position of the input>`. Constants end in the order of their first reader. The one
-    output is called `output`.
+    output is called `output`. Of a graph that holds others, which read its tensors by their names, nothing but the
+    output is renamed.
 
     Raises:
-        StageFailedError: when the graph has several outputs, or graphs inside it.
+        StageFailedError: when the graph has several outputs.
     """
     graph = model.graph
     if len(graph.output) != 1:
         raise StageFailedError(f"export: the graph has {len(graph.output)} outputs where one was due")
+    if holds_graphs(graph):
+        _name_output(graph, output)
+        return
     names = {value.name: value.name for value in graph.input}
     names[""] = ""  # an input that is left out
     constants = {item.name: item for item in graph.initializer}
     counts: dict[str, int] = {}
     for node in graph.node:
-        if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
-            raise StageFailedError(f"export: the operator {node.op_type} holds a graph, which this version cannot read")
         counts[node.op_type] = counts.get(node.op_type, 0) + 1
         node.name = f"{node.op_type}_{counts[node.op_type]}"
         for position, tensor in enumerate(node.input):
@@ -45,6 +48,12 @@ def name_by_position(model: onnx.ModelProto, output: str) -> None:
     ordered = onnx.GraphProto(initializer=read)
     del graph.initializer[:]
     graph.initializer.extend(ordered.initializer)
+
+
+def _name_output(graph: onnx.GraphProto, output: str) -> None:
+    if graph.output[0].name != output:
+        graph.node.append(onnx.helper.make_node("Identity", [graph.output[0].name], [output], name=output))
+        graph.output[0].name = output
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ Each is matched from the tensor that it makes, with the operands of sums and pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -16,10 +17,28 @@ from edgepack.graph.encoder import Float, Linear, Norm
 from edgepack.graph.view import Array, GraphView
 
 _ROOT_OF_2: Final = float(np.sqrt(2.0))
+_SHOWN: Final = 300  # characters of a cause
 
 
 class Unrecognised(Exception):
     """The graph is not ERNIE as it is known here; the text says what was found where something else was due."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Around what reads a graph: whatever goes wrong there is `Unrecognised`, with its cause.
+
+    Graphs come from elsewhere, and the ways in which one may be unlike what is known here have no end: a shape that
+    does not fit, an operand that is missing, an operator that ONNX Runtime does not have. None of them is a reason not
+    to ship the graph as it is. What writes a graph stands outside: an error there is one of this program.
+    """
+    try:
+        yield
+    except (Unrecognised, MemoryError):
+        raise
+    except Exception as error:
+        cause = (str(error).splitlines() or [""])[0]
+        raise Unrecognised(f"it cannot be read: {type(error).__name__}: {cause[:_SHOWN]}") from error
 
 
 class Patterns:

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 
 from edgepack.graph.encoder import Attention, Embeddings, Encoder, Float, Layer
-from edgepack.graph.patterns import Patterns, Unrecognised
+from edgepack.graph.patterns import Patterns, Unrecognised, reading
 from edgepack.graph.subgraph import ancestors, evaluate
-from edgepack.graph.view import Array, GraphView
+from edgepack.graph.view import Array, GraphView, foreign_domains, holds_graphs
 
 IDS, TYPES = "input_ids", "token_type_ids"
 _PROBES: Final = ((1, 5), (3, 7))  # texts and tokens
@@ -30,7 +30,8 @@ def recognise(model: onnx.ModelProto) -> Encoder:
     Raises:
         Unrecognised: when any of it is not as it should be.
     """
-    return _Reading(model).encoder()
+    with reading():
+        return _Reading(model).encoder()
 
 
 class _Reading:
@@ -42,6 +43,11 @@ class _Reading:
     def encoder(self) -> Encoder:
         if {value.name for value in self.view.model.graph.input} != {IDS, TYPES}:
             raise Unrecognised(f"its inputs are not {IDS} and {TYPES}")
+        foreign = foreign_domains(self.view.model.graph)
+        if foreign:
+            raise Unrecognised(f"it has operators of other domains: {', '.join(foreign)}")
+        if holds_graphs(self.view.model.graph):
+            raise Unrecognised("it has operators that hold graphs")
         last, head = self.see.linear(self.output, "head")
         pooler = None
         if self.see.made_by(last, "Tanh"):
@@ -66,7 +72,8 @@ class _Reading:
     def depth(self, top: str) -> int:
         """How many layers lie below `top`: each has the sum of a residual, which is normalised, and of a product."""
         count, tensor = 0, top
-        while (residual := self.residual(self.see.norm(tensor)[0])) is not None:
+        most = len(self.view.makers)  # or the graph runs in a circle
+        while count <= most and (residual := self.residual(self.see.norm(tensor)[0])) is not None:
             below = self.residual(self.see.norm(residual)[0])
             if below is None:
                 raise self.see.unlike(residual, "the sum of half a layer")
@@ -149,6 +156,9 @@ class _Reading:
             elif role in tables:
                 raise self.see.unlike(leaf, f"one table of {role}")
             tables[role] = table
+        for role, table in tables.items():
+            if not len(table) or table.shape[1] != len(norm.weight):
+                raise Unrecognised(f"its table of {role} has the shape {table.shape}")
         missing = {"words", "positions", "types"} - tables.keys()
         if missing:
             raise Unrecognised(f"its embeddings have no {' and no '.join(sorted(missing))}")
@@ -192,7 +202,9 @@ class _Reading:
         pads = [name for pair in compared for name in pair if self.view.is_constant(name)]
         if len(pads) != 1:
             raise self.see.unlike(mask, f"a mask of the {IDS} that equal one id")
-        pad_id, value = int(np.asarray(self.view.constant(pads[0])).reshape(-1)[0]), 0.0
+        pad_id, value = int(self.see.number(pads[0])), 0.0
+        if not 0 <= pad_id < vocabulary:
+            raise Unrecognised(f"it takes {pad_id} for padding, and has {vocabulary} words")
         for feeds in _probes(vocabulary, pad_id):
             (found,) = evaluate(self.view, [mask], feeds)
             hidden = feeds[IDS] == pad_id  # (B, T)

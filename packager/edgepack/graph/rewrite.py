@@ -9,7 +9,7 @@ import onnx
 
 from edgepack.graph.compose import PLAIN, Layout, compose
 from edgepack.graph.encoder import Encoder
-from edgepack.graph.patterns import Unrecognised
+from edgepack.graph.patterns import Unrecognised, reading
 from edgepack.graph.recognise import IDS, TYPES, recognise
 from edgepack.graph.subgraph import evaluate
 from edgepack.graph.view import Array, GraphView
@@ -25,11 +25,16 @@ def rewrite(model: onnx.ModelProto, layout: Layout) -> tuple[Encoder, onnx.Model
         Unrecognised: `model` is not understood, or what was understood of it gives other logits.
     """
     encoder = recognise(model)
-    rewritten = compose(encoder, layout)
-    for found, laid_out in ((compose(encoder, PLAIN), PLAIN), (rewritten, layout)):
-        inputs = _inputs(encoder, laid_out)
-        expected = _logits(model, inputs)
-        apart = float(np.abs(_logits(found, inputs) - expected).max()) / max(1.0, float(np.abs(expected).max()))
+    layouts = (PLAIN, layout)
+    with reading():
+        asked = [_inputs(encoder, one) for one in layouts]
+        answered = [_logits(model, inputs) for inputs in asked]
+    plain, rewritten = (compose(encoder, one) for one in layouts)
+    for graph, inputs, expected in zip((plain, rewritten), asked, answered, strict=True):
+        found = _logits(graph, inputs)
+        if found.shape != expected.shape:
+            raise Unrecognised(f"it was read as an ERNIE whose logits have the shape {found.shape}, not its own")
+        apart = float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))
         if not apart <= TOLERANCE:  # a NaN is not
             raise Unrecognised(f"it was read as an ERNIE whose logits are {apart:.1e} from its own")
     return encoder, rewritten

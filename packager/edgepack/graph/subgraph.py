@@ -23,7 +23,19 @@ def ancestors(view: GraphView, tensors: Sequence[str]) -> list[onnx.NodeProto]:
 
 
 def evaluate(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-    """The values of `tensors` for the inputs that `feeds` has; no more of the graph is run than they need."""
+    """The values of `tensors` for the inputs that `feeds` has; no more of the graph is run than they need.
+
+    What no node makes is a constant, or an input itself.
+    """
+    made = [name for name in tensors if name in view.makers]
+    values = _run(view, made, feeds) if made else {}
+    for name in tensors:
+        if name not in values:
+            values[name] = view.constant(name) if view.is_constant(name) else feeds[name]
+    return [np.asarray(values[name]) for name in tensors]
+
+
+def _run(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
     nodes = ancestors(view, tensors)
     read = {name for node in nodes for name in node.input}
     model = view.model
@@ -41,4 +53,4 @@ def evaluate(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]
     options.log_severity_level = 3
     session = ort.InferenceSession(part.SerializeToString(), options, providers=["CPUExecutionProvider"])
     values = session.run(list(tensors), {name: value for name, value in feeds.items() if name in read})
-    return [np.asarray(value) for value in values]
+    return dict(zip(tensors, values, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -37,9 +38,31 @@ class GraphView:
         return numpy_helper.to_array(self._constants[name])
 
 
+def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of those that they hold, as the branches of an `If`."""
+    for node in graph.node:
+        yield node
+        for inner in _held(node):
+            yield from every_node(inner)
+
+
+def holds_graphs(graph: onnx.GraphProto) -> bool:
+    """Whether any node holds a graph."""
+    return any(_held(node) for node in graph.node)
+
+
+def foreign_domains(graph: onnx.GraphProto) -> list[str]:
+    """The domains, in order, of operators that are not standard ones."""
+    return sorted({node.domain for node in every_node(graph)} - {"", "ai.onnx"})
+
+
+def _held(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [inner for item in node.attribute for inner in (*([item.g] if item.HasField("g") else []), *item.graphs)]
+
+
 def drop_unused(model: onnx.ModelProto) -> None:
-    """Remove, in place, initializers that no node reads."""
-    used = {name for node in model.graph.node for name in node.input}
+    """Remove, in place, initializers that nothing reads."""
+    used = {name for node in every_node(model.graph) for name in node.input}
     used |= {value.name for value in model.graph.output}
     kept = [item for item in model.graph.initializer if item.name in used]
     del model.graph.initializer[:]

@@ -24,6 +24,7 @@ BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
 TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
 UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
 MODEL_FILES: Final = (shapes.CONFIG_FILE, shapes.WEIGHTS_FILE, "vocab.txt")
+_WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
 _OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # whether the hub has it, only the hub knows
 _PATH: Final = "give a path relative to the recipe's folder, or an absolute one"
 
@@ -51,6 +52,7 @@ def cross_checks(
         _check_precision,
         _check_ranks,
         _check_quantize,
+        _check_reduced_range,
         lambda doc: _check_targets(doc, known_targets),
         lambda doc: _check_engine(doc, known_targets),
         _check_gates,
@@ -273,6 +275,16 @@ def _check_quantize(document: Document) -> Iterator[_Problem]:
     if document.get(*where) is not None and method != "qat":
         now = f"`quantize.method` is {method}" if isinstance(method, str) else "`quantize.method` is not `qat`"
         yield where, f"`quantize.qat` is set, and {now}: nothing would be trained", "set `method: qat`, or remove it"
+
+
+def _check_reduced_range(document: Document) -> Iterator[_Problem]:
+    where: KeyPath = ("quantize", "reduced_range")
+    method, tried = document.get("quantize", "method"), document.get("search", "over", "quantize.method")
+    if isinstance(tried, list) and not all(one in _WITHOUT_INT8 for one in tried):
+        return  # it is for those candidates that become INT8
+    if document.get(*where) is True and method in _WITHOUT_INT8:
+        reason = f"`quantize.reduced_range` is set, and `quantize.method` is {method}: nothing would be INT8"
+        yield where, reason, "remove it, or set a `method` that makes INT8, as `ptq`"
 
 
 def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Problem]:

@@ -160,8 +160,8 @@ class Quantize(Section):
         ge=0,
         le=100,
         description="Where INT8 loses more percentage points on dev, parts of the model go back to float, those that "
-        "cost most first, until it does not; float16 that loses more does not ship. One row may always be lost; null "
-        "for no limit.",
+        "cost most first, until it does not; float16 that loses more does not ship. The share of one row, 100 / rows "
+        "points, may always be lost (of F1, which counts labels or spans, too); null for no limit.",
     )
 
 

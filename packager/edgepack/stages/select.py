@@ -23,10 +23,9 @@ from edgepack.targets.measure import Latency
 from edgepack.wording import counted, metric_name
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 2
+VERSION = 3
 TOLERANCE_POINTS: Final = 0.5  # where nothing says what is good enough
 MARGIN: Final = 0.05  # times and sizes that are so near to each other are alike
-_ROUNDING: Final = 1e-9  # points; scores are quotients, and two that differ by the tolerance are within it
 _THREADS: Final = 1  # of what is timed
 
 
@@ -102,9 +101,8 @@ def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefe
     if not fit:
         return _best(candidates), _nothing_fits(candidates)
     best = _best(fit)
-    near = [
-        one for one in fit if _below(one, best) <= (100 if tolerance_points is None else tolerance_points) + _ROUNDING
-    ]
+    most = 100 if tolerance_points is None else tolerance_points
+    near = [one for one in fit if not scores.exceeds(_below(one, best), most)]
     chosen, rank = _cheapest(near, prefer)
     figures = f"dev {metric_name(best.dev_score.metric)} {_percent(chosen)}, {_cost(chosen)}"
     others = f"; {counted(len(candidates) - len(fit), 'other')} missed gates" if len(fit) < len(candidates) else ""
@@ -210,9 +208,10 @@ def missed(one: Compared, gates: Gates, value: float | None, drop_points: float 
     found = []
     if accuracy is not None and accuracy.min is not None and value is not None and value < accuracy.min:
         found.append(f"accuracy.min ({value:.4g} < {accuracy.min:g})")
+    most_lost = None if accuracy is None else accuracy.max_drop_points
+    if most_lost is not None and drop_points is not None and scores.exceeds(drop_points, most_lost):
+        found.append(f"accuracy.max_drop_points ({drop_points:.4g} > {most_lost:g})")
     most: list[tuple[str, float | None, float | None]] = []
-    if accuracy is not None:
-        most.append(("accuracy.max_drop_points", drop_points, accuracy.max_drop_points))
     if gates.latency is not None and gates.latency.threads == _THREADS:
         most.append(("latency.p50_ms", one.p50_ms, gates.latency.p50_ms))
         most.append(("latency.p95_ms", one.p95_ms, gates.latency.p95_ms))

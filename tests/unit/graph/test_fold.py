@@ -52,6 +52,39 @@ def test_opset_and_ir_version_are_kept() -> None:
     assert folded.ir_version == 8
 
 
+def test_operators_of_other_domains_are_left_as_they_are() -> None:
+    model = masked_embedding()
+    model.graph.node[2].output[0] = "gathered"
+    model.graph.node.append(helper.make_node("Gelu", ["gathered"], ["out"], domain="com.microsoft"))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    before = model.SerializeToString()
+    assert fold_constants(model).SerializeToString() == before
+
+
+def test_what_only_a_branch_reads_is_kept() -> None:
+    model = masked_embedding()
+    graph = model.graph
+    graph.node[2].output[0] = "gathered"
+    graph.initializer.append(numpy_helper.from_array(np.ones(8, np.float32), "shift"))
+    graph.input.append(helper.make_tensor_value_info("up", TensorProto.BOOL, []))
+    branches = [
+        helper.make_graph(
+            [helper.make_node(operator, ["gathered", "shift"], ["y"])],
+            operator,
+            [],
+            [helper.make_empty_tensor_value_info("y")],
+        )
+        for operator in ("Add", "Sub")
+    ]
+    graph.node.append(helper.make_node("If", ["up"], ["out"], then_branch=branches[0], else_branch=branches[1]))
+    feeds = {"ids": np.arange(10).reshape(2, 5), "up": np.array(True)}
+    before, after = (
+        ort.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for each in (model, fold_constants(model))
+    )
+    np.testing.assert_array_equal(before, after)
+
+
 def test_a_graph_that_onnxruntime_refuses_is_a_failed_stage() -> None:
     model = masked_embedding()
     model.graph.node[2].op_type = "NoSuchOperator"

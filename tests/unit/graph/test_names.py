@@ -80,13 +80,37 @@ def test_an_output_that_is_read_inside_too_keeps_one_name() -> None:
     assert model.graph.node[2].input[0] == "logits"
 
 
-def test_several_outputs_and_inner_graphs_are_refused() -> None:
+def test_several_outputs_are_refused() -> None:
     model = exported("l")
     model.graph.output.append(helper.make_tensor_value_info("l.1", F, ["n", 3]))
     with pytest.raises(StageFailedError, match="has 2 outputs"):
         name_by_position(model, "logits")
+
+
+def with_a_branch() -> onnx.ModelProto:
+    """Adds b or what follows from it, which only the branches of an `If` read."""
     model = exported("l")
-    inner = helper.make_graph([], "inner", [], [])
-    model.graph.node.append(helper.make_node("If", ["l.max"], ["y"], then_branch=inner, else_branch=inner))
-    with pytest.raises(StageFailedError, match="If holds a graph"):
+    graph = model.graph
+    branches = [
+        helper.make_graph(
+            [helper.make_node(operator, ["l.out", "l.unread"], ["y"])],
+            operator,
+            [],
+            [helper.make_empty_tensor_value_info("y")],
+        )
+        for operator in ("Add", "Sub")
+    ]
+    graph.initializer.append(numpy_helper.from_array(np.bool_(True), "yes"))
+    graph.node.append(helper.make_node("If", ["yes"], ["z"], then_branch=branches[0], else_branch=branches[1]))
+    graph.output[0].name = "z"
+    return model
+
+
+def test_of_a_graph_that_holds_others_the_output_alone_is_renamed() -> None:
+    model = with_a_branch()
+    before, nodes = run(model), [node.SerializeToString() for node in model.graph.node]
+    for _ in range(2):
         name_by_position(model, "logits")
+        assert [value.name for value in model.graph.output] == ["logits"]
+        assert [node.SerializeToString() for node in model.graph.node[:-1]] == nodes
+        np.testing.assert_array_equal(run(model), before)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from tests.unit.graph.ernie_graphs import NAMES, exported
+from tests.unit.graph.ernie_graphs import NAMES, exported, run, some_ids
 
 from edgepack.graph.compose import Layout
 from edgepack.graph.patterns import Unrecognised
-from edgepack.graph.recognise import recognise
+from edgepack.graph.recognise import IDS, TYPES, recognise
 from edgepack.graph.rewrite import rewrite
+from edgepack.graph.subgraph import evaluate
+from edgepack.graph.view import GraphView
 
+SEEDS: Final = 8  # mutants of each kind and graph
 Change = Callable[[onnx.GraphProto], None]
 
 
@@ -127,6 +131,154 @@ def test_what_is_no_ernie_is_not_rewritten(change: Change, lane: str) -> None:
     change(model.graph)
     with pytest.raises(Unrecognised, match=r"is not|its "):
         rewrite(model, Layout())
+
+
+def task_ids_as_a_constant(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph with `[[0]]` for the ids of the task, which are all zero anyway."""
+    graph = model.graph
+    task = next(node for node in nodes(graph, "Gather") if is_zero(model, node.input[1]))
+    task.input[1] = "task_ids"
+    graph.initializer.append(numpy_helper.from_array(np.int64([[0]]), "task_ids"))
+    return model
+
+
+def is_zero(model: onnx.ModelProto, tensor: str) -> bool:
+    """Whether a tensor of ids is computed in the graph, and comes out as zeros."""
+    view = GraphView(model)
+    if tensor not in view.makers or tensor in (IDS, TYPES):
+        return False
+    tokens = np.ones((2, 5), np.int64)
+    found = evaluate(view, [tensor], {IDS: tokens, TYPES: tokens})[0]
+    return found.ndim == 2 and not found.any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_task_ids_that_were_folded_are_understood(name: str) -> None:
+    expected = recognise(exported(name)).embeddings.task
+    model = task_ids_as_a_constant(exported(name))
+    np.testing.assert_array_equal(run(model, some_ids()), run(exported(name), some_ids()))
+    encoder, _ = rewrite(model, Layout())
+    np.testing.assert_array_equal(encoder.embeddings.task, expected)
+
+
+def without_an_operand(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    del any_of(graph.node, random).input[-1:]
+
+
+def an_unknown_operator(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    any_of(graph.node, random).op_type = "NoSuchOperator"
+
+
+def an_operator_of_another(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    any_of(graph.node, random).op_type = any_of(graph.node, random).op_type
+
+
+def another_operand(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    """Any tensor of the graph, an earlier or a later one or a constant, in place of an operand."""
+    node = any_of([node for node in graph.node if node.input], random)
+    names = [name for other in graph.node for name in (*other.input, *other.output)]
+    node.input[int(random.integers(len(node.input)))] = any_of(names, random)
+
+
+def an_operand_of_nowhere(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    node = any_of([node for node in graph.node if node.input], random)
+    node.input[int(random.integers(len(node.input)))] = "nowhere"
+
+
+def without_a_node(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    graph.node.remove(any_of(graph.node, random))
+
+
+def without_attributes(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    del any_of([node for node in graph.node if node.attribute], random).attribute[:]
+
+
+def another_constant(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    """Of another shape or type, cut or emptied."""
+    item = any_of(graph.initializer, random)
+    value = numpy_helper.to_array(item)
+    flat = value.reshape(-1)
+    others = [value[None], flat, flat[:0], *([value[:1], value[:0]] if value.ndim else [])]
+    others += [value + np.asarray(1, value.dtype), -value, value.astype(np.float64), value.astype(np.int32)]
+    item.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(any_of(others, random)), item.name))
+
+
+def without_a_constant(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    graph.initializer.remove(any_of(graph.initializer, random))
+
+
+def without_an_output(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    del graph.output[:]
+
+
+def another_output(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    graph.output[0].name = any_of(any_of(graph.node, random).output, random)
+
+
+def a_circle(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    """The lowest LayerNorm reads what the highest makes."""
+    norms = nodes(graph, "LayerNormalization")
+    norms[0].input[0] = norms[-1].output[0]
+
+
+def a_circle_of_layers(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    """The lowest LayerNorm reads the sum that one further up does."""
+    norms = nodes(graph, "LayerNormalization")
+    norms[0].input[0] = norms[int(random.integers(1, len(norms)))].input[0]
+
+
+def another_domain(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    any_of(graph.node, random).domain = "com.microsoft"
+
+
+def a_node_that_holds_a_graph(graph: onnx.GraphProto, random: np.random.Generator) -> None:
+    inner = onnx.helper.make_graph([], "inner", [], [])
+    any_of(graph.node, random).attribute.append(onnx.helper.make_attribute("body", inner))
+
+
+def any_of(some: Sequence[Any], random: np.random.Generator) -> Any:
+    return some[int(random.integers(len(some)))]
+
+
+MUTANTS: tuple[Callable[[onnx.GraphProto, np.random.Generator], None], ...] = (
+    without_an_operand, an_unknown_operator, an_operator_of_another, another_operand, an_operand_of_nowhere,
+    without_a_node, without_attributes, another_constant, without_a_constant, without_an_output, another_output,
+    a_circle, a_circle_of_layers, another_domain, a_node_that_holds_a_graph,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
+def test_whatever_a_graph_is_it_is_understood_or_not_recognised(
+    mutate: Callable[[onnx.GraphProto, np.random.Generator], None], name: str
+) -> None:
+    """Valid or not: nothing but `Unrecognised` is raised, and what is rewritten gives the logits of the mutant."""
+    for seed in range(SEEDS):
+        model = exported(name)
+        mutate(model.graph, np.random.default_rng(seed))
+        try:
+            _, rewritten = rewrite(model, Layout())
+        except Unrecognised as reason:
+            assert str(reason)
+        else:
+            np.testing.assert_allclose(run(rewritten, some_ids()), run(model, some_ids()), atol=1e-4)
+
+
+def test_what_goes_wrong_in_reading_is_told() -> None:
+    model = exported("texts-33")
+    an_operand_of_nowhere(model.graph, np.random.default_rng(0))
+    del model.graph.output[:]
+    with pytest.raises(Unrecognised, match="it cannot be read: IndexError: list index"):
+        recognise(model)
+
+
+def test_what_goes_wrong_in_writing_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> onnx.ModelProto:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr("edgepack.graph.rewrite.compose", broken)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        rewrite(exported("texts-33"), Layout())
 
 
 def test_the_reason_names_the_tensor() -> None:

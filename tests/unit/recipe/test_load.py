@@ -293,3 +293,16 @@ def test_a_quantized_training_is_resolved_where_it_is_asked_for(tmp_path: Path) 
 def test_a_quantized_training_that_nothing_would_run_is_an_error(tmp_path: Path, method: str) -> None:
     (reason,) = refused(tmp_path, f"{MINIMAL}quantize: {{{method}qat: {{epochs: 2}}}}\n")
     assert "nothing would be trained" in reason
+
+
+@pytest.mark.parametrize("method", ["none", "fp16"])
+def test_weights_of_7_bits_where_nothing_is_int8_are_an_error(tmp_path: Path, method: str) -> None:
+    text = f"{MINIMAL}quantize: {{method: {method}, reduced_range: true}}\n"
+    reduced = "`quantize.reduced_range` is set, and `quantize.method` is"
+    assert refused(tmp_path, text) == [f"6: {reduced} {method}: nothing would be INT8"]
+    assert not load(tmp_path, text.replace("true", "false")).quantize.reduced_range
+
+
+def test_weights_of_7_bits_may_be_for_some_candidates_alone(tmp_path: Path) -> None:
+    text = f"{MINIMAL}quantize: {{reduced_range: true}}\nsearch: {{over: {{quantize.method: [none, ptq]}}}}\n"
+    assert all(one.recipe.quantize.reduced_range for one in load(tmp_path, text).candidates)

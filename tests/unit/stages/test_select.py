@@ -147,6 +147,15 @@ def test_gates_are_judged_by_the_figures_alone() -> None:
     assert select.missed(poor, Gates(), None, None) == ()
 
 
+@pytest.mark.parametrize(("rows", "lost", "points"), [(1000, 5, 0.5), (1200, 6, 0.5), (3000, 9, 0.3), (700, 7, 1.0)])
+def test_a_drop_of_the_limit_itself_misses_no_gate(rows: int, lost: int, points: float) -> None:
+    fine, asked = candidate("a", 90, 1, 1), gates(accuracy={"metric": "accuracy", "max_drop_points": points})
+    for right in range(lost, rows + 1):
+        drops = [100 * (right / rows - (right - fewer) / rows) for fewer in (lost, lost + 1)]
+        assert select.missed(fine, asked, 0.9, drops[0]) == (), right
+        assert len(select.missed(fine, asked, 0.9, drops[1])) == 1 or right == lost, right
+
+
 def test_what_cannot_be_judged_is_said_and_not_held_against_a_candidate() -> None:
     slow = candidate("a", 90, 50, 10)
     two = gates(latency={"p50_ms": 5, "p95_ms": 9, "threads": 2})
