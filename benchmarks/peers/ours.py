@@ -1,6 +1,6 @@
 """This project: the folders that a build's export writes, opened by the runtime package as a device opens them.
 
-Whatever engine `model.json` names runs. A further engine is one more entry in `FOLDERS` and in the registry.
+Whatever engine `model.json` names runs. A further engine is one more entry in `_folder` and in the registry.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from peers.source import Source
 
 
 def prepare(source: Source, out: Path) -> None:
-    """Nothing: the build has made both."""
+    """Nothing: the build has made them all."""
 
 
 def files(source: Source, out: Path, variant: str) -> list[Path]:
@@ -27,7 +27,7 @@ def open_model(source: Source, out: Path, variant: str, threads: int) -> _Ours:
 
 
 def _folder(source: Source, variant: str) -> Path:
-    return {"float": source.onnx_float, "int8": source.onnx_int8}[variant]
+    return {"float": source.onnx_float, "int8": source.onnx_int8, "int8-openvino": source.onnx_int8_openvino}[variant]
 
 
 class _Ours:

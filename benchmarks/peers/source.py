@@ -27,6 +27,7 @@ class Source:
     paddlenlp: Path  # as PaddleNLP saves it
     onnx_float: Path  # folders as the runtime loads them
     onnx_int8: Path
+    onnx_int8_openvino: Path
     train: Path  # TSV with a header: texts to calibrate with, and those that are scored
     test: Path
     calibration_rows: int
@@ -46,7 +47,17 @@ def save(source: Source) -> None:
 def load(folder: Path) -> Source:
     """What `save` wrote."""
     fields = json.loads((folder / SOURCE_FILE).read_text(encoding="utf-8"))
-    for name in ("folder", "huggingface", "static", "paddlenlp", "onnx_float", "onnx_int8", "train", "test"):
+    for name in (
+        "folder",
+        "huggingface",
+        "static",
+        "paddlenlp",
+        "onnx_float",
+        "onnx_int8",
+        "onnx_int8_openvino",
+        "train",
+        "test",
+    ):
         fields[name] = Path(fields[name])
     return Source(**{**fields, "labels": tuple(fields["labels"])})
 

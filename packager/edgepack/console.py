@@ -124,7 +124,7 @@ class Console:
 
     def ledger(self, rows: Sequence[LedgerRow]) -> None:
         """The loss ledger as a table: what each stage cost in accuracy, MiB and ms."""
-        self.show(tables.ledger(rows, live=self._out.is_terminal))
+        self.show(tables.ledger(rows, live=self._out.is_terminal, width=self._out.width))
 
     def selection(self, selected: SelectArtifact) -> None:
         """Which of several students was chosen, and between which."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +30,8 @@ STYLES: Final = {
     "error": "red",
     "warning": "yellow",
 }
+LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
+MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
 _NUMERIC: Final = (
     "MiB",
     "packed MiB",
@@ -41,33 +44,36 @@ _NUMERIC: Final = (
 )
 
 
-def ledger(rows: Sequence[LedgerRow], *, live: bool) -> Iterator[Table | Text]:
-    """The loss ledger: what each stage cost in accuracy, MiB and ms."""
-    bases = {_basis(row) for row in rows}
-    metrics = sorted({metric_name(row.score.metric) for row in rows})
-    head = metrics[0] if len(metrics) == 1 else "score"
-    made = table(live, "stage", head, "MiB", "p50 ms", "p95 ms", "parity", "note")
-    before = ""
-    for row in rows:
-        score = f"{quantity(row.score.value, 'fraction')} {_interval(row)}"
-        if len(metrics) > 1:
-            score = f"{metric_name(row.score.metric)} {score}"
-        made.add_row(
-            safe(row.stage),
-            score if len(bases) == 1 else f"{score} {_basis(row)}",
-            quantity(row.model_mib, "MiB").removesuffix(" MiB"),
-            quantity(row.p50_ms, "ms").removesuffix(" ms"),
-            quantity(row.p95_ms, "ms").removesuffix(" ms"),
-            _parity(row, before),
-            safe(_remark(row)),
-        )
-        before = row.stage
+def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Table | Text]:
+    """The loss ledger: what each stage cost in accuracy, MiB and ms.
+
+    Notes stand beside the figures where `width` columns leave room for them, and otherwise below the table: a line for
+    each stage that has one.
+    """
+    bases, metrics = {_basis(row) for row in rows}, sorted({row.score.metric for row in rows})
+    heads = ("stage", _score_head(metrics), "MiB", "p50 ms", "p95 ms", "parity")
+    figures = [_figures(row, metric=len(metrics) > 1, basis=len(bases) > 1) for row in rows]
+    stages = [safe(row.stage) for row in rows]
+    to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
+    notes = [safe(_remark(row)) for row in rows]
+    beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
+    gap = 3 if live else 2  # between two columns of `table`
+    room = width - sum(max(map(cell_len, column)) + gap for column in zip(heads, *beside, strict=True))
+    fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
+    made = table(live, *heads, *(("note",) if fits else ()))
+    for cells, note in zip(beside if fits else figures, notes, strict=True):
+        made.add_row(*cells, *((note,) if fits else ()))
     yield made
     basis = f" ({bases.pop()})" if len(bases) == 1 else ""
     yield Text(
-        f"{' or '.join(metrics)} with its interval{basis}; parity: largest difference of a logit to the row before",
+        f"{' or '.join(map(metric_name, metrics))} with its interval{basis}; "
+        "parity: largest difference of a logit to the row before",
         style="dim",
     )
+    for stage, other, note in zip(stages, to, notes, strict=True):
+        told = "; ".join(part for part in (other and f"parity {other}", note) if part)
+        if told and not fits:
+            yield Text(f"{stage}: {told}")
 
 
 def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:
@@ -200,11 +206,13 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
             gates.add_row(safe(name), safe(shown))
     yield gates
     yield Text("")
-    rows = table(live, "stage", "accuracy", "MiB", "parity", "note")
+    metrics = sorted({row["score"]["metric"] for row in found["ledger"]})
+    rows = table(live, "stage", _score_head(metrics), "MiB", "parity", "note")
     for row in found["ledger"]:
+        name = f"{metric_name(row['score']['metric'])} " if len(metrics) > 1 else ""
         rows.add_row(
             safe(row["stage"]),
-            quantity(row["score"]["value"], "fraction"),
+            name + quantity(row["score"]["value"], "fraction"),
             quantity(row["model_mib"], "MiB").removesuffix(" MiB"),
             NOTHING if row["parity"] is None else f"{row['parity']:.1e}",
             safe(row["note"]),
@@ -261,19 +269,32 @@ def _basis(row: LedgerRow) -> str:
     return f"{100 * row.score.confidence:.4g} %, n={row.score.n}"
 
 
-def _interval(row: LedgerRow) -> str:
-    return span(row.score.low, row.score.high, "fraction")
+def _score_head(metrics: Sequence[str]) -> str:
+    """What stands above scores in `metrics`: the name of the only one."""
+    return metric_name(metrics[0]) if len(metrics) == 1 else "score"
+
+
+def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
+    """The cells of a row from stage to parity; its score with its metric and what it rests on, where those differ."""
+    score = f"{quantity(row.score.value, 'fraction')} {span(row.score.low, row.score.high, 'fraction')}"
+    name = metric_name(row.score.metric) if metric else ""
+    return [
+        safe(row.stage),
+        " ".join(part for part in (name, score, _basis(row) if basis else "") if part),
+        quantity(row.model_mib, "MiB").removesuffix(" MiB"),
+        quantity(row.p50_ms, "ms").removesuffix(" ms"),
+        quantity(row.p95_ms, "ms").removesuffix(" ms"),
+        NOTHING if row.parity is None else f"{row.parity:.1e}",
+    ]
 
 
 def _remark(row: LedgerRow) -> str:
     return row.note if row.seconds is None else f"{row.note}, {duration(row.seconds)}"
 
 
-def _parity(row: LedgerRow, before: str) -> str:
-    if row.parity is None:
-        return NOTHING
-    other = "" if row.parity_with in (None, before) else f" (to {safe(row.parity_with)})"
-    return f"{row.parity:.1e}{other}"
+def _parity_to(row: LedgerRow, before: str) -> str:
+    """Which row the parity is to, where that is not the one before."""
+    return "" if row.parity is None or row.parity_with in (None, before) else f"to {safe(row.parity_with)}"
 
 
 def _conditions(conditions: Mapping[str, Any]) -> str:

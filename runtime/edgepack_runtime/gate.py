@@ -45,11 +45,11 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     if found != manifest:
         raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=limits.threads)
-    gate_accuracy.require_fit(limits.metric, predictor.config)
+    metric = gate_accuracy.metric_for(limits.metric, predictor.config)
     rows = golden.read_rows(release, predictor.config)
     where = conditions.collect(threads=limits.threads, engine=predictor.engine, providers=predictor.providers)
     answers = gate_accuracy.answer(predictor, rows, progress)
-    measured = gate_accuracy.measure(rows, answers, limits.metric, limits.confidence, predictor.labels)
+    measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, [row.item for row in rows], progress),
         lambda: gate_process.latency_windows(release, limits.threads),

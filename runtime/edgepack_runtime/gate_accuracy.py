@@ -32,19 +32,22 @@ class Measured(NamedTuple):
     counts: Counts
 
 
-def require_fit(metric: str, config: ModelConfig) -> None:
-    """See that `metric` has a meaning for the model.
+def metric_for(asked: Optional[str], config: ModelConfig) -> str:
+    """What the model is measured by: what was asked for, or without that what such models are compared by.
 
     Raises:
-        BundleInvalidError: it has none.
+        BundleInvalidError: what was asked for has no meaning for the model.
     """
-    why = metrics.unfit(metric, len(config.labels), multi_label=config.multi_label, tokens=config.task == TOKENS)
+    tokens = config.task == TOKENS
+    metric = metrics.usual(multi_label=config.multi_label, tokens=tokens) if asked is None else asked
+    why = metrics.unfit(metric, len(config.labels), multi_label=config.multi_label, tokens=tokens)
     if why is not None:
         raise BundleInvalidError(
             f"the gate's accuracy.metric is {metric}, which this model cannot be measured by",
             why=why,
             fix="set gates.accuracy.metric in the recipe and build the bundle again",
         )
+    return metric
 
 
 def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[str], None]) -> List[Answer]:

@@ -10,7 +10,7 @@ import math
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.metrics import ACCURACY, METRICS
+from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
@@ -27,7 +27,8 @@ _KNOWN: Mapping[str, Tuple[str, ...]] = {
 class Limits:
     """The manifest's gates; None where nothing is asked for. `confidence` and `threads` hold for what is measured.
 
-    `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`.
+    `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`; None is what such models are
+    compared by (`gate_accuracy.metric_for`).
     """
 
     accuracy_min: Optional[float] = None
@@ -40,7 +41,7 @@ class Limits:
     model_mib: Optional[float] = None
     bundle_mib: Optional[float] = None
     cold_start_ms: Optional[float] = None
-    metric: str = ACCURACY
+    metric: Optional[str] = None
 
 
 class Check(NamedTuple):
@@ -100,8 +101,8 @@ def parse(gates: Mapping[str, Any]) -> Limits:
             if key not in _KNOWN[name]:
                 raise _invalid(f"{name} has a limit named {key!r}")
     accuracy, latency = sections.get("accuracy", {}), sections.get("latency", {})
-    metric = accuracy.get("metric", Limits.metric)
-    if metric not in METRICS:
+    metric = accuracy.get("metric")
+    if "metric" in accuracy and metric not in METRICS:
         raise _invalid(f"accuracy.metric is {metric!r}")
     threads = latency.get("threads", 1)
     if type(threads) is not int or not 1 <= threads <= 256:

@@ -6,6 +6,7 @@ import io
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from edgepack.selection import SelectArtifact
 Ledger = tuple[LedgerRow, ...]
 Everything = Callable[["Screen"], None]
 GOLDEN = Path(__file__).parent / "golden" / "console.txt"
+GOLDEN_LEDGER = Path(__file__).parent / "golden" / "ledger.txt"
 FINDINGS = [
     Finding("error", Path("recipe.yaml"), 3, "unknown key `epoch` in `teacher`", "did you mean `epochs`?"),
     Finding("warning", Path("train.tsv"), None, "12 more: repeated rows", "remove one of the two"),
@@ -181,8 +183,45 @@ def test_tables_fit_the_terminal(columns: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("COLUMNS", columns)
     screen = Screen(terminal=True)
     screen.console.ledger(ledger)
-    table = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines(screen.out)][:-2]
-    assert max(len(line) for line in table) <= int(columns)
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines(screen.out)]
+    [end] = [number for number, line in enumerate(shown) if line.startswith("accuracy with its interval")]
+    assert max(len(line) for line in shown[:end]) <= int(columns)
+
+
+def of_two_engines(ledger: Ledger) -> Ledger:
+    """As of a build of a token classifier with `engine: auto`."""
+    *first, float_onnx, small, last = (replace(row, score=replace(row.score, metric="entity_f1")) for row in ledger)
+    note = "ptq hist, 0.12 points below float on 794 dev rows; float: layer 0 feed-forward in; 3 of 64 answers differ"
+    small = replace(small, note=note)
+    others = [replace(row, stage=f"{row.stage} (OpenVINO)", parity_with="float ONNX") for row in (float_onnx, small)]
+    return (*first, float_onnx, small, *others, last)
+
+
+def test_notes_without_room_beside_the_figures_stand_below_them(ledger: Ledger) -> None:
+    screen = Screen()
+    screen.console.ledger(of_two_engines(ledger))
+    assert "\n".join(lines(screen.out)) == GOLDEN_LEDGER.read_text(encoding="utf-8")
+
+
+def test_a_note_that_would_take_many_lines_stands_below(ledger: Ledger) -> None:
+    screen = Screen()
+    note = "layer 0 feed-forward in, " * 10
+    screen.console.ledger([replace(ledger[0], note=note), *ledger[1:]])
+    head, first, *_ = lines(screen.out)
+    assert head.endswith("parity") and first.endswith("-")
+    assert f"teacher: {note}, 5 min 50 s" in lines(screen.out)
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_row_of_a_terminal_takes_few_lines(columns: int, monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen, rows = Screen(terminal=True), of_two_engines(ledger)
+    screen.console.ledger(rows)
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines(screen.out)]
+    table = shown[: 2 + len(rows)]  # with the rule below the head
+    assert [line[: len(row.stage)] for line, row in zip(table[2:], rows, strict=True)] == [row.stage for row in rows]
+    assert not any("…" in line for line in table) and max(map(len, table)) <= columns
+    assert "INT8 ONNX (OpenVINO): parity to float ONNX; ptq hist" in "\n".join(shown)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])
@@ -248,8 +287,10 @@ def test_parity_to_another_row_than_the_one_before_names_it(ledger: Ledger) -> N
     screen = Screen()
     first, *_, last = ledger
     moved = LedgerRow("c", last.score, parity=0.5, parity_with="teacher")
-    screen.console.ledger([first, last, moved])
+    screen.console.ledger([first, replace(last, stage="b"), moved])
     assert "5.0e-01 (to teacher)" in screen.out.getvalue()
+    screen.console.ledger([first, last, moved])  # wider than leaves room for notes
+    assert "\nc: parity to teacher\n" in screen.out.getvalue()
 
 
 def test_candidates_are_told_with_what_decided(selection: SelectArtifact) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -29,11 +29,14 @@ CONTENT = {
 }
 
 
-def bundle(path: Path, *, accuracy: int = 18, version: str = "1.2.0", **changed: bytes | None) -> Path:
+def bundle(
+    path: Path, *, accuracy: int = 18, metric: str = "accuracy", version: str = "1.2.0", **changed: bytes | None
+) -> Path:
     """A bundle of CONTENT; `changed` replaces members (`model__model_onnx` for model/model.onnx) or takes them away."""
     names = {name.replace("/", "__").replace(".", "_"): name for name in CONTENT}
     content = CONTENT | {names.get(key, key): value for key, value in changed.items()}
     files = {name: value for name, value in content.items() if value is not None}
+    score = replace(proportion(accuracy, 20), metric=metric)
     manifest = Manifest(
         name="hotel",
         version=version,
@@ -42,7 +45,7 @@ def bundle(path: Path, *, accuracy: int = 18, version: str = "1.2.0", **changed:
         target=TargetFacts("linux-x86_64-cpu", "Linux", "x86_64", "glibc", "2.28", "3.11", "CPUExecutionProvider"),
         model={"precision": "int8"},
         gates={"accuracy": {"min": 0.8, "max_drop_points": None}, "latency": None},
-        ledger=(asdict(LedgerRow("INT8 ONNX", proportion(accuracy, 20), 2.5, parity=0.03)),),
+        ledger=(asdict(LedgerRow("INT8 ONNX", score, 2.5, parity=0.03)),),
         tools={"numpy": "2.0"},
         recipe_sha256="0" * 64,
         files=tuple(FileEntry(n, len(files[n]), hashlib.sha256(files[n]).hexdigest()) for n in sorted(files)),
@@ -80,6 +83,11 @@ def test_inspect_shows_what_a_person_asks_for(tmp_path: Path) -> None:
     assert "max_drop_points" not in result.stdout  # not limited
     assert "latency" not in result.stdout
     assert json.loads(run("inspect", tmp_path / "a.edgepack", "--json").stdout)["sequence"] == 1_002_000
+
+
+def test_a_ledger_in_another_metric_says_so(tmp_path: Path) -> None:
+    shown = run("inspect", bundle(tmp_path / "a.edgepack", metric="entity_f1")).stdout
+    assert "stage      entity F1  MiB" in shown and "accuracy  MiB" not in shown
 
 
 def test_a_damaged_bundle_is_not_inspected(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
-from peers import figures, process, registry, source
+import yaml
+from peers import build, figures, ours, process, registry, source
 from peers.figures import Spread
 from peers.model import InParts
 from peers.process import Burst, WayFailed
@@ -16,7 +20,7 @@ from peers.process import Burst, WayFailed
 def a_source(folder: Path) -> source.Source:
     return source.Source(
         "hotel", folder, True, ("bad", "good"), 130, 4, 312, 12, folder / "hf", folder / "paddle", folder / "nlp",
-        folder / "float", folder / "int8", folder / "train.tsv", folder / "test.tsv", 2,
+        folder / "float", folder / "int8", folder / "int8-openvino", folder / "train.tsv", folder / "test.tsv", 2,
     )  # fmt: skip
 
 
@@ -59,14 +63,118 @@ def test_the_label_is_that_of_the_largest_number() -> None:
     assert figures.labels_of([[0.1, 0.2], [3.0, 3.0]], ("bad", "good")) == ["good", "bad"]
 
 
+ORT, OPENVINO = (way.name for way in registry.OURS_INT8)
+
+
 def test_a_goal_knows_its_side_and_whether_it_was_measured() -> None:
     rivals = {name: 2.0 for name in figures.LEAST_FASTER if not name.startswith("NNCF")}
-    found = {goal.name: goal for goal in figures.goals(0.27, {"hotel": 0.6}, {"nano": rivals})}
+    goals = figures.goals({ORT: 0.27}, {"hotel": {ORT: 0.6}, "news": {}}, {"nano": rivals}, {"nano": ORT})
+    found = {goal.name: goal for goal in goals}
     assert found["bytes, of the float file's"].met is True
     assert found["points lost on hotel"].met is False
     assert found["nano: times as fast as Optimum INT8, ONNX Runtime"].met is True
     assert found["nano: times as fast as paddle2onnx float, ONNX Runtime"].met is False
     assert found["nano: times as fast as NNCF INT8, OpenVINO"].met is None
+    assert found["points lost on news"].met is None
+
+
+def test_goals_are_of_the_worst_file_and_times_of_what_ships() -> None:
+    drops = {"hotel": {ORT: 0.1, OPENVINO: 0.3}}
+    size, drop, *times = figures.goals({ORT: 0.26, OPENVINO: 0.25}, drops, {"nano": {}}, {"nano": OPENVINO})
+    assert (size.value, size.of) == (0.26, ORT)
+    assert (drop.value, drop.of) == (0.3, OPENVINO)
+    assert {goal.of for goal in times} == {OPENVINO}
+    assert drop.told() == "points lost on hotel (edgepack INT8, OpenVINO): 0.30, to be at most 0.5"
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "at_least", "shown"),
+    [
+        (2.997, 3.0, True, "2.997"),
+        (2.99996, 3.0, True, "2.99996"),
+        (2.9, 3.0, True, "2.90"),
+        (3.0, 3.0, True, "3.00"),
+        (3.004, 3.0, True, "3.00"),
+        (0.27004, 0.27, False, "0.27004"),
+        (0.268, 0.27, False, "0.27"),
+        (1.0496, 1.05, True, "1.0496"),
+        (None, 1.05, True, "-"),
+    ],
+)
+def test_a_goal_shows_on_which_side_it_is(value: float | None, limit: float, at_least: bool, shown: str) -> None:
+    side = "least" if at_least else "most"
+    assert figures.Goal("x", value, limit, at_least).told() == f"x: {shown}, to be at {side} {limit}"
+
+
+def test_what_ships_is_chosen_as_a_build_chooses() -> None:
+    assert figures.ships({ORT: [1.0, 1.0, 9.0], OPENVINO: [0.95, 0.95, 0.95]}) == OPENVINO
+    assert figures.ships({ORT: [1.0, 1.0, 9.0], OPENVINO: [0.96, 0.96, 0.96]}) == ORT
+    assert figures.ships({ORT: [1.0]}) == ORT
+    with pytest.raises(ValueError, match="no files"):
+        figures.ships({})
+
+
+def driver() -> ModuleType:
+    """`benchmarks/peers.py`, which has the name of the package beside it."""
+    file = Path(registry.__file__).parent.with_suffix(".py")
+    spec = importlib.util.spec_from_file_location("peers_driver", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+NNCF = registry.NNCF.name
+
+
+def a_run(driver: ModuleType, milliseconds: dict[str, float]) -> Any:
+    """Two rounds at one thread, each way as long as `milliseconds` says; the second round is twice as slow for all."""
+    run = driver.Run.__new__(driver.Run)
+    run.case, run.failed = build.CASES[0], {}
+    run.found = {}
+    for name, ms in milliseconds.items():
+        bursts = [Burst((0.0,), (scale * ms,), scale * ms) for scale in (1, 2)]
+        times = {(1, length): bursts for length in driver.LENGTHS}
+        run.found[name] = driver.Measured(10 if name == registry.FLOAT.name else 2, times=times)
+    return run
+
+
+@pytest.mark.parametrize(("openvino_ms", "ships", "faster"), [(0.8, OPENVINO, 1.5), (0.98, ORT, 1.2)])
+def test_rivals_are_compared_with_what_auto_would_ship(openvino_ms: float, ships: str, faster: float) -> None:
+    peers = driver()
+    run = a_run(peers, {registry.FLOAT.name: 3.0, ORT: 1.0, OPENVINO: openvino_ms, NNCF: 1.2})
+    assert run.ships() == ships
+    assert run.faster(NNCF, 1, 64).median == pytest.approx(faster)
+    [goal] = [goal for goal in peers.judged([run]) if goal.name.endswith(NNCF)]
+    assert (goal.value, goal.of) == (pytest.approx(faster), ships)
+    shown = peers.table(run, 1)
+    assert f"| {ORT} | " in shown and f"| {OPENVINO} | " in shown
+    assert shown.endswith(f"by these times: {ships}")
+    told = peers.document(run)
+    assert told["ships"] == ships
+    assert told["ways"][ships]["times"][0]["times_shipped"]["median"] == 1.0
+    assert told["ways"][NNCF]["times"][0]["times_shipped"]["median"] == pytest.approx(faster)
+
+
+def test_without_openvino_the_first_file_ships_and_untimed_none() -> None:
+    peers = driver()
+    run = a_run(peers, {registry.FLOAT.name: 3.0, ORT: 1.0, NNCF: 1.2})
+    assert run.ships() == ORT
+    for found in run.found.values():
+        found.times = {}
+    assert run.ships() is None and "would ship" not in peers.table(run, 1)
+    assert all(goal.value is None for goal in peers.judged([run]) if "as fast" in goal.name)
+
+
+def test_each_of_our_ways_opens_a_folder_of_its_own(tmp_path: Path) -> None:
+    folders = [ours.files(a_source(tmp_path), tmp_path, way.variant) for way in (registry.FLOAT, *registry.OURS_INT8)]
+    assert folders == [[tmp_path / name / "model.onnx"] for name in ("float", "int8", "int8-openvino")]
+
+
+def test_models_are_built_with_the_files_of_every_engine(tmp_path: Path) -> None:
+    recipe = build._recipe(build.CASES[0], tmp_path, tmp_path / "start", tmp_path)
+    assert yaml.safe_load(recipe.read_text(encoding="utf-8"))["engine"] == "auto"
 
 
 def test_goals_name_ways_that_there_are() -> None:

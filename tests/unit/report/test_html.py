@@ -53,6 +53,12 @@ def report(built: Any) -> dict[str, Any]:
     return make(built)
 
 
+def test_a_row_in_another_metric_than_the_first_names_it(built: Any) -> None:
+    row = LedgerRow("on a device", replace(built.ledger[0].score, metric="macro_f1"))
+    words = " ".join(Page(render(make(with_last_row(built, row)))).words.split())
+    assert "on a device macro F1 " in words and "float ONNX macro F1" not in words
+
+
 def test_nothing_is_fetched_or_run(report: dict[str, Any]) -> None:
     text = render(report)
     page = Page(text)

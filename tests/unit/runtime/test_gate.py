@@ -125,7 +125,7 @@ def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_all_limits_are_read() -> None:
-    assert gate_limits.parse(GATES) == Limits(0.85, 2.0, 0.95, 1000.0, 1000.0, 1, 2000.0, 0.1, 1.0, 60000.0)
+    assert gate_limits.parse(GATES) == Limits(0.85, 2.0, 0.95, 1000.0, 1000.0, 1, 2000.0, 0.1, 1.0, 60000.0, "accuracy")
     assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
     assert gate_limits.parse({}) == Limits()
     assert gate_limits.parse({"accuracy": {"metric": "macro_f1"}}).metric == "macro_f1"

@@ -122,7 +122,7 @@ CONFIG = ModelConfig("text-classification", ("0", "1"), 16, "int8")
 )
 def test_a_metric_that_means_nothing_here_is_refused(metric: str, changes: dict[str, Any], instead: str) -> None:
     with pytest.raises(BundleInvalidError, match=metric) as caught:
-        gate_accuracy.require_fit(metric, dataclasses.replace(CONFIG, **changes))
+        gate_accuracy.metric_for(metric, dataclasses.replace(CONFIG, **changes))
     assert instead in caught.value.why
 
 
@@ -225,6 +225,20 @@ LOGITS: dict[str, dict[str, Any]] = {
     "several labels": {"text": "好", "logits": [-1.0, 2.0]},
     "spans": {"text": "店", "logits": [[3, 0, 0, 0, 0], [0, 0, 0, 3, 0], [3, 0, 0, 0, 0]]},
 }
+
+
+@pytest.mark.parametrize("gates", [{}, {"accuracy": None}, {"accuracy": {"min": 0.5}}])
+@pytest.mark.parametrize(
+    ("kind", "usual"), [("pairs", "accuracy"), ("several labels", "micro_f1"), ("spans", "entity_f1")]
+)
+def test_without_a_metric_a_model_is_measured_as_in_its_build(
+    tmp_path: Path, kind: str, usual: str, gates: dict[str, Any]
+) -> None:
+    rows, _, config = KINDS[kind]
+    release, manifest = write_release(tmp_path / "release", rows=rows, texts=[LOGITS[kind]], gates=gates, **config)
+    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
+    assert receipt["accuracy"]["metric"] == usual
+    assert receipt["accuracy"]["value"] == pytest.approx(receipt["classes"]["metrics"][usual], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
