@@ -97,7 +97,7 @@ def run(
             several = [OfEngine(first.engine, (float_file, file), small.doubts, small.int8)]
     for other in others:
         float_file = _float_for_another(other, encoder, graph, rows, float_logits, out)
-        several.append(_for_another(other, section, float_file, encoder, small, rows, float_logits, out, progress))
+        several.append(_for_another(other, section, float_file, small, rows, float_logits, out, progress))
     chosen = choice.of_engines(several, target, data, progress)
     return ExportArtifact(
         out,
@@ -211,7 +211,6 @@ def _for_another(
     other: _Writer,
     section: Quantize,
     float_file: Exported,
-    encoder: Encoder | None,
     small: _Small | None,
     rows: Sequence[Row],
     float_logits: Sequence[Float],
@@ -219,12 +218,12 @@ def _for_another(
     progress: Progress,
 ) -> OfEngine:
     """What was made for the first engine, float and, if there is one, `small`, for another."""
-    if small is None or encoder is None:
+    if small is None:
         return OfEngine(other.engine, (float_file,))
     title, float_model = other.engine.title, Predictor(float_file.folder)
     trials = Trials(float_model, other.trial(small.precision, out), other.data, progress)
     if small.int8 is None:
-        own = _float16(section, encoder, trials)
+        own = _float16(section, small.encoder, trials)
     else:
         own = _int8(section, *int8.elsewhere(small.encoder, small.int8, trials, progress))
     file = _exported(own, out / f"{FOLDERS[own.precision]}-{other.engine.name}", other, rows, float_logits)
