@@ -33,6 +33,7 @@ from edgepack.graph.half import half
 from edgepack_runtime.engine import Engine as Opened
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.model_config import ONE_TEXT
+from edgepack_runtime.tuning import Tuning
 
 VOCABULARY: Final = 20_000
 LONGEST: Final = 128
@@ -81,7 +82,7 @@ class Timed:
         folder.mkdir()
         onnx.save(graph, str(folder / "model.onnx"))
         self.bytes, self._clock, self._step = graph.ByteSize(), clock, engine.config.pad_to
-        self._opened: Opened = open_engine(engine.config, folder, threads)
+        self._opened: Opened = open_engine(engine.config, folder, Tuning(threads))
         self.milliseconds: list[float] = []
 
     def burst(self, texts: Sequence[Any], *, counted: bool = True) -> None:

@@ -1,6 +1,48 @@
 """edgepack_runtime: what travels inside every bundle and runs on the device (Python >= 3.8).
 
-`manifest`, `verify`, `install`, `doctor`, `state` and `cli` need nothing but the standard library;
-`tokenizer`, `engine`, `predictor`, `selftest`, `bench` and `gate` need numpy, onnxruntime and tokenizers,
-which every bundle carries.
+For applications:
+
+    from edgepack_runtime import Predictor
+
+    predictor = Predictor("/opt/hotel-sentiment")
+    predictor.predict("房间很大，服务也很好")
+
+Importing the package itself loads nothing: `Predictor` and what it answers are fetched when they are first named.
+`manifest`, `verify`, `install`, `doctor`, `state` and `cli` need nothing but the standard library; `tokenizer`,
+`engine`, `predictor`, `selftest`, `bench` and `gate` need numpy, onnxruntime and tokenizers, which travel in every
+bundle.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    from edgepack_runtime.answers import LabelsPrediction, Prediction, SpanPrediction, SpansPrediction
+    from edgepack_runtime.errors import DeviceError
+    from edgepack_runtime.predictor import Predictor
+
+_MODULES = {
+    "Predictor": "predictor",
+    "Prediction": "answers",
+    "LabelsPrediction": "answers",
+    "SpanPrediction": "answers",
+    "SpansPrediction": "answers",
+    "DeviceError": "errors",
+}
+
+__all__ = ["DeviceError", "LabelsPrediction", "Prediction", "Predictor", "SpanPrediction", "SpansPrediction"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})

@@ -26,6 +26,7 @@ from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.located import locate
 from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
 from edgepack_runtime.state import Prefix, default_prefix, read_state, unfit, write_receipt
 from edgepack_runtime.texts import Item
@@ -200,7 +201,7 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
 
 
 def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
-    folders = [_model_folder(path) for path in options.models]
+    folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
     source = options.texts
@@ -223,7 +224,7 @@ def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) 
 
 def _predict(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     words = predict_verb.check(options)
-    folders = [_model_folder(options.model)] if context.bundle is None and context.release is None else []
+    folders = [locate(options.model).model] if context.bundle is None and context.release is None else []
     if context.release is not None:
         folders = [context.release / golden.MODEL_FOLDER]
     given = predict_verb.read(options, words, pairs=_takes_pairs(context, folders))
@@ -281,26 +282,16 @@ def _named(options: argparse.Namespace, context: Context) -> Path:
 
 def _own_prefix(context: Context) -> Optional[Prefix]:
     """The prefix that the running release is installed in; None for a bundle, and for a release not installed."""
-    if context.release is None or context.release.parent.name != "releases":
+    if context.release is None:
         return None
-    prefix = Prefix(context.release.parent.parent)
-    return prefix if prefix.state_file.exists() else None
+    prefix = Prefix.around(context.release)
+    staged = prefix is None or context.release.parent != prefix.releases
+    return None if prefix is None or staged or not prefix.state_file.exists() else prefix
 
 
 def _manifest_of(bundle: Path) -> contract.Manifest:
     with Archive(bundle) as archive:
         return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
-
-
-def _model_folder(path: Path) -> Path:
-    folder = path.parent if path.name == model_config.MODEL_NAME else path
-    if not (folder / model_config.CONFIG_NAME).is_file():
-        raise UsageError(
-            f"{path} is no model folder",
-            why="a model folder holds model.onnx, vocab.txt and model.json",
-            fix="give that folder, or the model.onnx in it",
-        )
-    return folder
 
 
 def _evenly(given: Sequence[Item], most: int) -> List[Item]:

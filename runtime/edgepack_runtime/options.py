@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn, Optional, Tuple
 
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.tuning import MAX_THREADS
 
-MAX_THREADS = 256
 BENCH_TEXTS = 200  # 20 rounds of them: 4000 predictions a model, seconds on a desktop, a minute on a small board
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import List, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime import answers, model_config
+from edgepack_runtime import answers, located, model_config, tuning
 from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
@@ -34,24 +35,38 @@ class Split(NamedTuple):
 
 
 class Predictor:
-    """A model folder, loaded and run once: nothing is left to load at the first prediction.
+    """A model, loaded and run once: nothing is left to load at the first prediction.
 
     All methods may be called from several threads at once.
 
     Args:
-        model_folder: holds `model.onnx`, `vocab.txt` and `model.json`.
-        threads: threads that one prediction may use.
+        path: the prefix of an install, an unpacked release, or a model folder (`model.onnx`, `vocab.txt` and
+            `model.json`); without it, the release that this package is part of.
+        threads: threads that one prediction may use. Without it, as many as `tune` found best on this device for this
+            release; 1 where it never ran.
+        tuned: how to open the session, in place of what `tune` left beside the release.
 
     Raises:
+        UsageError: there is no model where `path` points to.
         BundleInvalidError: a file is missing or not what it should be.
         EnvironmentUnfitError: the execution provider that the model asks for is not active.
         StepFailedError: the engine cannot load or run the model.
     """
 
-    def __init__(self, model_folder: Path, *, threads: int = 1) -> None:
-        self.config = model_config.load(model_folder)
-        self._tokenizer = ErnieTokenizer(model_folder / model_config.VOCAB_NAME, self.config.tokenizer)
-        self._engine = open_engine(self.config.engine, model_folder, threads)
+    def __init__(
+        self,
+        path: Union[str, Path, None] = None,
+        *,
+        threads: Optional[int] = None,
+        tuned: Optional[tuning.Tuning] = None,
+    ) -> None:
+        found = located.own() if path is None else located.locate(Path(path))
+        if tuned is None:
+            tuned = tuning.read(found.tuning_file) if found.tuning_file else tuning.Tuning()
+        self.tuning = tuned if threads is None else dataclasses.replace(tuned, threads=threads)
+        self.config = model_config.load(found.model)
+        self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
+        self._engine = open_engine(self.config.engine, found.model, self.tuning)
         self._pairs = self.config.task == model_config.PAIR
         self._tokens = self.config.task == model_config.TOKENS
         self._check_shape(("好", "好") if self._pairs else "好")
@@ -93,9 +108,7 @@ class Predictor:
         """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
         predictions: List[AnyPrediction] = []
         for start in range(0, len(texts), batch_size):
-            items = texts[start : start + batch_size]
-            ids, types, offsets = self._encode(items)
-            predictions += self._decide(self._run(ids, types), offsets, items)
+            predictions += self.timed_batch(texts[start : start + batch_size])[0]
         return predictions
 
     def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
@@ -113,15 +126,19 @@ class Predictor:
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
         """`predict`, with the time that each part took. Raises as `predict`."""
+        predictions, split = self.timed_batch((text,) if text_pair is None else (_pair(text, text_pair),))
+        return predictions[0], split
+
+    def timed_batch(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
+        """Answers for `items` as one batch, in their order, with the time that each part took. Raises as `predict`."""
         begin = time.perf_counter()
-        items = (text,) if text_pair is None else (_pair(text, text_pair),)
         ids, types, offsets = self._encode(items)
         tokenized = time.perf_counter()
         logits = self._run(ids, types)
         ran = time.perf_counter()
-        prediction = self._decide(logits, offsets, items)[0]
+        predictions = self._decide(logits, offsets, items)
         done = time.perf_counter()
-        return prediction, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
+        return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
 
     def _encode(self, items: Sequence[Item]) -> Tuple[NDArray[np.int64], NDArray[np.int64], _Offsets]:
         """input_ids and token_type_ids, both (B, T), and the offsets of the tokens."""

@@ -4,6 +4,7 @@
     <prefix>/releases/<id>/          an installed release: exactly the bundle's files
     <prefix>/releases/.tmp/<id>/     a release being staged; a leftover of a killed install is removed by the next
     <prefix>/interpreters/<id>       one line: the Python that release was tested with
+    <prefix>/tuning/<id>.json        how this device runs that release best: what `tune` measured
     <prefix>/bin/<name>              shell launcher
     <prefix>/state.json              what was committed, and what is pending
     <prefix>/receipts/NNNNNN-*.json  what every install and gate found; numbered, since the clock may be wrong
@@ -39,6 +40,7 @@ _RECEIPT = re.compile(r"([0-9]{6})-.*\.json\Z")
 _STATE_NAME = "state.json"
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 _LOCK_NAME = ".lock"
+_RELEASES, _STAGING = "releases", ".tmp"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +51,25 @@ class Prefix:
 
     @property
     def releases(self) -> Path:
-        return self.root / "releases"
+        return self.root / _RELEASES
 
     @property
     def staging(self) -> Path:
-        return self.releases / ".tmp"
+        return self.releases / _STAGING
 
     @property
     def current(self) -> Path:
         return self.root / "current"
+
+    @classmethod
+    def around(cls, release: Path) -> Optional[Prefix]:
+        """The prefix that an unpacked release lies in, or is being staged in; None where it lies in no prefix."""
+        releases = release.parent.parent if release.parent.name == _STAGING else release.parent
+        return cls(releases.parent) if releases.name == _RELEASES else None
+
+    def tuning_of(self, release: Path) -> Path:
+        """Where `tune` leaves what it found for `release`."""
+        return self.root / "tuning" / f"{release.name}.json"
 
     @property
     def interpreters(self) -> Path:

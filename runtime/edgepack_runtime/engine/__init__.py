@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack_runtime.model_config import OPENVINO, EngineConfig
+from edgepack_runtime.tuning import Tuning
 
 
 class Engine(Protocol):
@@ -28,8 +29,8 @@ class Engine(Protocol):
         """Logits for ids with shape (B, T): shape (B, n_labels), or (B, T, n_labels) where tokens are classified."""
 
 
-def open_engine(config: EngineConfig, folder: Path, threads: int) -> Engine:
-    """Load `folder/model.onnx` with the engine that `config` names, on `threads` threads.
+def open_engine(config: EngineConfig, folder: Path, tuning: Tuning) -> Engine:
+    """Load `folder/model.onnx` with the engine that `config` names, as `tuning` says.
 
     Raises:
         EnvironmentUnfitError: the provider that `config` asks for is not active.
@@ -44,8 +45,8 @@ def open_engine(config: EngineConfig, folder: Path, threads: int) -> Engine:
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         from edgepack_runtime.engine.openvino_cpu import OpenVinoEngine
 
-        return OpenVinoEngine(config, folder, threads)
+        return OpenVinoEngine(config, folder, tuning)
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at onnxruntime's first import; it reports home else
     from edgepack_runtime.engine.onnxruntime_cpu import OnnxRuntimeEngine
 
-    return OnnxRuntimeEngine(config, folder, threads)
+    return OnnxRuntimeEngine(config, folder, tuning)

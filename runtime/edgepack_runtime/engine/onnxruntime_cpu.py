@@ -13,6 +13,7 @@ from edgepack_runtime.engine.denormals import DenormalsAsZero
 from edgepack_runtime.engine.graph_inputs import OUTPUTS, checked_inputs, model_path
 from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.model_config import EngineConfig
+from edgepack_runtime.tuning import Tuning
 
 _ERRORS_ONLY = 3  # ONNX Runtime's severity: below it come warnings about graph parts that fusing removed
 
@@ -20,12 +21,12 @@ _ERRORS_ONLY = 3  # ONNX Runtime's severity: below it come warnings about graph 
 class OnnxRuntimeEngine:
     """One inference session. See `edgepack_runtime.engine.Engine` and `open_engine`."""
 
-    def __init__(self, config: EngineConfig, folder: Path, threads: int) -> None:
+    def __init__(self, config: EngineConfig, folder: Path, tuning: Tuning) -> None:
         _require_available(config.provider)
         path = model_path(folder)
         # The first session of a process sets the mode of the thread that opens it, too, and for good.
         with DenormalsAsZero():
-            self._session = _session(config, path, threads)
+            self._session = _session(config, path, tuning)
         if self.providers[:1] != (config.provider,):
             raise EnvironmentUnfitError(
                 f"{config.provider} is not active",
@@ -65,19 +66,20 @@ def _require_available(provider: str) -> None:
         )
 
 
-def _session(config: EngineConfig, path: Path, threads: int) -> Any:
+def _session(config: EngineConfig, path: Path, tuning: Tuning) -> Any:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = tuning.threads
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = _ERRORS_ONLY
     # Spinning workers burn a core between requests: on a device that is heat and battery, shared cores and later
-    # throttling, for microseconds.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # throttling, for what is often microseconds. Where it is more, `tune` finds out.
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(tuning.spinning)))
     options.add_session_config_entry("session.set_denormal_as_zero", "1")  # in threads of its own
+    disabled = config.disabled_optimizers if tuning.disabled_optimizers is None else tuning.disabled_optimizers
     try:
         return onnxruntime.InferenceSession(
-            str(path), options, providers=[config.provider], disabled_optimizers=list(config.disabled_optimizers)
+            str(path), options, providers=[config.provider], disabled_optimizers=list(disabled)
         )
     except Exception as error:  # ONNX Runtime's errors share no base class
         raise StepFailedError(

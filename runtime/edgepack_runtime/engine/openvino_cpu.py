@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from edgepack_runtime.engine.graph_inputs import checked_inputs, model_path
 from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.model_config import EngineConfig
+from edgepack_runtime.tuning import Tuning
 
 # Each new shape is compiled and kept. Texts are padded to few lengths, but batches have any size: what is kept for a
 # model of 4 layers is then about 70 MiB, where it would grow without an end.
@@ -23,11 +24,11 @@ _VERSION = str(openvino.__version__).split("-")[0]  # the rest names the build
 class OpenVinoEngine:
     """One compiled model. See `edgepack_runtime.engine.Engine` and `open_engine`."""
 
-    def __init__(self, config: EngineConfig, folder: Path, threads: int) -> None:
+    def __init__(self, config: EngineConfig, folder: Path, tuning: Tuning) -> None:
         path = model_path(folder)
         core = openvino.Core()
         _require_available(core, config.provider)
-        self._compiled = _compiled(core, config.provider, path, threads)
+        self._compiled = _compiled(core, config.provider, path, tuning.threads)
         # Its one stream runs one request at a time, on all the threads that there are; a second request would wait for
         # the first inside of OpenVINO instead of here.
         self._request = self._compiled.create_infer_request()

@@ -192,7 +192,7 @@ def test_bench_finds_texts_beside_the_models(
     assert "no texts to measure with" in capsys.readouterr().err
     assert cli._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
     (tmp_path / "texts.txt").touch()
-    assert cli._texts_beside(cli._model_folder(tmp_path / "onnx-int8" / "model.onnx"), None) == tmp_path / "texts.txt"
+    assert cli._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 3), (3, 3), (10, 3), (2000, 200), (201, 200)])

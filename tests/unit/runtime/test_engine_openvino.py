@@ -17,6 +17,7 @@ from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.tuning import Tuning
 
 openvino = pytest.importorskip("openvino")
 ENGINE = EngineConfig("openvino", "CPU", pad_to=4)
@@ -64,7 +65,7 @@ def test_logits_are_kept_when_the_next_text_is_run(predictor: Predictor) -> None
 
 
 def test_precision_is_the_files_and_not_the_cpus_favourite(tmp_path: Path) -> None:
-    engine: Any = open_engine(ENGINE, folder(tmp_path), 2)
+    engine: Any = open_engine(ENGINE, folder(tmp_path), Tuning(threads=2))
     compiled = engine._compiled
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 2

@@ -1,0 +1,64 @@
+"""How this device runs the model best: measured here by `tune`, kept beside the release (standard library only).
+
+`model.json` says what the model was built and gated for anywhere; a tuning says how many threads, which of the
+engine's own rewrites and whether idle threads should spin turned out fastest on one device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from edgepack_runtime.errors import BundleInvalidError
+
+FORMAT = 1
+MAX_THREADS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a session is opened with. The defaults are what a model runs with where nothing was measured."""
+
+    threads: int = 1
+    spinning: bool = False  # idle threads of a prediction wait in a loop: faster, at the price of a busy core each
+    disabled_optimizers: Optional[Tuple[str, ...]] = None  # ONNX Runtime's; None: as `model.json` says
+
+
+def dump(tuning: Tuning, measured: Mapping[str, Any]) -> bytes:
+    """Bytes of a tuning file: `tuning`, and what was `measured` to find it, for whoever reads it."""
+    document = {"tuning_format": FORMAT, **dataclasses.asdict(tuning), "measured": measured}
+    return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
+
+
+def read(path: Path) -> Tuning:
+    """The tuning in the file `path`; the defaults where there is none.
+
+    Raises:
+        BundleInvalidError: it is not what `dump` wrote, or cannot be read.
+    """
+    try:
+        return _parse(path.read_bytes())
+    except FileNotFoundError:
+        return Tuning()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BundleInvalidError(
+            f"{path} is damaged", why=f"{type(error).__name__}: {error}", fix="measure again: the verb `tune`"
+        ) from error
+
+
+def _parse(raw: bytes) -> Tuning:
+    document: Dict[str, Any] = json.loads(raw.decode("utf-8"))
+    if document["tuning_format"] != FORMAT:
+        raise ValueError("it was written by another version")
+    threads, spinning, disabled = document["threads"], document["spinning"], document["disabled_optimizers"]
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"threads is {threads!r}")
+    if type(spinning) is not bool:
+        raise ValueError(f"spinning is {spinning!r}")
+    if disabled is None:
+        return Tuning(threads, spinning)
+    if not isinstance(disabled, list) or not all(isinstance(name, str) for name in disabled):
+        raise ValueError("disabled_optimizers is no list of names")
+    return Tuning(threads, spinning, tuple(disabled))
