@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import time
 from pathlib import Path
 from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
@@ -134,8 +133,8 @@ class Predictor:
     ) -> Iterator[AnyPrediction]:
         """Answers for any number of items, in their order, while they are read; in bounded memory, on several threads.
 
-        The answers are those of `predict`, up to the rounding of float32. Three blocks of items are held, so the first
-        answer comes when two blocks were read, or all. Closing the iterator leaves no thread behind.
+        The answers are those of `predict`, up to the rounding of float32. Three blocks of items are held: the first
+        answer comes when that many were read, or all. Closing the iterator leaves no thread behind.
 
         Args:
             items: texts, or pairs as tuples.
@@ -147,7 +146,7 @@ class Predictor:
         Raises:
             As `predict`, and what `items` raises, where the answer of that item would stand.
         """
-        tagged = ((None, item) for item in items)
+        tagged = ((None, _required(item)) for item in items)
         with contextlib.closing(
             self.stream_tagged(tagged, workers=workers, batch_tokens=batch_tokens, block_items=block_items)
         ) as found:
@@ -181,7 +180,9 @@ class Predictor:
         """Threads on which `stream` runs batches unless it is told otherwise."""
         if self.config.engine.name == model_config.OPENVINO:  # a second request would wait for the first
             return 1
-        return max(1, len(os.sched_getaffinity(0)) // self.tuning.threads)
+        from edgepack_runtime import conditions
+
+        return max(1, (conditions.usable_cores() or 1) // self.tuning.threads)
 
     def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
         """Logits of `texts`, each cut to `max_length` tokens, as one batch, float32. Raises as `predict`.
@@ -300,6 +301,12 @@ def _pair(text: Item, text_pair: str) -> Item:
     if isinstance(text, tuple):
         raise UsageError("a pair is two texts", why="it was given three", fix="give it two texts")
     return text, text_pair
+
+
+def _required(item: Item) -> Item:
+    if item is None:
+        raise UsageError("None is no text", fix="leave it out, or give it a text")
+    return item
 
 
 def _groups(lengths: NDArray[np.int64], *, alone: bool) -> List[NDArray[np.intp]]:

@@ -227,8 +227,15 @@ def _blocks(given: Iterable[Tuple[T, Optional[Item]]], most: int) -> Iterator[_B
                 break
             block.tags.append(tag)
             block.items.append(item)
-            characters += len(item) if isinstance(item, str) else sum(map(len, filter(None, item or ())))
+            characters += _characters(item)
         yield block
+
+
+def _characters(item: Any) -> int:
+    """Of a text or a pair; what is neither is for the model to refuse."""
+    if isinstance(item, tuple):
+        return sum(map(_characters, item))
+    return len(item) if isinstance(item, str) else 0
 
 
 @contextlib.contextmanager
