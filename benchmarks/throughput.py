@@ -93,7 +93,7 @@ def whole_file(predictor: Predictor, folder: Path, source: Path, output: Path, t
     options = build_parser(Context("edgert", None, None)).parse_args([*line, "--threads", str(threads), "--quiet"])
     asked = predict_verb.columns(options, pairs=False)
     run = predict_files.identity(options, asked, folder, predictor.engine)
-    predict_files.answer(options, asked, predictor, run, lambda text: print(text, file=sys.stderr))
+    predict_files.answer(options, (), asked, predictor, run, lambda text: print(text, file=sys.stderr))
 
 
 def floor_ms(predictor: Predictor, texts: list[str], rounds: int) -> dict[int, float]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
+import json
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, TOKENS, VOCAB_NAME
@@ -15,17 +17,19 @@ from edgepack_runtime.progress import Progress
 from edgepack_runtime.resume import Output
 from edgepack_runtime.rows import STDIN, Row, Source, no_text, opened
 from edgepack_runtime.state import os_errors
+from edgepack_runtime.texts import Item
 from edgepack_runtime.writing import Form, answer_keys
 
 
 def answer(
     options: argparse.Namespace,
+    given: Sequence[Item],
     columns: Tuple[str, Optional[str]],
     predictor: Any,
     identity: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> None:
-    """Answer every row of `options.input`, or of standard input, into `options.output`.
+    """Answer every row of `options.input`, or what is `given`, or every row of standard input, into `options.output`.
 
     Args:
         columns: of the texts, and of the second texts of pairs.
@@ -40,7 +44,7 @@ def answer(
         if options.input:
             source = stack.enter_context(opened(options.input, *columns))
         else:
-            source = Source(sys.stdin.buffer, STDIN, ".txt", [column for column in columns if column is not None])
+            source = _lines([column for column in columns if column is not None], given)
         output = stack.enter_context(Output(options.output, options.input, identity, restart=options.restart))
         if output.before.rows:
             source.skip_to(output.before.position)
@@ -55,6 +59,15 @@ def answer(
                 say(f"{options.output} is not finished: the same command goes on where this one was")
             raise
         run.finish(say)
+
+
+def _lines(columns: Sequence[str], given: Sequence[Item]) -> Source:
+    """What is `given`, as rows, or else what stands on standard input."""
+    if not given:
+        return Source(sys.stdin.buffer, STDIN, ".txt", columns)
+    fields = ((item,) if isinstance(item, str) else item for item in given)
+    lines = "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in fields)
+    return Source(io.BytesIO(lines.encode("ascii")), "the arguments", ".jsonl", columns)
 
 
 class _Run:

@@ -26,8 +26,6 @@ def check(options: argparse.Namespace) -> List[str]:
     """
     if options.texts and options.input:
         raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
-    if options.texts and options.output:
-        raise UsageError("texts were given as arguments, and --output is for a file of them", fix="leave out --output")
     if options.input or options.output:
         from edgepack_runtime import rows
 
@@ -106,7 +104,7 @@ def answer(
         from edgepack_runtime import predict_files
 
         run = predict_files.identity(options, asked, folder, predictor.engine)
-        predict_files.answer(options, asked, predictor, run, say)
+        predict_files.answer(options, given, asked, predictor, run, say)
     elif options.input:
         from edgepack_runtime import rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -143,6 +144,16 @@ def test_a_pipe_can_be_answered_into_a_file(here: Path, capsys: Capture, monkeyp
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert cli.run(["predict", "--model", "model", "--output", "none.csv"], OUTSIDE) == ExitCode.USAGE
     assert "standard input holds no text" in capsys.readouterr().err
+
+
+def test_arguments_can_be_answered_into_a_file(here: Path) -> None:
+    assert cli.run(["predict", "--model", "model", "好", "差\n，好好", "--output", "out.csv"], OUTSIDE) == 0
+    with (here / "out.csv").open(encoding="utf-8", newline="") as table:
+        found = [(row["text"], row["label"]) for row in csv.DictReader(table)]
+    assert found == [("好", "good"), ("差\n，好好", "good")]
+    write_model_folder(here / "model", task="text-pair-classification")
+    assert cli.run(["predict", "--model", "model", "差", "好", "--output", "out.jsonl"], OUTSIDE) == 0
+    assert labels(here / "out.jsonl") == ["bad"]
 
 
 def test_an_interrupted_run_is_taken_up(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
