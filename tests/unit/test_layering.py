@@ -38,7 +38,7 @@ HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {
     "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
-    "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located",
+    "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
 DEVICE_PACKAGES = {"numpy", "onnxruntime", "openvino", "tokenizers"}
