@@ -51,6 +51,8 @@ def run(arguments: Sequence[str], context: Context) -> int:
     # ONNX Runtime's own wheels (1.31 on Linux) otherwise write a device id and a database below HOME when they are
     # imported, and try to send them. It has to be set before that; the processes we start inherit it.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    # NumPy's OpenBLAS otherwise starts a thread for each core when it is imported, for products that nobody computes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, _terminate)  # so that temporary folders and half-staged releases are cleared
     try:
         options = build_parser(context).parse_args(list(arguments))
@@ -221,6 +223,27 @@ def _tune(options: argparse.Namespace, context: Context, arguments: List[str]) -
     return ExitCode.OK
 
 
+def _env(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import isolated
+
+    prefix = _own_prefix(context)
+    if prefix is None or context.release is None:
+        raise UsageError(
+            "env tells how an application finds an installed release",
+            why="what this command runs from is not installed",
+            fix="install it, then ask PREFIX/bin/NAME env",
+        )
+    found = {
+        "EDGEPACK_PYTHON": isolated.interpreter(),
+        "PYTHONPATH": f"{context.release}:{context.release / 'site'}",
+        # Bytecode never lies inside a release: it would be a file that the manifest does not list.
+        "PYTHONPYCACHEPREFIX": str(prefix.pycache),
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in found.items()]
+    emit(options, found, "\n".join(lines))
+    return ExitCode.OK
+
+
 def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
@@ -335,6 +358,7 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "selftest": _selftest,
     "gate": _gate,
     "tune": _tune,
+    "env": _env,
     "bench": _bench,
     "predict": _predict,
 }

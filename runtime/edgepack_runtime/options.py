@@ -119,6 +119,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     _add_status(verbs)
     _add_proofs(verbs)
     _add_tune(verbs)
+    _add_env(verbs)
     _add_bench(verbs)
     _add_predict(verbs)
     parser.verbs = tuple(verbs.group.choices)
@@ -235,6 +236,18 @@ def _add_tune(verbs: _Verbs) -> None:
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     parser.add_argument(
         "--threads", type=_threads, metavar="N", help="most threads to try (as many as the latency gate allows)"
+    )
+    verbs.add_json(parser)
+
+
+def _add_env(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "env",
+        "print what lets a Python application import the installed predictor",
+        "Lines for a shell, of the release that serves now:\n\n"
+        '  eval "$(PREFIX/bin/NAME env)"\n'
+        '  "$EDGEPACK_PYTHON" application.py      # from edgepack_runtime import Predictor; Predictor()\n\n'
+        "After an update, ask again and start the application anew: until then it has the release it began with.",
     )
     verbs.add_json(parser)
 

@@ -97,9 +97,13 @@ class Prefix:
     def lock_file(self) -> Path:
         return self.root / _LOCK_NAME
 
+    @property
+    def pycache(self) -> Path:
+        return self.root / "cache" / "pycache"
+
     def bytecode_of(self, release: Path) -> Path:
         """Where Python keeps the bytecode of `release`: `sys.pycache_prefix` mirrors the absolute source path."""
-        return self.root / "cache" / "pycache" / str(Path(os.path.realpath(release))).lstrip("/")
+        return self.pycache / str(Path(os.path.realpath(release))).lstrip("/")
 
     def current_id(self) -> Optional[str]:
         """Id of the serving release: what the `current` link names, if it names a folder that exists."""

@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime import bench, conditions, golden, selftest, stats
+from edgepack_runtime import bench, conditions, golden, selftest, stats, tuning
 from edgepack_runtime.errors import StepFailedError
 from edgepack_runtime.model_config import CPU, CUDA, TENSORRT, EngineConfig
 from edgepack_runtime.predictor import Predictor, Split
@@ -213,12 +213,4 @@ def render(result: Mapping[str, Any]) -> str:
         lines.append(f"nothing was tried: this machine is emulated ({emulated}), and its times mean nothing")
     elif not lines:
         lines.append("there was nothing to try")
-    return "\n".join([*lines, describe(result["tuning"])])
-
-
-def describe(tuning: Mapping[str, Any]) -> str:
-    """The fields of a `Tuning` in one line."""
-    disabled = tuning["disabled_optimizers"]
-    rewrites = "as the model says" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
-    spinning = ", spinning" if tuning["spinning"] else ""
-    return "{} thread(s){}; rewrites of the engine: {}".format(tuning["threads"], spinning, rewrites)
+    return "\n".join([*lines, tuning.describe(result["tuning"])])

@@ -54,6 +54,14 @@ def keep(path: Path, result: Mapping[str, Any]) -> None:
     write_atomic(path, raw)
 
 
+def describe(fields: Mapping[str, Any]) -> str:
+    """The fields of a `Tuning` in one line."""
+    disabled = fields["disabled_optimizers"]
+    rewrites = "as the model says" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
+    spinning = ", spinning" if fields["spinning"] else ""
+    return "{} thread(s){}; rewrites of the engine: {}".format(fields["threads"], spinning, rewrites)
+
+
 def read(path: Path) -> Optional[Tuning]:
     """The tuning in the file `path`; None where nothing was measured.
 

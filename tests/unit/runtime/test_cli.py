@@ -21,7 +21,7 @@ from edgepack_runtime.state import Prefix
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
 MakeBundle = Callable[..., Path]
-VERBS = ["doctor", "verify", "install", "status", "selftest", "tune", "gate", "bench", "predict"]
+VERBS = ["doctor", "verify", "install", "status", "selftest", "tune", "gate", "env", "bench", "predict"]
 OUTSIDE = Context("edgert", bundle=None, release=None)
 
 

@@ -172,6 +172,11 @@ def test_an_install_tunes_and_the_release_is_opened_so(bundle: Path, tmp_path: P
     release = prefix.releases / str(prefix.current_id())
     assert tuning.read(prefix.tuning_of(release)) == Tuning(2, False, ("A",))
     assert not prefix.staging.exists()
+    told = device(prefix.bin / "sentiment", "status")
+    assert "tuned    2 thread(s); rewrites of the engine: all but A" in told.stdout
+    prefix.tuning_of(release).write_text("{")
+    told = device(prefix.bin / "sentiment", "status")
+    assert told.returncode == 0 and "json is damaged" in told.stdout
     prefix.tuning_of(release).unlink()
     again = device(prefix.bin / "sentiment", "tune", "--threads", "7")
     assert again.returncode == 0, again.stderr
