@@ -11,13 +11,14 @@ from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime import answers, located, model_config, tuning, windows
+from edgepack_runtime import answers, located, model_config, windows
 from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.encoding import Encoding, Row, halves, singles
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.texts import Item
 from edgepack_runtime.tokenizer import ErnieTokenizer
+from edgepack_runtime.tuning import Tuning
 
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
@@ -67,13 +68,12 @@ class Predictor:
         path: Union[str, Path, None] = None,
         *,
         threads: Optional[int] = None,
-        tuned: Optional[tuning.Tuning] = None,
+        tuned: Optional[Tuning] = None,
         long_texts: str = windows.TRUNCATE,
     ) -> None:
         found = located.own() if path is None else located.locate(Path(path))
-        if tuned is None:
-            tuned = tuning.read(found.tuning_file) if found.tuning_file else tuning.Tuning()
-        self.tuning = tuned if threads is None else dataclasses.replace(tuned, threads=threads)
+        opened = tuned or found.tuning() or Tuning()
+        self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.config = model_config.load(found.model)
         self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
         self._encoding = Encoding(self._tokenizer, self.config, long_texts)
@@ -139,8 +139,8 @@ class Predictor:
         Args:
             items: texts, or pairs as tuples.
             workers: threads that run batches, each with as many threads as `threads` says. Without it, as many as
-                fit the usable cores; one where the engine runs one request at a time.
-            batch_tokens: tokens of a batch, padding included; a longer text is a batch by itself.
+                fit the usable cores; two where the engine runs one request at a time.
+            batch_tokens: tokens of a batch, padding included, and 128 rows at most; a longer text is one by itself.
             block_items: items that are read, sorted by length and cut into batches at once.
 
         Raises:
@@ -178,8 +178,8 @@ class Predictor:
     @property
     def workers(self) -> int:
         """Threads on which `stream` runs batches unless it is told otherwise."""
-        if self.config.engine.name == model_config.OPENVINO:  # a second request would wait for the first
-            return 1
+        if self.config.engine.one_at_a_time:  # the second cuts texts into tokens while the first runs
+            return 2
         from edgepack_runtime import conditions
 
         return max(1, (conditions.usable_cores() or 1) // self.tuning.threads)

@@ -64,3 +64,9 @@ def one_pair(arguments: Sequence[str]) -> Tuple[str, str]:
             fix="give two: predict TEXT TEXT_PAIR; or more pairs on standard input, one a line with a tab between",
         )
     return arguments[0], arguments[1]
+
+
+def evenly(items: Sequence[Item], most: int) -> List[Item]:
+    """At most `most` of `items`, evenly spread over them."""
+    step = max(1.0, len(items) / most)
+    return [items[int(index * step)] for index in range(min(most, len(items)))]

@@ -38,7 +38,7 @@ HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {
     "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
-    "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located",
+    "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
     "rows", "writing", "resume", "progress", "predict_files", "windows",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
@@ -142,3 +142,8 @@ def test_help_is_quick_and_leaves_paddle_alone() -> None:
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     for module in (*HEAVY, "onnx", "onnxruntime", "numpy", "matplotlib", "rich", "pydantic"):
         assert f"'{module}'" not in loaded
+
+
+@pytest.mark.parametrize("file", sorted(DEVICE.rglob("*.py")), ids=lambda file: file.relative_to(DEVICE).as_posix())
+def test_the_device_side_is_python_3_8(file: Path) -> None:
+    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))

@@ -24,3 +24,12 @@ def test_arguments_are_utf8_whatever_the_locale() -> None:
         texts.from_arguments(["a", "\udcff"])
     with pytest.raises(UsageError, match="text 2 is empty"):
         texts.from_arguments(["a", " "])
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 3), (3, 3), (10, 3), (2000, 200), (201, 200)])
+def test_texts_are_drawn_evenly(count: int, most: int) -> None:
+    given = [str(number) for number in range(count)]
+    drawn = texts.evenly(given, most)
+    assert len(drawn) == len(set(drawn)) == min(count, most)
+    assert drawn == sorted(drawn, key=int)
+    assert int(drawn[-1]) >= count - count / most - 1
