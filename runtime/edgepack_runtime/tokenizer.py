@@ -45,6 +45,8 @@ _CJK = (  # PaddleNLP's list; the library's BERT normaliser misses 2B820-2B91F
 _ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
 _PADDLENLP_SYMBOLS = "B2 B5 BA D8 14B 1B1 3007"  # no symbols to Unicode, but listed in PaddleNLP's `_is_symbol`
 _MARKS_SINCE_RECLASSIFIED = "1171E"  # Mn in Unicode 14.0, Mc later
+_CHARACTERS_A_TOKEN = 8  # more than texts of any language have
+_BOUNDARY = re.compile("[ \n\u4e00-\u9fff]")  # no word, mark or special token goes on over one of these
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -130,8 +132,8 @@ class ErnieTokenizer:
         self, texts: Sequence[str], max_length: int
     ) -> Tuple[List[List[int]], List[List[Tuple[int, int]]]]:
         """Ids and offsets of `encode_with_offsets` for each text, not padded."""
-        encodings = self._encodings(self._pipeline.encode_batch, texts)
         room = max_length - 2
+        encodings = self._encodings(self._pipeline.encode_batch, texts, room)
         rows = [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
         offsets = [
             [(0, 0), *_in_text(text, encoding.offsets)[:room], (0, 0)] for text, encoding in zip(texts, encodings)
@@ -141,7 +143,7 @@ class ErnieTokenizer:
     def encode(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
         """Ids of each text, `[CLS] ... [SEP]`, at most `max_length`, not padded."""
         room = max_length - 2
-        encodings = self._encodings(self._pipeline.encode_batch_fast, texts)
+        encodings = self._encodings(self._pipeline.encode_batch_fast, texts, room)
         return [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
 
     def encode_pairs(
@@ -154,7 +156,8 @@ class ErnieTokenizer:
         """
         if len(texts) != len(pairs):
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second texts make no pairs")
-        encodings = self._encodings(self._pipeline.encode_batch_fast, [*texts, *pairs])
+        # Of a text with as many tokens as there is room for, `_cut` need not know how many more there are.
+        encodings = self._encodings(self._pipeline.encode_batch_fast, [*texts, *pairs], max_length - 3)
         rows, n_first = [], []
         for first, second in zip(encodings[: len(texts)], encodings[len(texts) :]):
             ids, other_ids = first.ids, second.ids
@@ -168,7 +171,23 @@ class ErnieTokenizer:
         padding: NDArray[np.int64] = np.argmax(input_ids[:, ::-1] != self.pad_id, axis=1)  # [SEP] ends every text
         return input_ids.shape[1] - padding
 
-    def _encodings(self, encode: Callable[..., List[Any]], texts: Sequence[str]) -> List[Any]:
+    def _encodings(self, encode: Callable[..., List[Any]], texts: Sequence[str], room: int) -> List[Any]:
+        """What the library makes of `texts`: of each all tokens, or at least `room` of them.
+
+        A text that is far longer than that is read only as far as it takes: the library would cut all of it, at 500
+        bytes a token. What is read ends before a character that is, or ends, a word by itself, so that its tokens are
+        those with which the tokens of the whole text begin.
+        """
+        if not any(len(text) > _CHARACTERS_A_TOKEN * room for text in texts):
+            return self._all(encode, texts)
+        parts = [_beginning(text, _CHARACTERS_A_TOKEN * room) for text in texts]
+        found = self._all(encode, parts)
+        for place, (text, part) in enumerate(zip(texts, parts)):
+            if len(part) < len(text) and len(found[place].ids) < room:  # blanks, or what is dropped, most of it
+                found[place] = self._all(encode, [text])[0]
+        return found
+
+    def _all(self, encode: Callable[..., List[Any]], texts: Sequence[str]) -> List[Any]:
         try:
             return encode(list(texts), add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
@@ -184,6 +203,14 @@ class ErnieTokenizer:
         for i, row in enumerate(rows):
             padded[i, : len(row)] = row
         return padded
+
+
+def _beginning(text: str, characters: int) -> str:
+    """The first `characters` of `text` and what comes up to the next `_BOUNDARY`; all of it where there is none."""
+    if len(text) <= characters:
+        return text
+    found = _BOUNDARY.search(text, characters)
+    return text[: found.start()] if found else text
 
 
 def _cut(n_first: int, n_second: int, room: int) -> Tuple[int, int]:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_model import VOCAB
 
+from edgepack_runtime import tokenizer as module
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.model_config import TokenizerConfig
 from edgepack_runtime.tokenizer import ErnieTokenizer, _cut
@@ -312,3 +313,32 @@ def test_any_texts_give_ids_of_the_vocabulary(tokenizer: ErnieTokenizer, texts: 
             row[: len(tokens(tokenizer, text, max_length)) + 2]
             == tokenizer.encode_batch([text], max_length)[0][0].tolist()
         )
+
+
+PIECES = st.sampled_from(
+    ["好", "差店", " ", "\n", "ok", "okay", "x" * 60, "\u0301", "e\u0301", "ΑΣ", "[SEP]", "[", "SEP]", "\ud83d",
+     "\u200b" * 40, " " * 50, "ﬁ", "～", "\t", "1", "2" * 30, "\ufffd", "한글", "々", "𠀀"]
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=3), st.integers(3, 8), st.sampled_from([1, 2, 8]))
+def test_what_is_not_read_of_a_long_text_makes_no_difference(
+    tokenizer: ErnieTokenizer, texts: list[str], max_length: int, factor: int
+) -> None:
+    def all_ways() -> list[object]:
+        pairs = [*texts[1:], *texts[:1]]
+        rows, offsets = tokenizer.encode_offsets(texts, max_length)
+        return [tokenizer.encode(texts, max_length), rows, offsets, tokenizer.encode_pairs(texts, pairs, max_length)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHARACTERS_A_TOKEN", 10_000)
+        expected = all_ways()
+        patch.setattr(module, "_CHARACTERS_A_TOKEN", factor)
+        assert all_ways() == expected
+
+
+def test_a_text_far_longer_than_the_model_reads_is_not_cut_into_all_its_tokens(tokenizer: ErnieTokenizer) -> None:
+    [found] = tokenizer._encodings(tokenizer._pipeline.encode_batch_fast, ["好" * 100_000], 14)
+    assert 14 <= len(found.ids) < 200
+    blanks = " " * 100_000 + "好" * 20
+    assert tokenizer.encode([blanks], 16) == tokenizer.encode(["好" * 20], 16)
