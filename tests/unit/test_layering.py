@@ -39,6 +39,7 @@ STDLIB_ONLY = {
     "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
+    "rows", "writing", "resume", "progress", "predict_files", "windows",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
 DEVICE_PACKAGES = {"numpy", "onnxruntime", "openvino", "tokenizers"}
