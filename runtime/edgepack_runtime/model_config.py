@@ -51,6 +51,11 @@ class EngineConfig:
     disabled_optimizers: Tuple[str, ...] = ()
     pad_to: int = 1
 
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether threads that ask at once wait for each other: one run has all that there is to run on."""
+        return self.name == OPENVINO or self.provider != CPU
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:

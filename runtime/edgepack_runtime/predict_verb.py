@@ -77,12 +77,14 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
 
     threads = options.threads
     if options.input or options.output:
-        # Texts are answered side by side, each by one thread, but for an engine that answers one at a time.
-        threads = 1
-        if model_config.load(folder).engine.name == model_config.OPENVINO:
+        # Batches are run side by side, each by one thread, but for an engine that runs one at a time.
+        engine = model_config.load(folder).engine
+        if not engine.one_at_a_time:
+            threads = 1
+        elif engine.name == model_config.OPENVINO:
             from edgepack_runtime import conditions
 
-            threads, options.threads = options.threads or conditions.usable_cores(), 1
+            threads, options.threads = threads or conditions.usable_cores(), None
     return Predictor(folder, threads=threads, long_texts=options.long)
 
 

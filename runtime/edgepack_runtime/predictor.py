@@ -139,8 +139,8 @@ class Predictor:
         Args:
             items: texts, or pairs as tuples.
             workers: threads that run batches, each with as many threads as `threads` says. Without it, as many as
-                fit the usable cores; one where the engine runs one request at a time.
-            batch_tokens: tokens of a batch, padding included; a longer text is a batch by itself.
+                fit the usable cores; two where the engine runs one request at a time.
+            batch_tokens: tokens of a batch, padding included, and 128 rows at most; a longer text is one by itself.
             block_items: items that are read, sorted by length and cut into batches at once.
 
         Raises:
@@ -178,8 +178,8 @@ class Predictor:
     @property
     def workers(self) -> int:
         """Threads on which `stream` runs batches unless it is told otherwise."""
-        if self.config.engine.name == model_config.OPENVINO:  # a second request would wait for the first
-            return 1
+        if self.config.engine.one_at_a_time:  # the second cuts texts into tokens while the first runs
+            return 2
         from edgepack_runtime import conditions
 
         return max(1, (conditions.usable_cores() or 1) // self.tuning.threads)

@@ -34,6 +34,7 @@ from edgepack_runtime.texts import Item
 # Measured, see docs/21-predicting.md: larger batches leave the second-level cache and take longer a token.
 BATCH_TOKENS = 512
 BLOCK_ITEMS = 1024
+MOST_ROWS = 128  # of a batch: engines that are compiled for ranges of shapes take no more
 _BLOCK_CHARACTERS = 2**22  # a block of long texts ends earlier
 _ENCODED_AT_ONCE = 64
 
@@ -193,7 +194,7 @@ def batches(sizes: Sequence[Tuple[int, _Place]], settings: Settings) -> List[Lis
     for length, place in sorted(sizes, key=lambda size: (-size[0], size[1])):
         width = -(-length // settings.step) * settings.step
         other = not found or settings.alone or (settings.alike and width != widest)
-        if other or (len(found[-1]) + 1) * widest > settings.batch_tokens:
+        if other or (len(found[-1]) + 1) * widest > settings.batch_tokens or len(found[-1]) == MOST_ROWS:
             found.append([])
             widest = width
         found[-1].append(place)

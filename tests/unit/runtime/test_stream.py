@@ -183,10 +183,11 @@ def test_an_engine_that_compiles_shapes_meets_few_of_them() -> None:
     assert shown(settings, *range(17, 24), 40) == [[40], [23, 22, 21, 20], [19, 18], [17]]
 
 
-@given(st.lists(st.integers(3, 128), max_size=200), st.integers(1, 1000), st.booleans(), st.sampled_from([1, 16]))
+@given(st.lists(st.integers(3, 128), max_size=300), st.integers(1, 3000), st.booleans(), st.sampled_from([1, 16]))
 def test_every_row_is_in_one_batch(lengths: list[int], batch_tokens: int, alike: bool, step: int) -> None:
     found = batches(sizes(*lengths), Settings(batch_tokens=batch_tokens, alike=alike, step=step))
     assert sorted(place for batch in found for place, _ in batch) == list(range(len(lengths)))
+    assert all(len(batch) <= 128 for batch in found)
     for batch in found:
         widths = {-(-lengths[place] // step) * step for place, _ in batch}
         assert len(batch) == 1 or len(batch) * max(widths) <= batch_tokens
