@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 from pathlib import Path
 from typing import Any, NoReturn, Optional, Tuple
 
@@ -137,6 +136,8 @@ class _TopParser(_Parser):
         if not args:
             raise UsageError("no verb was given", why=f"one of: {', '.join(self.verbs)}", fix=f"{self.prog} --help")
         if words and args[0] == words[0] and words[0] not in self.verbs:
+            import difflib  # as slow to load as all of this module, for a mistake
+
             near = difflib.get_close_matches(words[0], self.verbs, n=1)
             hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
             raise UsageError(f"there is no verb `{words[0]}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
