@@ -238,6 +238,17 @@ def _predict(options: argparse.Namespace, context: Context, arguments: List[str]
     return ExitCode.OK
 
 
+def _serve(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import serve_verb
+
+    if context.bundle is not None:
+        serve_verb.check_carried(_manifest_of(context.bundle))
+        return _elsewhere(options, context, arguments)
+    with _damage_first(context.release):
+        code = serve_verb.run(options, context.release)
+    return _INTERRUPTED if code == signal.SIGINT else ExitCode.OK
+
+
 def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
     """Whether the bundle's model, or else the first of `folders`, is asked about two texts at a time."""
     if context.bundle is not None:
@@ -270,7 +281,7 @@ def _elsewhere(options: argparse.Namespace, context: Context, arguments: List[st
     with isolated.unpacked(path) as release:
         if options.verb == "gate":
             arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
-        return isolated.run(release, arguments)
+        return isolated.run(release, arguments, to_drain=options.verb == "serve")
 
 
 def _named(options: argparse.Namespace, context: Context) -> Path:
@@ -320,4 +331,5 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "gate": _gate,
     "bench": _bench,
     "predict": _predict,
+    "serve": _serve,
 }
