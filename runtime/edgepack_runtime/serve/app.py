@@ -112,8 +112,9 @@ class Routes:
             f"{version}/ready": self.v2_model_ready,
         }
         asks = {"/predict": self.predict, f"{model}/infer": self.v2_infer, f"{version}/infer": self.v2_infer}
-        table = [Route(path, _routed(path, endpoint), methods=_READ) for path, endpoint in reads.items()]
-        return table + [Route(path, _routed(path, endpoint), methods=["POST"]) for path, endpoint in asks.items()]
+        # What is asked most often stands first: they are tried in this order.
+        table = [Route(path, _routed(path, endpoint), methods=["POST"]) for path, endpoint in asks.items()]
+        return table + [Route(path, _routed(path, endpoint), methods=_READ) for path, endpoint in reads.items()]
 
     @property
     def running(self) -> Service:
