@@ -137,6 +137,10 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
     bundle: Path = context.bundle or options.bundle
     own = _own_prefix(context)
     root = options.prefix or (own.root if own else default_prefix(_manifest_of(bundle).name))
+    if options.systemd:
+        from edgepack_runtime import serve_verb
+
+        serve_verb.check_carried(_manifest_of(bundle))
     receipt = installer.install(bundle, root, say=say)
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
@@ -145,7 +149,14 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
         "repaired": f"repaired: {release} serves, every file as it was built",
         "already installed": f"already installed: {release} serves and is intact; nothing had to be changed",
     }
-    emit(options, receipt, f"{lines[receipt['verdict']]}\ntry: {shlex.quote(str(command))} predict TEXT")
+    hints = [f"try: {shlex.quote(str(command))} predict TEXT"]
+    if options.systemd:
+        from edgepack_runtime.serve import systemd
+
+        unit = systemd.write(Prefix(Path(root).absolute()), command.name)
+        receipt = {**receipt, "systemd_unit": str(unit)}
+        hints += [f"unit {unit}; to start it, now and with the device:", *map("  {}".format, systemd.commands(unit))]
+    emit(options, receipt, "\n".join([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK
 
 

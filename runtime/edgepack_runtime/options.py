@@ -187,6 +187,7 @@ def _add_install(verbs: _Verbs) -> None:
     if verbs.context.bundle is None:
         parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
     verbs.add_prefix(parser)
+    parser.add_argument("--systemd", action="store_true", help="also write a systemd unit that runs `serve`")
     verbs.add_json(parser)
 
 
