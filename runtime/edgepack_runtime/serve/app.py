@@ -159,6 +159,7 @@ class Routes:
 
     async def predict(self, request: Request) -> Response:
         service = self.running
+        service.admit()
         document = await asking.read_json(request, service.settings)
         asked = asking.parse(document, pairs=service.pairs, max_texts=service.settings.max_texts)
         found = await service.answer(asked.items, request.scope["told"])
@@ -186,6 +187,7 @@ class Routes:
 
     async def v2_infer(self, request: Request) -> Response:
         service, facts = self.running, self._named(request)
+        service.admit()
         document = await asking.read_json(request, service.settings)
         inference = kserve.parse(document, facts, max_texts=service.settings.max_texts)
         found = await service.answer(inference.items, request.scope["told"])

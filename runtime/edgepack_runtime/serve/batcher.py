@@ -123,6 +123,21 @@ class Batcher:
         now = time.perf_counter()
         return max((now - batch[0].started for batch in self._running), default=0.0)
 
+    def admit(self, count: int, timeout_s: float) -> None:
+        """See whether `count` texts may come now. Whoever is refused so early costs next to nothing.
+
+        Raises:
+            Refusal: there is no room for them, they would wait for nothing (429), or the server is stopping (503).
+        """
+        if self._draining:
+            raise refusals.draining()
+        wait_s = self.expected_wait_s()
+        retry_after_s = max(1, math.ceil(wait_s))
+        if self.queued + count > self._capacity:
+            raise refusals.overloaded(f"{self.queued} texts wait, and {self._capacity} may", retry_after_s)
+        if wait_s > timeout_s:  # it would wait for nothing
+            raise refusals.overloaded(f"{self.queued} texts wait, which is about {wait_s:.1f} s", retry_after_s)
+
     async def submit(self, items: Sequence[Item], timeout_s: float) -> List[Answered]:
         """Answers for `items`, in their order.
 
@@ -130,7 +145,7 @@ class Batcher:
             Refusal: there is no room for all of them (429), the server is stopping (503), or time ran out (504).
             DeviceError: the model cannot be run on one of them.
         """
-        self._admit(len(items), timeout_s)
+        self.admit(len(items), timeout_s)
         loop, now = asyncio.get_running_loop(), time.perf_counter()
         busy = len(self._running) >= self._workers
         futures: List[asyncio.Future[Answered]] = [loop.create_future() for _ in items]
@@ -174,16 +189,6 @@ class Batcher:
         if self._timer is not None:
             self._timer.cancel()
         self._executor.shutdown(wait=False)
-
-    def _admit(self, count: int, timeout_s: float) -> None:
-        if self._draining:
-            raise refusals.draining()
-        wait_s = self.expected_wait_s()
-        retry_after_s = max(1, math.ceil(wait_s))
-        if self.queued + count > self._capacity:
-            raise refusals.overloaded(f"{self.queued} texts wait, and {self._capacity} may", retry_after_s)
-        if wait_s > timeout_s:  # it would wait for nothing
-            raise refusals.overloaded(f"{self.queued} texts wait, which is about {wait_s:.1f} s", retry_after_s)
 
     def _length(self, item: Item) -> int:
         characters = len(item) if isinstance(item, str) else len(item[0]) + len(item[1])

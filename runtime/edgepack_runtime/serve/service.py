@@ -67,6 +67,14 @@ class Service:
             return "stuck"
         return ""
 
+    def admit(self) -> None:
+        """Refuse a request before its body is read, where there is not even room for one text.
+
+        Raises:
+            Refusal: as `Batcher.admit`.
+        """
+        self.batcher.admit(1, self.settings.timeout_s)
+
     async def answer(self, items: Sequence[Item], told: Dict[str, object]) -> List[Answered]:
         """Answers for the texts of one request, in their order; what a log line should say is put into `told`.
 
