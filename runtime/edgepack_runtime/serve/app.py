@@ -82,6 +82,7 @@ def application(settings: Settings, logger: logging.Logger, model: Optional[Mode
 
     handlers: Mapping[Any, Any] = {HTTPException: _not_found, Exception: _pass_on}
     app = Starlette(routes=routes.table(), lifespan=lifespan, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # a path that there is not is 404, and no way to somewhere else
     return Gatekeeper(app, settings, metrics, logger, routes.drain)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from edgepack_runtime import verify
 from edgepack_runtime.located import Located
@@ -49,7 +49,7 @@ def named(found: Located) -> Tuple[str, str]:
     return manifest.name, manifest.version
 
 
-def of(predictor: Predictor, name: str, version: str, threads: Optional[int] = None) -> Facts:
+def of(predictor: Predictor, name: str, version: str) -> Facts:
     """The facts of a model that `predictor` has loaded."""
     config = predictor.config
     return Facts(
@@ -62,7 +62,7 @@ def of(predictor: Predictor, name: str, version: str, threads: Optional[int] = N
         precision=config.precision,
         engine=predictor.engine,
         providers=predictor.providers,
-        threads=threads or predictor.tuning.threads,
+        threads=predictor.tuning.threads,
     )
 
 

@@ -82,10 +82,11 @@ def listening(where: Where) -> Iterator[socket.socket]:
             raise UsageError(
                 f"--fd {where.fd} is no socket", why=str(error), fix="let systemd hand one over"
             ) from error
-        place = where.uds or f"{where.host} port {where.port}"
-        raise EnvironmentUnfitError(
-            f"this server cannot listen on {place}", why=str(error.strerror or error), fix="choose another: --port N"
-        ) from error
+        place, fix = f"{where.host} port {where.port}", "choose another: --port N"
+        if where.uds is not None:
+            place, fix = str(where.uds), "choose another path: --uds PATH"
+        why = str(error.strerror or error)
+        raise EnvironmentUnfitError(f"this server cannot listen on {place}", why=why, fix=fix) from error
     try:
         sock.listen(_BACKLOG)
         yield sock

@@ -205,6 +205,8 @@ def test_a_hanging_model_is_not_ready(served: Callable[..., None], monkeypatch: 
 
 def test_unknown_paths_and_methods(served: Callable[..., None]) -> None:
     async def test(app: Gatekeeper) -> None:
+        for path in ("/nothing", "/healthz/", "//healthz", "/v2/"):
+            assert (await ask(app, "GET", path)).status == 404
         refused(await ask(app, "GET", "/nothing"), 404, "no_such_path")
         answer = await ask(app, "GET", "/predict")
         refused(answer, 405, "no_such_method")
