@@ -31,6 +31,7 @@ class Timed:
     onnx_bytes: int
     engine: str
     providers: Sequence[str]
+    threads: int
     rounds: Sequence[Sequence[Split]]
 
     @property
@@ -63,8 +64,10 @@ def take_turns(
     return result
 
 
-def measure(folders: Sequence[Path], texts: Sequence[Item], *, threads: int, runs: int, progress: Say) -> List[Timed]:
-    """Time the model `folders` on `texts`, `runs` rounds, taking turns. Errors as `Predictor`.
+def measure(
+    folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Say
+) -> List[Timed]:
+    """Time the model `folders` on `texts`, `runs` rounds, taking turns. Errors as `Predictor`, which `threads` is for.
 
     Raises:
         UsageError: there is nothing to measure.
@@ -74,7 +77,15 @@ def measure(folders: Sequence[Path], texts: Sequence[Item], *, threads: int, run
     predictors = [Predictor(folder, threads=threads) for folder in folders]
     timings = take_turns(predictors, texts, runs, progress)
     return [
-        Timed(folder, p.config.precision, (folder / MODEL_NAME).stat().st_size, p.engine, p.providers, rounds)
+        Timed(
+            folder=folder,
+            precision=p.config.precision,
+            onnx_bytes=(folder / MODEL_NAME).stat().st_size,
+            engine=p.engine,
+            providers=p.providers,
+            threads=p.tuning.threads,
+            rounds=rounds,
+        )
         for folder, p, rounds in zip(folders, predictors, timings)
     ]
 
@@ -93,13 +104,13 @@ def summarize(samples: Sequence[Split]) -> Dict[str, Any]:
 
 
 def compare(
-    model_folders: Sequence[Path], texts: Sequence[Item], *, threads: int, runs: int, progress: Say
+    model_folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Say
 ) -> Dict[str, Any]:
     """Time `model_folders` side by side; the first is what the others are compared with.
 
     Args:
         texts: predicted one by one, all of them in every round; pairs for models of pairs.
-        threads: threads for each model.
+        threads: threads for each model; None: what `tune` found for it, or 1.
         runs: rounds.
 
     Returns:
@@ -107,19 +118,20 @@ def compare(
         rounds of (its p50 / the first's p50), with the 5th and 95th percentile of those ratios (null below 20 rounds);
         `conditions`.
     """
-    where = conditions.collect(threads=threads, engine="", providers=())
+    where = conditions.collect(threads=1, engine="", providers=())
     timed = measure(model_folders, texts, threads=threads, runs=runs, progress=progress)
+    where["threads"] = max(one.threads for one in timed)
     where["engine"] = ", ".join(dict.fromkeys(one.engine for one in timed))
     where["providers"] = list(dict.fromkeys(provider for one in timed for provider in one.providers))
     return {
         "bench": 1,
         "texts": len(texts),
         "rounds": runs,
-        "threads": threads,
         "models": [
             {
                 "folder": str(one.folder),
                 "engine": one.engine,
+                "threads": one.threads,
                 "precision": one.precision,
                 "onnx_bytes": one.onnx_bytes,
                 **summarize(one.samples),
@@ -151,11 +163,12 @@ def _p50_ms(samples: Sequence[Split]) -> float:
 def render(result: Mapping[str, Any]) -> str:
     """`compare`'s result as a table for people."""
     names = _names(result["models"])
-    heads = ("model", "MiB", "p50 ms", "p95 ms", "p99 ms", "tokenize", "run", "post", "n")
+    heads = ("model", "MiB", "threads", "p50 ms", "p95 ms", "p99 ms", "tokenize", "run", "post", "n")
     rows = [heads] + [
         (
             names[model["folder"]],
             "{:.1f}".format(model["onnx_bytes"] / 2**20),
+            str(model["threads"]),
             *(_cell(model[key]) for key in ("p50_ms", "p95_ms", "p99_ms")),
             *(_cell(model[key]) for key in ("tokenize_p50_ms", "run_p50_ms", "post_p50_ms")),
             str(model["n"]),
@@ -168,7 +181,7 @@ def render(result: Mapping[str, Any]) -> str:
         spread = "" if ratio["low"] is None else " (5-95 % of rounds: {low:.2f}-{high:.2f})".format(**ratio)
         lines.append("{} takes {:.2f} x the time of {}{}".format(ours, ratio["p50_ratio"], theirs, spread))
     where = result["conditions"]
-    lines.append("{}, {} thread(s), {}".format(where["cpu_model"], result["threads"], where["engine"]))
+    lines.append("{}, {}".format(where["cpu_model"], where["engine"]))
     if where["emulated"]:
         lines.append("THIS MACHINE IS EMULATED ({}): the times mean nothing".format(where["emulated_why"]))
     return "\n".join(lines)

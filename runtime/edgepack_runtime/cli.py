@@ -21,14 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence
 
-from edgepack_runtime import golden, model_config, predict_verb, texts, verify
+from edgepack_runtime import golden, model_config, predict_verb, texts, tuning, verify
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.located import locate
 from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
-from edgepack_runtime.state import Prefix, default_prefix, read_state, unfit, write_receipt
+from edgepack_runtime.state import Prefix, default_prefix, lock, os_errors, read_state, unfit, write_receipt
 from edgepack_runtime.texts import Item
 
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
@@ -51,6 +51,8 @@ def run(arguments: Sequence[str], context: Context) -> int:
     # ONNX Runtime's own wheels (1.31 on Linux) otherwise write a device id and a database below HOME when they are
     # imported, and try to send them. It has to be set before that; the processes we start inherit it.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    # NumPy's OpenBLAS otherwise starts a thread for each core when it is imported, for products that nobody computes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, _terminate)  # so that temporary folders and half-staged releases are cleared
     try:
         options = build_parser(context).parse_args(list(arguments))
@@ -141,7 +143,7 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
         from edgepack_runtime import serve_verb
 
         serve_verb.check_carried(_manifest_of(bundle))
-    receipt = installer.install(bundle, root, say=say)
+    receipt = installer.install(bundle, root, say=say, tune=not options.no_tune)
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
     lines = {
@@ -211,6 +213,48 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
         say(f"note: the receipt was not kept: {error.filename}: {error.strerror}")
 
 
+def _tune(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if context.release is None:
+        return _elsewhere(options, context, arguments)
+    from edgepack_runtime import gate_limits, tune
+
+    manifest, _ = verify.read_manifest(context.release)
+    most = options.threads or gate_limits.parse(manifest.gates).threads
+    prefix = _own_prefix(context)
+    with contextlib.ExitStack() as held:
+        if prefix is not None:  # before anything is measured: whoever may not write it need not wait to hear so
+            held.enter_context(lock(prefix))
+        result = tune.run(context.release, most_threads=most, progress=say)
+        if prefix is not None:
+            file = prefix.tuning_of(context.release)
+            with os_errors(f"{file} cannot be written"):
+                tuning.keep(file, result)
+            say(f"kept in {file}")
+    emit(options, result, tune.render(result))
+    return ExitCode.OK
+
+
+def _env(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import isolated
+
+    prefix = _own_prefix(context)
+    if prefix is None or context.release is None:
+        raise UsageError(
+            "env tells how an application finds an installed release",
+            why="what this command runs from is not installed",
+            fix="install it, then ask PREFIX/bin/NAME env",
+        )
+    found = {
+        "EDGEPACK_PYTHON": isolated.interpreter(),
+        "PYTHONPATH": f"{context.release}:{context.release / 'site'}",
+        # Bytecode never lies inside a release: it would be a file that the manifest does not list.
+        "PYTHONPYCACHEPREFIX": str(prefix.pycache),
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in found.items()]
+    emit(options, found, "\n".join(lines))
+    return ExitCode.OK
+
+
 def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
@@ -225,7 +269,7 @@ def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) 
     if context.bundle is not None:
         return _elsewhere(options, context, arguments)
     if options.texts is None:
-        given = _evenly(given, BENCH_TEXTS)
+        given = texts.evenly(given, BENCH_TEXTS)
     from edgepack_runtime import bench
 
     result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=say)
@@ -285,7 +329,8 @@ def _elsewhere(options: argparse.Namespace, context: Context, arguments: List[st
 
     path = _named(options, context)
     if context.bundle is None:  # `edgert` names it; inside it is meant
-        arguments = [options.verb, *(["--json"] if options.json else [])]
+        threads = ["--threads", str(options.threads)] if getattr(options, "threads", None) else []
+        arguments = [options.verb, *threads, *(["--json"] if options.json else [])]
     if path.is_dir():
         verify.verify_folder(path)
         return isolated.run(path, arguments)
@@ -316,12 +361,6 @@ def _manifest_of(bundle: Path) -> contract.Manifest:
         return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
 
 
-def _evenly(given: Sequence[Item], most: int) -> List[Item]:
-    """At most `most` of `given`, evenly spread over it."""
-    step = max(1.0, len(given) / most)
-    return [given[int(index * step)] for index in range(min(most, len(given)))]
-
-
 def _texts_beside(folder: Path, release: Optional[Path]) -> Path:
     rows = (release or folder.absolute().parent) / golden.ROWS_FILE
     beside = folder.absolute().parent / "texts.txt"
@@ -340,6 +379,8 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "status": _status,
     "selftest": _selftest,
     "gate": _gate,
+    "tune": _tune,
+    "env": _env,
     "bench": _bench,
     "predict": _predict,
     "serve": _serve,

@@ -1,8 +1,8 @@
 """The commit of an install: what makes a proven release the serving one, and what undoes and tidies (standard library).
 
-Order, each step durable before the next: the release's folder, its interpreter, the launcher, the symlink
-`current` (the commit), `state.json`. A release's interpreter is kept apart for each release, so that one rename
-switches code and interpreter together.
+Order, each step durable before the next: the release's folder, its tuning, its interpreter, the launcher, the symlink
+`current` (the commit), `state.json`. Tuning and interpreter are kept apart for each release, so that one rename
+switches code, tuning and interpreter together.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def commit(run: Install, stage: Path, before: State) -> None:
     prefix, release = run.prefix, run.release
     with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
         _place(run, stage)
+        _place_tuning(prefix, stage)
         write_entry(prefix, run.manifest.name, release)
         switch_link(prefix.current, f"releases/{release}")
     try:
@@ -179,6 +180,9 @@ def prune(run: Install) -> None:
                 remove_tree(prefix.bytecode_of(folder))
                 remove_tree(prefix.interpreters / folder.name)
                 remove_tree(folder)
+        for tuned in list(prefix.tuning.iterdir()) if prefix.tuning.is_dir() else ():
+            if keep and tuned.stem not in keep:
+                remove_tree(tuned)
     except OSError as error:
         run.note(f"an old release could not be removed: {error.filename}: {error.strerror}")
 
@@ -194,6 +198,16 @@ def _place(run: Install, stage: Path) -> None:
         remove_tree(final)
         stage.rename(final)
     fsync_folder(run.prefix.releases)
+
+
+def _place_tuning(prefix: Prefix, stage: Path) -> None:
+    """Move what was measured of the staged release to where the committed one looks for it."""
+    staged = prefix.tuning_of(stage)
+    if staged.is_file():
+        for made in make_folder(prefix.tuning):
+            fsync_folder(made.parent)
+        staged.replace(prefix.tuning_of(prefix.releases / stage.name))
+        fsync_folder(prefix.tuning)
 
 
 def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:

@@ -6,11 +6,22 @@ verdicts. The receipt says under which conditions it was measured.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from edgepack_runtime import bench, conditions, gate_accuracy, gate_latency, gate_process, golden, stats, verify
+from edgepack_runtime import (
+    bench,
+    conditions,
+    gate_accuracy,
+    gate_latency,
+    gate_process,
+    golden,
+    located,
+    stats,
+    verify,
+)
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_limits import Check, Limits, counted, parse
@@ -44,15 +55,16 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     found, raw = verify.read_manifest(release)
     if found != manifest:
         raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
-    predictor = Predictor(release / golden.MODEL_FOLDER, threads=limits.threads)
+    threads = _threads(release, limits)
+    predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
     metric = gate_accuracy.metric_for(limits.metric, predictor.config)
     rows = golden.read_rows(release, predictor.config)
-    where = conditions.collect(threads=limits.threads, engine=predictor.engine, providers=predictor.providers)
+    where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
     answers = gate_accuracy.answer(predictor, rows, progress)
     measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, [row.item for row in rows], progress),
-        lambda: gate_process.latency_windows(release, limits.threads),
+        lambda: gate_process.latency_windows(release, threads),
         progress,
     )
     where["after"] = conditions.moving()  # before other processes load the machine
@@ -70,9 +82,16 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
         "checks": [check.as_json() for check in checks],
         "accuracy": gate_accuracy.summary(measured, limits.confidence),
         "classes": gate_accuracy.classes(measured, predictor.config),
-        "latency": gate_latency.summary(timing, limits.threads),
+        "latency": gate_latency.summary(timing, threads),
+        "tuning": dataclasses.asdict(predictor.tuning),
         "conditions": where,
     }
+
+
+def _threads(release: Path, limits: Limits) -> int:
+    """As many as a prediction here will have: those that `tune` found best, though no more than the recipe allows."""
+    tuned = located.locate(release).tuning()
+    return min(tuned.threads, limits.threads) if tuned else limits.threads
 
 
 def exit_code(receipt: Mapping[str, Any]) -> ExitCode:

@@ -1,6 +1,6 @@
 """Installs a bundle so that the device is on a known-good release at every instant (standard library only).
 
-    verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> gate -> commit -> read back
+    verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> tune -> gate -> commit -> read back
 
 Until the commit, one atomic rename of the symlink `current`, the old release serves. Whatever fails before
 it leaves the old release serving and nothing of the new one but a receipt. What fails in the read-back right
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator
 
 from edgepack_runtime import archive as container
-from edgepack_runtime import commit, doctor, isolated, verify
+from edgepack_runtime import commit, doctor, isolated, tuning, verify
 from edgepack_runtime.errors import DeviceError, GateFailedError, GateInconclusiveError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
@@ -48,6 +48,7 @@ class Install:
     manifest: Manifest
     raw: bytes  # bytes of the manifest
     say: Say
+    tune: bool
     receipt: Dict[str, Any]
 
     @property
@@ -73,11 +74,14 @@ class Install:
         self.say(f"  note  {text}")
 
 
-def install(bundle: Path, root: Path, *, say: Say) -> Dict[str, Any]:
+def install(bundle: Path, root: Path, *, say: Say, tune: bool = True) -> Dict[str, Any]:
     """Install `bundle` into the prefix `root`; return the receipt, which also lies in `<root>/receipts`.
 
     The receipt's `verdict` is `installed`, `already installed` (the same release serves and is intact: it was
     self-tested, and nothing had to be changed) or `repaired` (its damaged files were replaced).
+
+    Args:
+        tune: whether to measure how this device runs the model fastest, before the gate.
 
     Raises:
         UsageError: no bundle file there, or the prefix holds something else.
@@ -90,7 +94,7 @@ def install(bundle: Path, root: Path, *, say: Say) -> Dict[str, Any]:
     prefix = Prefix(root.absolute())
     say(f"installing {bundle.name} into {prefix.root}")
     with _readable_by_all():
-        return _install(bundle, prefix, say)
+        return _install(bundle, prefix, say, tune)
 
 
 @contextlib.contextmanager
@@ -103,12 +107,12 @@ def _readable_by_all() -> Iterator[None]:
         os.umask(umask)
 
 
-def _install(bundle: Path, prefix: Prefix, say: Say) -> Dict[str, Any]:
+def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool) -> Dict[str, Any]:
     with container.Archive(bundle) as archive:
         manifest, raw = verify.verify_archive(archive)
         say("  ok    verify     every byte is as it was built")
         check_is_ours(prefix, manifest.name)
-        run = Install(bundle, prefix, manifest, raw, say, _new_receipt(manifest, raw))
+        run = Install(bundle, prefix, manifest, raw, say, tune, _new_receipt(manifest, raw))
         run.receipt["bundle_bytes"] = archive.size
         with run.step("doctor"):
             there = (prefix.releases / run.release).is_dir()
@@ -202,6 +206,9 @@ def _prove(run: Install, stage: Path) -> None:
             accepted=[ExitCode.OK],
             timeout_s=SELFTEST_TIMEOUT_S,
         )
+    if run.tune:
+        with run.step("tune"):
+            _tune(run, stage)
     with run.step("gate"):
         size = str(run.receipt["bundle_bytes"])
         code, run.receipt["gate"] = isolated.run_json(
@@ -210,6 +217,15 @@ def _prove(run: Install, stage: Path) -> None:
             accepted=[ExitCode.OK, ExitCode.GATE_FAILED, ExitCode.GATE_INCONCLUSIVE],
         )
         _require_gate(run, code)
+
+
+def _tune(run: Install, stage: Path) -> None:
+    line = isolated.command(stage, ["tune", "--json"])
+    _, found = isolated.run_json(line, "tuning", accepted=[ExitCode.OK], timeout_s=SELFTEST_TIMEOUT_S)
+    file = run.prefix.tuning_of(stage)
+    with os_errors(f"{file} cannot be written"):
+        tuning.keep(file, found)
+    run.receipt["tuning"] = {"tuning": found["tuning"], "measured": found["measured"]}
 
 
 def _require_gate(run: Install, code: ExitCode) -> None:
@@ -263,6 +279,7 @@ def _new_receipt(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
         "notes": [],
         "doctor": [],
         "selftest": None,
+        "tuning": None,
         "gate": None,
     }
 

@@ -10,6 +10,7 @@ from edgepack_runtime.golden import MODEL_FOLDER
 from edgepack_runtime.manifest import MANIFEST_NAME
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME
 from edgepack_runtime.state import Prefix
+from edgepack_runtime.tuning import Tuning, read
 
 
 class Located(NamedTuple):
@@ -23,6 +24,10 @@ class Located(NamedTuple):
     def tuning_file(self) -> Optional[Path]:
         """Where `tune` leaves what it found for this release."""
         return self.prefix.tuning_of(self.release) if self.prefix and self.release else None
+
+    def tuning(self) -> Optional[Tuning]:
+        """What `tune` found; None where it never ran, or where the model lies in no prefix. Raises as `tuning.read`."""
+        return read(self.tuning_file) if self.tuning_file else None
 
 
 def locate(path: Path) -> Located:

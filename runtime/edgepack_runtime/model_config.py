@@ -21,6 +21,7 @@ ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classificati
 PRECISIONS = ("float32", "float16", "int8")
 TOKENIZERS = ("ernie-wordpiece",)
 ONNXRUNTIME, OPENVINO = ENGINES = ("onnxruntime", "openvino")
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"  # ONNX Runtime's
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
 
@@ -46,7 +47,7 @@ class EngineConfig:
     """
 
     name: str = ONNXRUNTIME
-    provider: str = "CPUExecutionProvider"
+    provider: str = CPU
     disabled_optimizers: Tuple[str, ...] = ()
     pad_to: int = 1
 

@@ -119,6 +119,8 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     _add_install(verbs)
     _add_status(verbs)
     _add_proofs(verbs)
+    _add_tune(verbs)
+    _add_env(verbs)
     _add_bench(verbs)
     _add_predict(verbs)
     _add_serve(verbs)
@@ -178,15 +180,18 @@ def _add_install(verbs: _Verbs) -> None:
     parser = verbs.add(
         "install",
         "prove the bundle on this device, then switch to it",
-        "verify, doctor, unpack, re-hash from disk, self-test, gate, switch, read back. Until the switch, which is\n"
-        "one atomic rename, the release that serves goes on serving; if anything fails it serves on, and the\n"
-        "receipt in PREFIX/receipts says why. The release before is kept. Installing the serving release again\n"
+        "verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. Until the switch,\n"
+        "which is one atomic rename, the release that serves goes on serving; if anything fails it serves on, and\n"
+        "the receipt in PREFIX/receipts says why. The release before is kept. Installing the serving release again\n"
         "checks it and repairs damaged files.\n\n"
         "The install uses the Python it is started with, from then on.",
     )
     if verbs.context.bundle is None:
         parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
     verbs.add_prefix(parser)
+    parser.add_argument(
+        "--no-tune", action="store_true", help="do not look for the fastest way to run the model on this device"
+    )
     parser.add_argument("--systemd", action="store_true", help="also write a systemd unit that runs `serve`")
     verbs.add_json(parser)
 
@@ -221,6 +226,35 @@ def _add_proofs(verbs: _Verbs) -> None:
     parser.add_argument("--bundle-bytes", type=_at_least_one, help=argparse.SUPPRESS)
 
 
+def _add_tune(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "tune",
+        "find out how this device runs the model fastest, and keep that",
+        "Tries the engine's own rewrites, more threads, and threads that wait in a loop. Each change is timed in\n"
+        "turns with the best so far, on the golden rows; it stays if it surely saves time (15 % for twice the\n"
+        "threads) and the self-test passes with it. `install` does this before the gate; do it again when the device\n"
+        "has changed. What was found lies in PREFIX/tuning and holds for predict, bench and gate; of a release that\n"
+        "is not installed it is printed only.",
+    )
+    verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
+    parser.add_argument(
+        "--threads", type=_threads, metavar="N", help="most threads to try (as many as the latency gate allows)"
+    )
+    verbs.add_json(parser)
+
+
+def _add_env(verbs: _Verbs) -> None:
+    parser = verbs.add(
+        "env",
+        "print what lets a Python application import the installed predictor",
+        "Lines for a shell, of the release that serves now:\n\n"
+        '  eval "$(PREFIX/bin/NAME env)"\n'
+        '  "$EDGEPACK_PYTHON" application.py      # from edgepack_runtime import Predictor; Predictor()\n\n'
+        "After an update, ask again and start the application anew: until then it has the release it began with.",
+    )
+    verbs.add_json(parser)
+
+
 def _add_bench(verbs: _Verbs) -> None:
     texts = "golden/rows.jsonl"
     if verbs.named:
@@ -240,7 +274,7 @@ def _add_bench(verbs: _Verbs) -> None:
         help="model folder, or the model.onnx in it" + ("" if verbs.named else " (the bundle's own model)"),
     )
     parser.add_argument("--texts", type=Path, metavar="FILE", help=".txt (a text a line), or .tsv .csv .jsonl (`text`)")
-    parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="threads a model may use (1)")
+    parser.add_argument("--threads", type=_threads, metavar="N", help="threads a model may use (as tuned, else 1)")
     parser.add_argument("--runs", type=_at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
     verbs.add_json(parser)
 
@@ -271,7 +305,7 @@ def _add_predict(verbs: _Verbs) -> None:
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="the one of the second texts of pairs (text_pair)")
     parser.add_argument("--scores", action="store_true", help="add the scores of all labels (spans have their own)")
-    parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="threads the model may use (1)")
+    parser.add_argument("--threads", type=_threads, metavar="N", help="threads the model may use (as tuned, else 1)")
 
 
 def _add_serve(verbs: _Verbs) -> None:

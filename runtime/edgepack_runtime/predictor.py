@@ -10,12 +10,13 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple, Union, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime import answers, located, model_config, tuning
+from edgepack_runtime import answers, located, model_config
 from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.texts import Item
 from edgepack_runtime.tokenizer import ErnieTokenizer
+from edgepack_runtime.tuning import Tuning
 
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
@@ -58,12 +59,11 @@ class Predictor:
         path: Union[str, Path, None] = None,
         *,
         threads: Optional[int] = None,
-        tuned: Optional[tuning.Tuning] = None,
+        tuned: Optional[Tuning] = None,
     ) -> None:
         found = located.own() if path is None else located.locate(Path(path))
-        if tuned is None:
-            tuned = tuning.read(found.tuning_file) if found.tuning_file else tuning.Tuning()
-        self.tuning = tuned if threads is None else dataclasses.replace(tuned, threads=threads)
+        opened = tuned or found.tuning() or Tuning()
+        self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.config = model_config.load(found.model)
         self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
         self._engine = open_engine(self.config.engine, found.model, self.tuning)

@@ -68,9 +68,15 @@ class Prefix:
         releases = release.parent.parent if release.parent.name == _STAGING else release.parent
         return cls(releases.parent) if releases.name == _RELEASES else None
 
+    @property
+    def tuning(self) -> Path:
+        return self.root / "tuning"
+
     def tuning_of(self, release: Path) -> Path:
-        """Where `tune` leaves what it found for `release`."""
-        return self.root / "tuning" / f"{release.name}.json"
+        """Where what `tune` found for `release` lies: of one that is being staged, with it."""
+        if release.parent.name == _STAGING:
+            return self.staging / f"{release.name}.tuning.json"
+        return self.tuning / f"{release.name}.json"
 
     @property
     def interpreters(self) -> Path:
@@ -92,9 +98,13 @@ class Prefix:
     def lock_file(self) -> Path:
         return self.root / _LOCK_NAME
 
+    @property
+    def pycache(self) -> Path:
+        return self.root / "cache" / "pycache"
+
     def bytecode_of(self, release: Path) -> Path:
         """Where Python keeps the bytecode of `release`: `sys.pycache_prefix` mirrors the absolute source path."""
-        return self.root / "cache" / "pycache" / str(Path(os.path.realpath(release))).lstrip("/")
+        return self.pycache / str(Path(os.path.realpath(release))).lstrip("/")
 
     def current_id(self) -> Optional[str]:
         """Id of the serving release: what the `current` link names, if it names a folder that exists."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Dict, List, Mapping, Optional
 
-from edgepack_runtime import verify
+from edgepack_runtime import tuning, verify
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.state import Prefix, State, is_locked, last_receipt, read_state
 
@@ -42,6 +43,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         "sequence": state.sequence if state else None,
         "pending": state.pending if state else None,
         "running": running,
+        "tuning": _tuning(prefix, current, notes),
         "last_install": _summary(last_receipt(prefix, "install")),
         "last_gate": _summary(last_receipt(prefix, "gate")),
         "notes": notes,
@@ -59,6 +61,8 @@ def render(found: Mapping[str, Any]) -> str:
     lines = [f"{serving} in {found['prefix']}"]
     if found["previous"]:
         lines.append(f"  before   {found['previous']} (kept)")
+    if found["tuning"]:
+        lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
     for label in ("install", "gate"):
         last = found[f"last_{label}"]
         if last:
@@ -84,6 +88,16 @@ def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Option
     except DeviceError as error:
         notes.append(f"{error.what}; {error.why}")
         return None
+
+
+def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:
+    """What the serving release is opened with; None where nothing was measured."""
+    try:
+        found = tuning.read(prefix.tuning_of(prefix.releases / current)) if current else None
+    except DeviceError as error:
+        notes.append(f"{error.what}: {error.why}")
+        return None
+    return dataclasses.asdict(found) if found else None
 
 
 def _summary(receipt: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:

@@ -111,6 +111,12 @@ def _item(fields: Sequence[str], where: str) -> Item:
     return first, second
 
 
+def evenly(items: Sequence[Item], most: int) -> List[Item]:
+    """At most `most` of `items`, evenly spread over them."""
+    step = max(1.0, len(items) / most)
+    return [items[int(index * step)] for index in range(min(most, len(items)))]
+
+
 def check_file(path: Path) -> None:
     """See that there is a file to read texts from.
 

@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.errors import BundleInvalidError, StepFailedError
+from edgepack_runtime.state import fsync_folder, make_folder, write_atomic
 
 FORMAT = 1
 MAX_THREADS = 256
@@ -32,8 +33,37 @@ def dump(tuning: Tuning, measured: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
-def read(path: Path) -> Tuning:
-    """The tuning in the file `path`; the defaults where there is none.
+def keep(path: Path, result: Mapping[str, Any]) -> None:
+    """Write what the verb `tune` printed into the file `path`, durably.
+
+    Raises:
+        StepFailedError: it is no such thing.
+        OSError: it cannot be written.
+    """
+    try:
+        fields = result["tuning"]
+        disabled = fields["disabled_optimizers"]
+        raw = dump(Tuning(**{**fields, "disabled_optimizers": disabled and tuple(disabled)}), result["measured"])
+        _parse(raw)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StepFailedError(
+            "the verb `tune` did not print a tuning", why=f"{type(error).__name__}: {error}"
+        ) from error
+    for made in make_folder(path.parent):
+        fsync_folder(made.parent)
+    write_atomic(path, raw)
+
+
+def describe(fields: Mapping[str, Any]) -> str:
+    """The fields of a `Tuning` in one line."""
+    disabled = fields["disabled_optimizers"]
+    rewrites = "as the model says" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
+    spinning = ", spinning" if fields["spinning"] else ""
+    return "{} thread(s){}; rewrites of the engine: {}".format(fields["threads"], spinning, rewrites)
+
+
+def read(path: Path) -> Optional[Tuning]:
+    """The tuning in the file `path`; None where nothing was measured.
 
     Raises:
         BundleInvalidError: it is not what `dump` wrote, or cannot be read.
@@ -41,7 +71,7 @@ def read(path: Path) -> Tuning:
     try:
         return _parse(path.read_bytes())
     except FileNotFoundError:
-        return Tuning()
+        return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BundleInvalidError(
             f"{path} is damaged", why=f"{type(error).__name__}: {error}", fix="measure again: the verb `tune`"

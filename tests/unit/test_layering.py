@@ -38,9 +38,9 @@ HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {
     "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
-    "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "serve_verb",
-    "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify", "serve/systemd",
-    "serve/openapi", "serve/page",
+    "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
+    "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
+    "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
 DEVICE_PACKAGES = {"numpy", "onnxruntime", "openvino", "tokenizers"}
@@ -159,3 +159,8 @@ def test_help_is_quick_and_leaves_paddle_alone() -> None:
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     for module in (*HEAVY, "onnx", "onnxruntime", "numpy", "matplotlib", "rich", "pydantic"):
         assert f"'{module}'" not in loaded
+
+
+@pytest.mark.parametrize("file", sorted(DEVICE.rglob("*.py")), ids=lambda file: file.relative_to(DEVICE).as_posix())
+def test_the_device_side_is_python_3_8(file: Path) -> None:
+    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))

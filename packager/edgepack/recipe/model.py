@@ -189,7 +189,7 @@ class LatencyGate(Section):
 
     p50_ms: float | None = Field(None, gt=0, description="Longest median.")
     p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
-    threads: Threads = Field(1, description="Threads of one prediction while the gate measures.")
+    threads: Threads = Field(1, description="Most threads of one prediction. A device finds out how many pay.")
 
 
 class MemoryGate(Section):

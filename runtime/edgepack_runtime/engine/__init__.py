@@ -10,7 +10,7 @@ from typing import Protocol, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime.model_config import OPENVINO, EngineConfig
+from edgepack_runtime.model_config import CUDA, OPENVINO, TENSORRT, EngineConfig
 from edgepack_runtime.tuning import Tuning
 
 
@@ -47,6 +47,10 @@ def open_engine(config: EngineConfig, folder: Path, tuning: Tuning) -> Engine:
 
         return OpenVinoEngine(config, folder, tuning)
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at onnxruntime's first import; it reports home else
-    from edgepack_runtime.engine.onnxruntime_cpu import OnnxRuntimeEngine
+    if config.provider in (CUDA, TENSORRT):
+        from edgepack_runtime.engine.onnxruntime_gpu import OnnxRuntimeGpuEngine
 
-    return OnnxRuntimeEngine(config, folder, tuning)
+        return OnnxRuntimeGpuEngine(config, folder, tuning)
+    from edgepack_runtime.engine.onnxruntime_cpu import OnnxRuntimeCpuEngine
+
+    return OnnxRuntimeCpuEngine(config, folder, tuning)

@@ -25,8 +25,8 @@ from edgepack_runtime import model_config
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
 
 RUNTIME = Path(edgepack_runtime.__path__[0])
-STANDS_IN = ("selftest", "gate", "bench", "predictor")
-NEEDS_NUMPY = ("tokenizer", "conditions", "measure", "stats", "answers", *STANDS_IN)
+STANDS_IN = ("selftest", "tune", "gate", "bench", "predictor")
+NEEDS_NUMPY = ("tokenizer", "conditions", "measure", "answers", *STANDS_IN)
 
 FAKES = {
     "selftest": """\
@@ -60,6 +60,21 @@ def exit_code(receipt):
 def render(receipt):
     return "gate: " + receipt["verdict"]
 """,
+    "tune": """\
+import json
+from edgepack_runtime.errors import StepFailedError
+
+def run(release, *, most_threads, progress):
+    behaviour = json.loads((release / "golden/behaviour.json").read_text())["tune"]
+    if behaviour == "fail":
+        raise StepFailedError("the model could not be run", why="out of memory")
+    progress("trying")
+    tuning = {"threads": 2, "spinning": False, "disabled_optimizers": ["A"]}
+    return {"tune": 1, "tuning": {} if behaviour == "nonsense" else tuning, "measured": {"most_threads": most_threads}}
+
+def render(result):
+    return "tuned: {} threads".format(result["tuning"]["threads"])
+""",
     "bench": """\
 def compare(folders, texts, *, threads, runs, progress):
     return {"models": [str(f) for f in folders], "texts": len(texts), "threads": threads, "runs": runs}
@@ -76,7 +91,7 @@ class Prediction(collections.namedtuple("Prediction", "label score scores")):
         return dict(list(self._asdict().items())[: 3 if with_scores else 2])
 
 class Predictor:
-    def __init__(self, model_folder, *, threads=1):
+    def __init__(self, model_folder, *, threads=None):
         self.config = model_config.load(model_folder)
         self.labels = (model_folder / "vocab.txt").read_text(encoding="utf-8").split()
         self.threads = threads
@@ -148,7 +163,12 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runnable_members(
-    *, selftest: str = "pass", gate: str = "pass", extra: str = "", task: str = "text-classification"
+    *,
+    selftest: str = "pass",
+    tune: str = "2 threads",
+    gate: str = "pass",
+    extra: str = "",
+    task: str = "text-classification",
 ) -> dict[str, bytes]:
     """Everything of a bundle that runs, without the manifest."""
     real = [path for path in RUNTIME.glob("*.py") if path.stem not in NEEDS_NUMPY]
@@ -159,18 +179,21 @@ def runnable_members(
     members["model/model.json"] = model_config.dump(model_config.ModelConfig(task, ("差", "好"), 16, "int8"))
     members["model/vocab.txt"] = "差 好\n".encode()
     members["golden/rows.jsonl"] = '{"text": "很好", "label": "好", "float_label": "好"}\n'.encode()
-    members["golden/behaviour.json"] = json.dumps({"selftest": selftest, "gate": gate, "extra": extra}).encode()
+    behaviour = {"selftest": selftest, "tune": tune, "gate": gate, "extra": extra}
+    members["golden/behaviour.json"] = json.dumps(behaviour).encode()
     members["site/fakelib.py"] = b"WHO = 'the bundle'\n"
     return members
 
 
 @pytest.fixture(scope="session")
 def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
-    """A factory of bundles that run: `make_bundle(version=, selftest=, gate=, extra=, **manifest fields)`."""
+    """A factory of bundles that run: `make_bundle(version=, selftest=, tune=, gate=, extra=, **manifest fields)`."""
 
-    def make(*, selftest: str = "pass", gate: str = "pass", extra: str = "", **changes: Any) -> Path:
+    def make(
+        *, selftest: str = "pass", tune: str = "2 threads", gate: str = "pass", extra: str = "", **changes: Any
+    ) -> Path:
         task = changes.get("task", "text-classification")
-        members = runnable_members(selftest=selftest, gate=gate, extra=extra, task=task)
+        members = runnable_members(selftest=selftest, tune=tune, gate=gate, extra=extra, task=task)
         manifest = make_manifest(members, **changes)
         path = tmp_path_factory.mktemp("bundle") / f"{manifest.name}-{manifest.version}-test.edgepack"
         write_bundle({**members, "manifest.json": dump(manifest)}, path)

@@ -55,7 +55,7 @@ def test_a_summary_has_the_percentiles_that_its_samples_allow() -> None:
 def test_a_ratio_is_taken_round_by_round() -> None:
     def timed(name: str, *medians: float) -> bench.Timed:
         rounds = [[Split(0, ms, 0)] * 3 for ms in medians]
-        return bench.Timed(Path(name), "int8", 100, "onnxruntime 1.31.1", (), rounds)
+        return bench.Timed(Path(name), "int8", 100, "onnxruntime 1.31.1", (), 1, rounds)
 
     # The machine was half as fast in the second round: over all samples the medians would give 2 / 4.
     ratio = bench._ratio(timed("ours", 1, 2, 1), timed("theirs", 4, 8, 2))
@@ -74,6 +74,7 @@ def test_compare_measures_real_models(tmp_path: Path) -> None:
     assert result["models"][0]["onnx_bytes"] == (folders[0] / "model.onnx").stat().st_size
     assert result["models"][0]["p50_ms"] > 0
     assert [ratio["against"] for ratio in result["ratios"]] == [str(folders[0])]
+    assert [model["threads"] for model in result["models"]] == [1, 1]
     assert result["conditions"]["providers"] == ["CPUExecutionProvider"]
     assert len(lines) == 3
     table = bench.render(result)

@@ -21,7 +21,7 @@ from edgepack_runtime.state import Prefix
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
 MakeBundle = Callable[..., Path]
-VERBS = ["doctor", "verify", "install", "status", "selftest", "gate", "bench", "predict", "serve"]
+VERBS = ["doctor", "verify", "install", "status", "selftest", "tune", "gate", "env", "bench", "predict", "serve"]
 OUTSIDE = Context("edgert", bundle=None, release=None)
 
 
@@ -179,7 +179,7 @@ def test_onnxruntime_is_told_to_send_nothing_before_it_is_imported(installed: Pr
 def test_bench_of_a_release_takes_its_own_model(bundle: Path, installed: Prefix, device: Device) -> None:
     done = device(installed.bin / "sentiment", "bench", "--json")
     found = json.loads(done.stdout)
-    assert found == {"models": [f"{installed.current.resolve()}/model"], "texts": 1, "threads": 1, "runs": 20}
+    assert found == {"models": [f"{installed.current.resolve()}/model"], "texts": 1, "threads": None, "runs": 20}
     assert device(sys.executable, bundle, "bench", "--threads", "2").stdout == "bench: 1 texts\n"
 
 
@@ -193,15 +193,6 @@ def test_bench_finds_texts_beside_the_models(
     assert cli._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
     (tmp_path / "texts.txt").touch()
     assert cli._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
-
-
-@pytest.mark.parametrize(("count", "most"), [(1, 3), (3, 3), (10, 3), (2000, 200), (201, 200)])
-def test_bench_texts_are_spread_evenly(count: int, most: int) -> None:
-    given = [str(number) for number in range(count)]
-    drawn = cli._evenly(given, most)
-    assert len(drawn) == len(set(drawn)) == min(count, most)
-    assert drawn == sorted(drawn, key=int)
-    assert int(drawn[-1]) >= count - count / most - 1
 
 
 def test_predict_reads_lines_and_keeps_their_order(installed: Prefix, device: Device) -> None:

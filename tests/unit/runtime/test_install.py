@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from tiny_model import TUNED
 
 from edgepack_runtime import isolated, state, status
 from edgepack_runtime.errors import (
@@ -59,7 +60,7 @@ def proven(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
         lines.append(list(line))
-        return ExitCode.OK, {"verdict": "pass"}
+        return ExitCode.OK, {"verdict": "pass", **TUNED}
 
     monkeypatch.setattr(isolated, "run_json", run_json)
     return lines
@@ -78,7 +79,7 @@ def test_install_and_update_as_a_device_does_it(bundle: Path, second: Path, pref
     assert receipt["previous"] == id_of(bundle)
     assert receipt["gate"]["checks"][0]["value"] == second.stat().st_size
     assert [step["step"] for step in receipt["steps"] if step["ok"]] == [
-        "doctor", "stage", "re-hash", "self-test", "gate", "commit", "read back",
+        "doctor", "stage", "re-hash", "self-test", "tune", "gate", "commit", "read back",
     ]  # fmt: skip
     told = json.loads(device(entry, "status", "--json").stdout)
     assert (told["current"], told["previous"], told["notes"]) == (id_of(second), id_of(bundle), [])

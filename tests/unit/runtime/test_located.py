@@ -39,12 +39,12 @@ def test_a_prefix_a_release_a_folder_and_a_file_mean_the_same_model(prefix: Pref
         assert found.tuning_file == prefix.root / "tuning" / f"{RELEASE}.json"
 
 
-def test_a_release_that_is_being_staged_has_the_tuning_it_will_have(prefix: Prefix) -> None:
+def test_a_release_that_is_being_staged_has_its_tuning_beside_it(prefix: Prefix) -> None:
     staged = prefix.staging / RELEASE
     prefix.staging.mkdir()
     (prefix.releases / RELEASE).rename(staged)
     assert locate(staged).prefix == prefix
-    assert locate(staged).tuning_file == prefix.root / "tuning" / f"{RELEASE}.json"
+    assert locate(staged).tuning_file == prefix.staging / f"{RELEASE}.tuning.json"
 
 
 def test_a_model_folder_may_lie_anywhere(tmp_path: Path) -> None:

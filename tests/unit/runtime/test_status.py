@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_model import TUNED
 
 from edgepack_runtime import isolated, state, status
 from edgepack_runtime.exit_codes import ExitCode
@@ -16,7 +17,7 @@ from edgepack_runtime.state import Prefix, State
 
 @pytest.fixture
 def installed(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prefix:
-    monkeypatch.setattr(isolated, "run_json", lambda *args, **options: (ExitCode.OK, {}))
+    monkeypatch.setattr(isolated, "run_json", lambda *args, **options: (ExitCode.OK, dict(TUNED)))
     prefix = Prefix(tmp_path / "prefix")
     install(small_bundle, prefix.root, say=lambda text: None)
     return prefix

@@ -252,3 +252,12 @@ def test_unwritable_and_unknown_outputs(tmp_path: Path) -> None:
         raise AssertionError
     with pytest.raises(EnvironmentUnfitError, match="No such file"), texts.replacing(tmp_path / "none" / "out.csv"):
         raise AssertionError
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 3), (3, 3), (10, 3), (2000, 200), (201, 200)])
+def test_texts_are_drawn_evenly(count: int, most: int) -> None:
+    given = [str(number) for number in range(count)]
+    drawn = texts.evenly(given, most)
+    assert len(drawn) == len(set(drawn)) == min(count, most)
+    assert drawn == sorted(drawn, key=int)
+    assert int(drawn[-1]) >= count - count / most - 1

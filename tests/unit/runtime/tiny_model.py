@@ -30,6 +30,11 @@ VOCAB = (*SPECIAL, *WORDS, "[UNK]")  # [UNK] is the last entry, as in ERNIE's vo
 SCORES = {"好": (-1.0, 2.0), "差": (2.5, -1.5), "很": (0.25, 0.25)}
 TAGS = ("O", "B-name", "I-name", "B-place", "I-place")
 TAG_OF = {"店": "B-place", "很": "I-place", "ok": "B-name", "##ay": "I-name"}  # all other tokens are O
+TUNED = {  # what the verb `tune` prints
+    "tune": 1,
+    "tuning": {"threads": 2, "spinning": False, "disabled_optimizers": ["A"]},
+    "measured": {"trials": []},
+}
 TAG_LOGIT = 3.0  # of the tag of a token; the others have 0
 
 

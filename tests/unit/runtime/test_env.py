@@ -1,0 +1,55 @@
+"""An application of its own, on the device, with the installed predictor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime.install import install
+from edgepack_runtime.state import Prefix
+from edgepack_runtime.verify import verify_folder
+
+Device = Callable[..., "subprocess.CompletedProcess[str]"]
+APPLICATION = """\
+import fakelib
+from edgepack_runtime import located
+print(fakelib.WHO, located.own().release.name)
+"""
+
+
+@pytest.fixture(scope="module")
+def prefix(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
+    prefix = Prefix(tmp_path_factory.mktemp("pre fix") / "it's")
+    install(bundle, prefix.root, say=lambda line: None)
+    return prefix
+
+
+def test_an_application_finds_the_release_and_leaves_it_as_it_was(
+    prefix: Prefix, device: Device, tmp_path: Path
+) -> None:
+    (tmp_path / "application.py").write_text(APPLICATION)
+    line = f'eval "$("{prefix.bin}/sentiment" env)"; exec "$EDGEPACK_PYTHON" application.py'
+    done = device("/bin/sh", "-c", line, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"the bundle {prefix.current_id()}\n"
+    verify_folder(prefix.current.resolve())
+    assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_as_json(prefix: Prefix, device: Device) -> None:
+    found = json.loads(device(prefix.bin / "sentiment", "env", "--json").stdout)
+    release = prefix.releases / str(prefix.current_id())
+    assert found["PYTHONPATH"] == f"{release}:{release / 'site'}"
+    assert found["PYTHONPYCACHEPREFIX"] == str(prefix.root / "cache" / "pycache")
+    assert Path(found["EDGEPACK_PYTHON"]).is_file()
+
+
+def test_a_bundle_that_is_not_installed_has_nothing_to_tell(bundle: Path, device: Device) -> None:
+    done = device(sys.executable, bundle, "env")
+    assert done.returncode == 2
+    assert "is not installed" in done.stderr
