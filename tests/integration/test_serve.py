@@ -65,19 +65,18 @@ def test_it_answers_and_ends_when_it_is_told_to(model: Path) -> None:
 
 
 def test_what_waits_is_answered_before_it_ends(model: Path) -> None:
-    """Requests whose bodies have not all arrived are in flight; so are those in the queue."""
-    with served("--model", model, "--max-batch", "1", "--queue", "5000", "--max-texts", "2000") as server:
-        texts = ["好差"] * 2000
+    limits = ["--max-batch", "1", "--queue", "5000", "--max-texts", "5000", "--timeout-s", "60", "--drain-s", "60"]
+    with served("--model", model, *limits) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, server.url + "/predict", {"texts": ["好差"] * 5000})
         end = time.monotonic() + 30
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            asked = [pool.submit(ask, server.url + "/predict", {"texts": texts}) for _ in range(2)]
-            while queued(server.url) < 500:
-                assert time.monotonic() < end
-            server.process.send_signal(signal.SIGTERM)
-            answers = [future.result() for future in asked]
+        while not queued(server.url):
+            assert time.monotonic() < end
+        server.process.send_signal(signal.SIGTERM)
+        status, answer = asked.result()
+        assert (status, len(answer["predictions"])) == (200, 5000)
         assert server.process.wait(30) == 0
-        for status, answer in answers:
-            assert (status, len(answer["predictions"])) == (200, 2000)
+        with pytest.raises(urllib.error.URLError):  # nobody listens any more
+            ask(server.url + "/healthz")
 
 
 def queued(url: str) -> float:
