@@ -112,6 +112,23 @@ def several_labels(labels: Sequence[str], logits: Sequence[float]) -> LabelsPred
     return LabelsPrediction(tuple(label for label in labels if scores[label] >= LEAST_SCORE), scores)
 
 
+def one_label_of_parts(predictions: Sequence[Prediction], weights: Sequence[int]) -> Prediction:
+    """The label of the highest mean of the parts' probabilities, each part counted `weights` times."""
+    total = sum(weights)
+    scores: Dict[str, float] = {
+        label: sum(part.scores[label] * weight for part, weight in zip(predictions, weights)) / total
+        for label in predictions[0].scores
+    }
+    label = max(scores, key=lambda name: scores[name])
+    return Prediction(label, scores[label], scores)
+
+
+def several_labels_of_parts(predictions: Sequence[LabelsPrediction]) -> LabelsPrediction:
+    """Every label that a part has, with its highest probability over all parts."""
+    scores = {label: max(part.scores[label] for part in predictions) for label in predictions[0].scores}
+    return LabelsPrediction(tuple(label for label in scores if scores[label] >= LEAST_SCORE), scores)
+
+
 def spans(
     tags: Sequence[str], logits: NDArray[np.float32], offsets: Sequence[Tuple[int, int]], text: str
 ) -> SpansPrediction:

@@ -264,8 +264,10 @@ def _bench(options: argparse.Namespace, context: Context, arguments: List[str]) 
         source = _texts_beside(folders[0], context.release)
     given: List[Item] = []
     if source is not None:
+        from edgepack_runtime import rows
+
         pairs = _takes_pairs(context, folders)
-        given = texts.read_texts(source, pair_column=predict_verb.PAIR_COLUMN if pairs else None)
+        given = rows.read_texts(source, pair_column=predict_verb.PAIR_COLUMN if pairs else None)
     if context.bundle is not None:
         return _elsewhere(options, context, arguments)
     if options.texts is None:
@@ -286,10 +288,8 @@ def _predict(options: argparse.Namespace, context: Context, arguments: List[str]
     if context.bundle is not None:
         return _elsewhere(options, context, arguments)
     with _damage_first(context.release):
-        from edgepack_runtime.predictor import Predictor
-
-        predictor = Predictor(folders[0], threads=options.threads)
-    predict_verb.answer(options, given, predictor, say)
+        predictor = predict_verb.open_model(options, folders[0])
+    predict_verb.answer(options, given, folders[0], predictor, say)
     return ExitCode.OK
 
 

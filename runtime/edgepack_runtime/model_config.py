@@ -51,6 +51,11 @@ class EngineConfig:
     disabled_optimizers: Tuple[str, ...] = ()
     pad_to: int = 1
 
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether threads that ask at once wait for each other: one run has all that there is to run on."""
+        return self.name == OPENVINO or self.provider != CPU
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -58,7 +63,8 @@ class ModelConfig:
 
     For token classification the labels are BIO tags, `O` first. With `multi_label` a text has each of the labels or
     not, instead of exactly one; only text classification knows that. Where the graph does not hide padding from the
-    tokens of a text, texts of different length are never run in one batch.
+    tokens of a text, texts of different length are never run in one batch. With `run_alone` each text is run by itself:
+    the graph finds ranges in each run, so that what else is in a batch would change the answer.
     """
 
     task: str
@@ -69,6 +75,7 @@ class ModelConfig:
     engine: EngineConfig = EngineConfig()
     multi_label: bool = False
     hides_padding: bool = True
+    run_alone: bool = False
 
     @property
     def takes_pairs(self) -> bool:
@@ -117,7 +124,7 @@ def parse(raw: bytes) -> ModelConfig:
     fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
     if fields["task"] == TOKENS:
         _require_tags(fields["labels"])
-    for name in ("multi_label", "hides_padding"):
+    for name in ("multi_label", "hides_padding", "run_alone"):
         _one_of(fields[name], (False, True), name)
     if fields["multi_label"] and fields["task"] != ONE_TEXT:
         raise _invalid(f"multi_label is true, and only {ONE_TEXT} knows texts of several labels")

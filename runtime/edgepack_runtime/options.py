@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 from pathlib import Path
 from typing import Any, NoReturn, Optional, Tuple
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.tuning import MAX_THREADS
+from edgepack_runtime.windows import LONG_TEXTS, TRUNCATE
 
 BENCH_TEXTS = 200  # 20 rounds of them: 4000 predictions a model, seconds on a desktop, a minute on a small board
 
@@ -138,6 +138,8 @@ class _TopParser(_Parser):
         if not args:
             raise UsageError("no verb was given", why=f"one of: {', '.join(self.verbs)}", fix=f"{self.prog} --help")
         if words and args[0] == words[0] and words[0] not in self.verbs:
+            import difflib  # as slow to load as all of this module, for a mistake
+
             near = difflib.get_close_matches(words[0], self.verbs, n=1)
             hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
             raise UsageError(f"there is no verb `{words[0]}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
@@ -284,14 +286,17 @@ def _add_predict(verbs: _Verbs) -> None:
         "predict",
         "answer for texts: one JSON object a line",
         "Texts come from the arguments, from --input, or from standard input, one a line. Each gives one line, in\n"
-        "the same order. An empty text is an error that names its line. Put -- in front of a text that begins with\n"
-        "a dash. The model decides what a line looks like:\n\n"
+        "the same order. Put -- in front of a text that begins with a dash. The model decides what a line looks\n"
+        "like:\n\n"
         '  {"label": "1", "score": 0.98}                    one label\n'
         '  {"labels": ["a", "b"], "scores": {...}}          any number of labels, with the scores of those\n'
         '  {"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}\n\n'
         "A model of pairs takes two arguments (TEXT TEXT_PAIR), two columns of a file, or lines with a tab between\n"
         "the two texts. Spans count characters from 0, the end is not included; they are looked for in as much of\n"
-        "a text as the model reads, which is its `max_length` tokens.",
+        "a text as the model reads, which is its `max_length` tokens; with --long windows, in all of it.\n\n"
+        "With --output, a row that cannot be used does not stop the run: its line has nulls or empty cells, and\n"
+        "OUTPUT.errors.jsonl tells what is wrong with it. Interrupted, the same command goes on where it was. Where\n"
+        "answers are printed, the first such row ends the run with exit code 2, as it does with --strict.",
     )
     if verbs.named:
         parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, or its model.onnx")
@@ -305,7 +310,21 @@ def _add_predict(verbs: _Verbs) -> None:
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="the one of the second texts of pairs (text_pair)")
     parser.add_argument("--scores", action="store_true", help="add the scores of all labels (spans have their own)")
-    parser.add_argument("--threads", type=_threads, metavar="N", help="threads the model may use (as tuned, else 1)")
+    parser.add_argument(
+        "--long",
+        choices=LONG_TEXTS,
+        default=TRUNCATE,
+        help="texts of more than `max_length` tokens: cut them, or read them in overlapping windows (truncate)",
+    )
+    parser.add_argument(
+        "--threads", type=_threads, metavar="N", help="cores to use (files: all; else what `tune` found, or 1)"
+    )
+    parser.add_argument(
+        "--batch-tokens", type=_at_least_one, metavar="N", help="tokens of a batch, for files (512 is near the best)"
+    )
+    parser.add_argument("--strict", action="store_true", help="end at the first bad row (--output)")
+    parser.add_argument("--restart", action="store_true", help="throw away what an interrupted run left (--output)")
+    parser.add_argument("--quiet", action="store_true", help="no progress (--output)")
 
 
 def _add_serve(verbs: _Verbs) -> None:

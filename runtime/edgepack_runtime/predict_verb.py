@@ -1,6 +1,6 @@
 """The verb `predict`: what is asked, from arguments, a file or standard input, and the answers (standard library only).
 
-The command line opens the model and hands it over, so that texts that make no sense are refused before that.
+The command line opens the model in between, so that what makes no sense is refused before that.
 """
 
 from __future__ import annotations
@@ -8,101 +8,130 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from edgepack_runtime import texts
+from edgepack_runtime import model_config, texts
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.model_config import TOKENS
 from edgepack_runtime.texts import Item
 
 PAIR_COLUMN = "text_pair"
-_BATCH = 32
-_STDIN = "standard input"
 
 
 def check(options: argparse.Namespace) -> List[str]:
     """The texts among the arguments, and what can be said of them before it is known which model is meant.
 
     Raises:
-        UsageError: they make no sense, or there is no file `--input`.
+        UsageError: they make no sense, or there is no file `--input`, or `--output` has no known ending.
     """
     if options.texts and options.input:
         raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
-    if options.input:
-        texts.check_file(options.input)
+    if options.input or options.output:
+        from edgepack_runtime import rows
+
+        if options.input:
+            rows.check_file(options.input)
+        if options.output:
+            rows.check_suffix(options.output)
+            if options.input and options.output.exists() and options.output.samefile(options.input):
+                raise UsageError("--input and --output are one file", fix="name another file for the answers")
     return texts.from_arguments(options.texts)
 
 
 def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) -> List[Item]:
-    """What a model of `pairs`, or of single texts, is asked; nothing, where that is to come from standard input.
+    """What a model of `pairs`, or of single texts, is asked; nothing, where that is to come from elsewhere.
 
     Args:
         arguments: what `check` returned.
 
     Raises:
-        UsageError: naming the line, when that is not what such a model takes.
+        UsageError: that is not what such a model takes; the file `--input` has no such column, or nothing at all.
         EnvironmentUnfitError: the file cannot be read.
     """
     if options.pair_column is not None and not pairs:
         raise UsageError("this model takes one text at a time", fix="leave out --pair-column")
-    if pairs and options.column == pair_column(options):
+    first, second = columns(options, pairs=pairs)
+    if first == second:
         raise UsageError(
-            f"both texts of a pair would be `{options.column}`",
+            f"both texts of a pair would be `{first}`",
             fix="name two columns: --column NAME --pair-column NAME",
         )
     if options.input:
-        return texts.read_texts(options.input, options.column, pair_column(options) if pairs else None)
+        from edgepack_runtime import rows
+
+        rows.require_rows(options.input, first, second)
     if pairs and arguments:
         return [texts.one_pair(arguments)]
     return list(arguments)
 
 
-def pair_column(options: argparse.Namespace) -> str:
-    """The column of the second texts of pairs."""
-    return PAIR_COLUMN if options.pair_column is None else str(options.pair_column)
+def columns(options: argparse.Namespace, *, pairs: bool) -> Tuple[str, Optional[str]]:
+    """The column of the texts, and the one of the second texts of pairs."""
+    second = PAIR_COLUMN if options.pair_column is None else str(options.pair_column)
+    return options.column, second if pairs else None
 
 
-def answer(options: argparse.Namespace, given: List[Item], predictor: Any, say: Callable[[str], None]) -> None:
-    """Ask `predictor` about `given`, or else about what stands on standard input; print or write the answers.
+def open_model(options: argparse.Namespace, folder: Path) -> Any:
+    """The model in `folder`, with as many threads as suit one text, or many. Raises as `Predictor`."""
+    from edgepack_runtime.predictor import Predictor
+
+    threads = options.threads
+    if options.input or options.output:
+        # Batches are run side by side, each by one thread, but for an engine that runs one at a time.
+        engine = model_config.load(folder).engine
+        if not engine.one_at_a_time:
+            threads = 1
+        elif engine.name == model_config.OPENVINO:
+            from edgepack_runtime import conditions
+
+            threads, options.threads = threads or conditions.usable_cores(), None
+    return Predictor(folder, threads=threads, long_texts=options.long)
+
+
+def answer(
+    options: argparse.Namespace, given: List[Item], folder: Path, predictor: Any, say: Callable[[str], None]
+) -> None:
+    """Ask `predictor` about `given`, or about what a file or standard input holds; print or write the answers.
+
+    Args:
+        folder: of the model.
 
     Raises:
-        UsageError: naming the line, when standard input makes no sense.
-        EnvironmentUnfitError: the file `--output` cannot be written.
+        UsageError: naming the line, when there is one that makes no sense and answers are printed.
+        EnvironmentUnfitError: a file cannot be read or written.
         StepFailedError: the model cannot be run.
     """
-    pairs: bool = predictor.config.takes_pairs
-
-    def as_json(prediction: Any) -> Dict[str, Any]:
-        found: Dict[str, Any] = prediction.as_json(with_scores=options.scores)
-        return found
-
+    asked = columns(options, pairs=predictor.config.takes_pairs)
     if options.output:
-        given = given or list(texts.from_stream(sys.stdin.buffer, _STDIN, pairs=pairs))
-        with texts.replacing(options.output) as out:
-            answers = map(as_json, in_batches(predictor.predict_batch, given))
-            labels = predictor.labels if options.scores and predictor.config.task != TOKENS else ()
-            texts.write_predictions(out, options.output.suffix, given, answers, labels)
-        say(f"{len(given)} predictions in {options.output}")
-        return
-    if options.input:
-        predictions: Iterator[Any] = in_batches(predictor.predict_batch, given)
+        from edgepack_runtime import predict_files
+
+        run = predict_files.identity(options, asked, folder, predictor.engine)
+        predict_files.answer(options, given, asked, predictor, run, say)
+    elif options.input:
+        from edgepack_runtime import rows
+
+        with rows.opened(options.input, *asked) as source:
+            stream = predictor.stream(rows.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
+            _show(options, stream)
     else:
-        if not given and sys.stdin.isatty():
-            say("one {} a line, please; Ctrl-D ends".format("pair of texts, with a tab between," if pairs else "text"))
-        predictions = map(predictor.predict, given or texts.from_stream(sys.stdin.buffer, _STDIN, pairs=pairs))
+        _show(options, map(predictor.predict, given or _lines(asked, say)), flush=True)
+
+
+def _lines(asked: Tuple[str, Optional[str]], say: Callable[[str], None]) -> Iterable[Item]:
+    """What stands on standard input, a line at a time."""
+    from edgepack_runtime import rows
+
+    pairs = asked[1] is not None
+    if sys.stdin.isatty():
+        say("one {} a line, please; Ctrl-D ends".format("pair of texts, with a tab between," if pairs else "text"))
+    names = [name for name in asked if name is not None]
+    return rows.items(rows.Source(sys.stdin.buffer, rows.STDIN, ".txt", names))
+
+
+def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> None:
+    """Print answers; `flush` each, for whoever feeds line after line and waits for it."""
     for prediction in predictions:
-        sys.stdout.write(json.dumps(as_json(prediction), ensure_ascii=False) + "\n")
-        if not options.input:  # whoever feeds line after line waits for each answer; a file's reader does not
+        found: Dict[str, Any] = prediction.as_json(with_scores=options.scores)
+        sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
+        if flush:
             sys.stdout.flush()
-
-
-def in_batches(predict: Callable[[Sequence[Item]], Sequence[Any]], given: Sequence[Item]) -> Iterator[Any]:
-    """Predictions for `given` in order, with a line on a terminal that tells how far it is."""
-    shown = sys.stderr.isatty()
-    for start in range(0, len(given), _BATCH):
-        yield from predict(given[start : start + _BATCH])
-        if shown:
-            sys.stderr.write(f"\r{min(start + _BATCH, len(given))} of {len(given)}")
-            sys.stderr.flush()
-    if shown:
-        sys.stderr.write("\n")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence, Tuple, Union, cast
+from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime import answers, located, model_config
+from edgepack_runtime import answers, located, model_config, windows
 from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
+from edgepack_runtime.encoding import Encoding, Row, halves, singles
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.texts import Item
@@ -20,6 +22,8 @@ from edgepack_runtime.tuning import Tuning
 
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
+T = TypeVar("T")
+_ROWS = 32  # windows that are run at once
 _Offsets = Sequence[Sequence[Tuple[int, int]]]  # of the tokens of each text; empty where no spans are asked for
 
 
@@ -46,9 +50,14 @@ class Predictor:
         threads: threads that one prediction may use. Without it, as many as `tune` found best on this device for this
             release; 1 where it never ran.
         tuned: how to open the session, in place of what `tune` left beside the release.
+        long_texts: what is done with texts of more than `max_length` tokens. `truncate`: they are cut. `windows`: they
+            are read to the end, in windows that overlap by at least a quarter. For one label the probabilities of the
+            windows are averaged, each weighted by the tokens that lie farthest from an edge in it; of several labels
+            each has its highest probability; for spans each token is judged by the window in which it lies farthest
+            from an edge.
 
     Raises:
-        UsageError: there is no model where `path` points to.
+        UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model.
         BundleInvalidError: a file is missing or not what it should be.
         EnvironmentUnfitError: the execution provider that the model asks for is not active.
         StepFailedError: the engine cannot load or run the model.
@@ -60,12 +69,14 @@ class Predictor:
         *,
         threads: Optional[int] = None,
         tuned: Optional[Tuning] = None,
+        long_texts: str = windows.TRUNCATE,
     ) -> None:
         found = located.own() if path is None else located.locate(Path(path))
         opened = tuned or found.tuning() or Tuning()
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.config = model_config.load(found.model)
         self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
+        self._encoding = Encoding(self._tokenizer, self.config, long_texts)
         self._engine = open_engine(self.config.engine, found.model, self.tuning)
         self._pairs = self.config.task == model_config.PAIR
         self._tokens = self.config.task == model_config.TOKENS
@@ -87,9 +98,10 @@ class Predictor:
         return f"{self.config.engine.name} {self._engine.version}"
 
     def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
-        """The answer for one text, or one pair of texts, of any length; it is cut to the model's `max_length` tokens.
+        """The answer for one text, or one pair of texts, of any length.
 
-        A pair loses tokens at the end of the longer text. Spans beyond the cut are not found.
+        Without windows it is cut to the model's `max_length` tokens: a pair loses tokens at the end of the longer text,
+        and spans beyond the cut are not found.
 
         Args:
             text: a text; a pair may come as one tuple too.
@@ -111,8 +123,69 @@ class Predictor:
             predictions += self.timed_batch(texts[start : start + batch_size])[0]
         return predictions
 
+    def stream(
+        self,
+        items: Iterable[Item],
+        *,
+        workers: Optional[int] = None,
+        batch_tokens: Optional[int] = None,
+        block_items: Optional[int] = None,
+    ) -> Iterator[AnyPrediction]:
+        """Answers for any number of items, in their order, while they are read; in bounded memory, on several threads.
+
+        The answers are those of `predict`, up to the rounding of float32. Three blocks of items are held: the first
+        answer comes when that many were read, or all. Closing the iterator leaves no thread behind.
+
+        Args:
+            items: texts, or pairs as tuples.
+            workers: threads that run batches, each with as many threads as `threads` says. Without it, as many as
+                fit the usable cores; two where the engine runs one request at a time.
+            batch_tokens: tokens of a batch, padding included, and 128 rows at most; a longer text is one by itself.
+            block_items: items that are read, sorted by length and cut into batches at once.
+
+        Raises:
+            As `predict`, and what `items` raises, where the answer of that item would stand.
+        """
+        tagged = ((None, _required(item)) for item in items)
+        with contextlib.closing(
+            self.stream_tagged(tagged, workers=workers, batch_tokens=batch_tokens, block_items=block_items)
+        ) as found:
+            for _, prediction in found:
+                assert prediction is not None  # no item is None
+                yield prediction
+
+    def stream_tagged(
+        self,
+        items: Iterable[Tuple[T, Optional[Item]]],
+        *,
+        workers: Optional[int] = None,
+        batch_tokens: Optional[int] = None,
+        block_items: Optional[int] = None,
+    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+        """`stream` of items that each come with something of the caller's; for an item of None there is no answer."""
+        from edgepack_runtime import stream  # what it needs would make every cold start longer
+
+        settings = stream.Settings(
+            workers=workers or self.workers,
+            batch_tokens=batch_tokens or stream.BATCH_TOKENS,
+            block_items=block_items or stream.BLOCK_ITEMS,
+            alone=self.config.run_alone,
+            alike=not self.config.hides_padding or self.config.engine.pad_to > 1,
+            step=self.config.engine.pad_to,
+        )
+        return stream.in_order(items, stream.Model(self._encoding, self._run_rows), settings)
+
+    @property
+    def workers(self) -> int:
+        """Threads on which `stream` runs batches unless it is told otherwise."""
+        if self.config.engine.one_at_a_time:  # the second cuts texts into tokens while the first runs
+            return 2
+        from edgepack_runtime import conditions
+
+        return max(1, (conditions.usable_cores() or 1) // self.tuning.threads)
+
     def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
-        """Logits of `texts` as one batch, float32. Raises as `predict`.
+        """Logits of `texts`, each cut to `max_length` tokens, as one batch, float32. Raises as `predict`.
 
         Returns:
             Shape (B, n_labels); for token classification (B, T, n_labels), T tokens of which the first is [CLS] and
@@ -131,6 +204,8 @@ class Predictor:
 
     def timed_batch(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
         """Answers for `items` as one batch, in their order, with the time that each part took. Raises as `predict`."""
+        if self._encoding.in_windows:
+            return self._timed_windows(items)
         begin = time.perf_counter()
         ids, types, offsets = self._encode(items)
         tokenized = time.perf_counter()
@@ -140,31 +215,51 @@ class Predictor:
         done = time.perf_counter()
         return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
 
+    def _timed_windows(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
+        """`timed_batch`, of rows that may be several to an item."""
+        begin = time.perf_counter()
+        encoded = self._encoding.encode(items)
+        tokenized = time.perf_counter()
+        rows = [row for item in encoded for row in item.rows]
+        logits: List[NDArray[np.float32]] = []
+        for start in range(0, len(rows), _ROWS):
+            logits += self._run_rows(rows[start : start + _ROWS])
+        ran = time.perf_counter()
+        of_rows = iter(logits)
+        predictions = [self._encoding.decide(item, [next(of_rows) for _ in item.rows]) for item in encoded]
+        done = time.perf_counter()
+        return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
+
+    def _run_rows(self, rows: Sequence[Row]) -> List[NDArray[np.float32]]:
+        """Logits of each row by itself, without those of its padding."""
+        return list(self._run(*self._encoding.arrays(rows)))
+
     def _encode(self, items: Sequence[Item]) -> Tuple[NDArray[np.int64], NDArray[np.int64], _Offsets]:
         """input_ids and token_type_ids, both (B, T), and the offsets of the tokens."""
         length = self.config.max_length
         if self._pairs:
-            firsts, seconds = _halves(items)
+            firsts, seconds = halves(items)
             ids, types = self._tokenizer.encode_batch(firsts, length, seconds)
             return ids, types, ()
-        texts = _singles(items)
+        texts = singles(items)
         if self._tokens:
             return self._tokenizer.encode_with_offsets(texts, length)
         ids, types = self._tokenizer.encode_batch(texts, length)
         return ids, types, ()
 
     def _run(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of a batch; where the graph does not hide padding, of the texts of each length by themselves."""
-        if self.config.hides_padding:
+        """Logits of a batch; where the graph does not hide padding, of the texts of each length by themselves.
+
+        With `run_alone` each text is run by itself: its answer is the same, whatever it stands beside.
+        """
+        if len(ids) == 1 or (self.config.hides_padding and not self.config.run_alone):
             return self._run_padded(ids, types)
-        if len(ids) == 1:
-            return self._engine.run(ids, types)
         lengths = self._tokenizer.lengths(ids)
         axes = ids.shape if self._tokens else ids.shape[:1]
         logits = np.zeros((*axes, len(self.config.labels)), dtype=np.float32)
-        for length in np.unique(lengths):
-            rows = np.flatnonzero(lengths == length)
-            found = self._engine.run(ids[rows, :length], types[rows, :length])
+        for rows in _groups(lengths, alone=self.config.run_alone):
+            length = lengths[rows[0]]
+            found = self._run_padded(ids[rows, :length], types[rows, :length])
             if self._tokens:
                 logits[rows, :length] = found
             else:
@@ -184,7 +279,7 @@ class Predictor:
     def _decide(self, logits: NDArray[np.float32], offsets: _Offsets, items: Sequence[Item]) -> List[AnyPrediction]:
         labels = self.config.labels
         if self._tokens:
-            return [answers.spans(labels, *row) for row in zip(logits, offsets, _singles(items))]
+            return [answers.spans(labels, *row) for row in zip(logits, offsets, singles(items))]
         if self.config.multi_label:
             return [answers.several_labels(labels, row) for row in logits.tolist()]
         return [answers.one_label(labels, row) for row in logits.tolist()]
@@ -208,19 +303,14 @@ def _pair(text: Item, text_pair: str) -> Item:
     return text, text_pair
 
 
-def _singles(items: Sequence[Item]) -> Sequence[str]:
-    """`items`, none of which is a pair."""
-    for item in items:
-        if isinstance(item, tuple):
-            raise UsageError("this model takes one text at a time", why="it was given a pair", fix="give it one text")
-    return cast(Sequence[str], items)
+def _required(item: Item) -> Item:
+    if item is None:
+        raise UsageError("None is no text", fix="leave it out, or give it a text")
+    return item
 
 
-def _halves(items: Sequence[Item]) -> Tuple[List[str], List[str]]:
-    firsts, seconds = [], []
-    for item in items:
-        if not isinstance(item, tuple) or len(item) != 2:
-            raise UsageError("this model takes pairs of texts", why=f"it was given {item!r:.60}", fix="give two texts")
-        firsts.append(item[0])
-        seconds.append(item[1])
-    return firsts, seconds
+def _groups(lengths: NDArray[np.int64], *, alone: bool) -> List[NDArray[np.intp]]:
+    """Which rows are run together: those of one length, or each `alone`."""
+    if alone:
+        return [np.array([row]) for row in range(len(lengths))]
+    return [np.flatnonzero(lengths == length) for length in np.unique(lengths)]

@@ -80,8 +80,8 @@ class ErnieTokenizer:
                 raise _invalid(vocab, f"it lacks the special token {token!r} that model.json names")
         self.vocab_size = max(ids.values()) + 1
         self.unk_id = ids[config.unk_token]
-        self._cls_id = ids[config.cls_token]
-        self._sep_id = ids[config.sep_token]
+        self.cls_id = ids[config.cls_token]
+        self.sep_id = ids[config.sep_token]
         self.pad_id = ids[config.pad_token]
         self._pipeline = _pipeline(ids, config)
 
@@ -102,10 +102,10 @@ class ErnieTokenizer:
             int64 with shape (B, T), T <= max_length.
         """
         if pairs is None:
-            input_ids = self._padded(self.encode(texts, max_length))
+            input_ids = self.padded(self.encode(texts, max_length))
             return input_ids, np.zeros(input_ids.shape, dtype=np.int64)
         rows, n_first = self.encode_pairs(texts, pairs, max_length)
-        input_ids = self._padded(rows)
+        input_ids = self.padded(rows)
         token_type_ids = np.zeros(input_ids.shape, dtype=np.int64)
         for i, row in enumerate(rows):
             token_type_ids[i, n_first[i] : len(row)] = 1
@@ -122,20 +122,27 @@ class ErnieTokenizer:
             A combining mark belongs to the character that it stands on, whether the model sees it or not; other
             characters that the model does not see belong to a token only where they stand inside it.
         """
+        rows, offsets = self.encode_offsets(texts, max_length)
+        input_ids = self.padded(rows)
+        return input_ids, np.zeros(input_ids.shape, dtype=np.int64), offsets
+
+    def encode_offsets(
+        self, texts: Sequence[str], max_length: int
+    ) -> Tuple[List[List[int]], List[List[Tuple[int, int]]]]:
+        """Ids and offsets of `encode_with_offsets` for each text, not padded."""
         encodings = self._encodings(self._pipeline.encode_batch, texts)
         room = max_length - 2
-        rows = [[self._cls_id, *encoding.ids[:room], self._sep_id] for encoding in encodings]
-        input_ids = self._padded(rows)
+        rows = [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
         offsets = [
             [(0, 0), *_in_text(text, encoding.offsets)[:room], (0, 0)] for text, encoding in zip(texts, encodings)
         ]
-        return input_ids, np.zeros(input_ids.shape, dtype=np.int64), offsets
+        return rows, offsets
 
     def encode(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
         """Ids of each text, `[CLS] ... [SEP]`, at most `max_length`, not padded."""
         room = max_length - 2
         encodings = self._encodings(self._pipeline.encode_batch_fast, texts)
-        return [[self._cls_id, *encoding.ids[:room], self._sep_id] for encoding in encodings]
+        return [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
 
     def encode_pairs(
         self, texts: Sequence[str], pairs: Sequence[str], max_length: int
@@ -152,7 +159,7 @@ class ErnieTokenizer:
         for first, second in zip(encodings[: len(texts)], encodings[len(texts) :]):
             ids, other_ids = first.ids, second.ids
             left, other_left = _cut(len(ids), len(other_ids), max_length - 3)
-            rows.append([self._cls_id, *ids[:left], self._sep_id, *other_ids[:other_left], self._sep_id])
+            rows.append([self.cls_id, *ids[:left], self.sep_id, *other_ids[:other_left], self.sep_id])
             n_first.append(left + 2)
         return rows, n_first
 
@@ -170,7 +177,8 @@ class ErnieTokenizer:
             clean = [text.encode("utf-8", "ignore").decode("utf-8") for text in texts]
             return encode(clean, add_special_tokens=False)
 
-    def _padded(self, rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    def padded(self, rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        """`rows` of ids as one array (B, T), each filled up with `pad_id` to the longest."""
         width = max(map(len, rows), default=0)
         padded = np.full((len(rows), width), self.pad_id, dtype=np.int64)  # (B, T)
         for i, row in enumerate(rows):

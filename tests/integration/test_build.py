@@ -16,6 +16,7 @@ from onnx import TensorProto
 from tests.integration.conftest import RECIPE, Project
 
 from edgepack.targets.local import base_python
+from edgepack_runtime import model_config
 
 pytestmark = pytest.mark.integration
 TEXT = "服务很好，但是房间太小了"
@@ -71,6 +72,8 @@ def test_ranges_may_be_left_to_each_run(project: Project) -> None:
     assert operators.count("MatMulIntegerToFloat") == 2 * 4 + 1 + 2
     assert "DynamicQuantizeLinear" in operators
     assert "QuantizeLinear" not in operators
+    alone = {name: model_config.load(exported / f"onnx-{name}").run_alone for name in ("int8", "float")}
+    assert alone == {"int8": True, "float": False}
 
 
 def test_auto_tries_every_way_on_dev_and_keeps_one(project: Project) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from tiny_model import write_model_folder
 
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import FromScratch, Scratch
+from edgepack_runtime import cli
 from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.options import Context, build_parser
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,3 +50,36 @@ def test_links_of_the_readmes_exist(readme: str) -> None:
     targets = re.findall(r"\]\(([^)#:]+)\)", text)
     assert targets
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+PREDICTING = (ROOT / "docs" / "21-predicting.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PREDICTING, flags=re.DOTALL))
+def test_the_examples_of_predicting_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str
+) -> None:
+    write_model_folder(tmp_path / "model")
+    (tmp_path / "reviews.txt").write_text("很好\n太差\n好\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "21-predicting.md", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out
+
+
+def test_what_the_page_of_predicting_tells_of_bad_rows_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model_folder(tmp_path / "model")
+    (tmp_path / "reviews.csv").write_text("id,text\n" + "1,好\n" * 15 + "2\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    line = ["predict", "--model", "model", "--input", "reviews.csv", "--output", "out.jsonl"]
+    assert cli.run(line, Context("edgert", None, None)) == 0
+    for name in ("out.jsonl.errors.jsonl", "out.jsonl"):
+        told = (tmp_path / name).read_text(encoding="utf-8").splitlines()[-1]
+        assert f"`{told}`" in PREDICTING
+        assert json.loads(told)
+
+
+def test_the_page_of_predicting_names_every_option() -> None:
+    [verbs] = [action for action in build_parser(Context("edgert", None, None))._actions if action.dest == "verb"]
+    assert isinstance(verbs.choices, dict)
+    options = verbs.choices["predict"]._option_string_actions
+    assert [option for option in options if option not in PREDICTING and option not in ("-h", "--help")] == []

@@ -47,11 +47,12 @@ from edgepack.trials import Trials
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 9
+VERSION = 10
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
 STATIC_FOLDER = "paddle"
+_FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for all that is in a batch
 FOLDERS: Final[Mapping[Precision, str]] = {"float32": "onnx-float", "float16": "onnx-fp16", "int8": "onnx-int8"}
 
 
@@ -152,6 +153,7 @@ class _Writer:
             precision=precision,
             multi_label=self.data.multi_label,
             hides_padding=not (as_laid_out and self.layout.unpadded),
+            run_alone=any(node.op_type == _FINDS_RANGE for node in graph.graph.node),
             tokenizer=config_of(self.student.folder),
             engine=self.engine.config,
         )

@@ -91,7 +91,9 @@ class Prediction(collections.namedtuple("Prediction", "label score scores")):
         return dict(list(self._asdict().items())[: 3 if with_scores else 2])
 
 class Predictor:
-    def __init__(self, model_folder, *, threads=None):
+    engine = "fake 1"
+
+    def __init__(self, model_folder, *, threads=None, long_texts="truncate"):
         self.config = model_config.load(model_folder)
         self.labels = (model_folder / "vocab.txt").read_text(encoding="utf-8").split()
         self.threads = threads
@@ -101,8 +103,8 @@ class Predictor:
         scores = {name: 0.75 if name == label else 0.25 for name in self.labels}
         return Prediction(label, 0.75, scores)
 
-    def predict_batch(self, texts):
-        return [self.predict(text) for text in texts]
+    def stream_tagged(self, items, *, workers, batch_tokens):
+        return ((tag, None if item is None else self.predict(item)) for tag, item in items)
 """,
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_model import write_lines, write_model_folder
 
-from edgepack_runtime import cli, predict_verb
+from edgepack_runtime import cli
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
@@ -279,14 +279,6 @@ def test_status_where_nothing_was_ever_installed(
     assert json.loads(done.stdout)["current"] is None
 
 
-def test_predict_on_a_terminal_shows_progress(
-    installed: Prefix, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert list(predict_verb.in_batches(lambda texts: list(texts), ["a"] * 70)) == ["a"] * 70
-    assert capsys.readouterr().err == "\r32 of 70\r64 of 70\r70 of 70\n"
-
-
 # --- every task ------------------------------------------------------------------------------------------------
 
 PAIRS, TOKENS = "text-pair-classification", "token-classification"
@@ -323,7 +315,7 @@ def test_predict_for_pairs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.
         (PAIRS, ["好"], "one text was given"),
         (PAIRS, ["好", "差", "店"], "3 texts were given"),
         (PAIRS, ["好", ""], "text 2 is empty"),
-        (PAIRS, ["--input", "in.txt"], "line 2 of in.txt is no pair of texts"),
+        (PAIRS, ["--input", "in.txt"], "line 1 of in.txt is no pair of texts"),
         (PAIRS, ["--input", "in.csv"], "in.csv has no column `text_pair`"),
         (PAIRS, ["--input", "in.csv", "--column", "text_pair"], "both texts of a pair would be `text_pair`"),
         (TOKENS, ["--pair-column", "b", "好"], "leave out --pair-column"),
@@ -335,7 +327,7 @@ def test_what_the_model_does_not_take_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_model_folder(tmp_path / "model", task=task)
-    (tmp_path / "in.txt").write_text("好\t差\n好差\n", encoding="utf-8")
+    (tmp_path / "in.txt").write_text("好差\n好\t差\n", encoding="utf-8")
     (tmp_path / "in.csv").write_text("text\n好\n", encoding="utf-8")
     assert edgert("predict", "--model", "model", *arguments) == ExitCode.USAGE
     shown = capsys.readouterr()

@@ -66,6 +66,7 @@ def test_the_document_is_the_one_agreed_on() -> None:
         },
         "multi_label": False,
         "hides_padding": True,
+        "run_alone": False,
     }
 
 
@@ -79,6 +80,8 @@ def test_the_document_is_the_one_agreed_on() -> None:
         ({"multi_label": 1}, "multi_label"),
         ({"hides_padding": KeyError}, "hides_padding"),
         ({"hides_padding": 0}, "hides_padding"),
+        ({"run_alone": KeyError}, "run_alone"),
+        ({"run_alone": "no"}, "run_alone"),
         ({"multi_label": True, "task": "text-pair-classification"}, "multi_label"),
         ({"multi_label": True, "task": "token-classification", "labels": TAGS}, "multi_label"),
         ({"task": "token-classification"}, "labels begins with '负面'"),

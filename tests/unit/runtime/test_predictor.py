@@ -60,6 +60,29 @@ def test_texts_of_different_length_share_no_run_where_padding_would_show(tmp_pat
         assert np.array_equal(bare.logits(plain), hiding.logits(plain))
 
 
+@pytest.mark.parametrize("hides_padding", [True, False])
+def test_a_text_is_run_by_itself_where_others_would_change_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hides_padding: bool
+) -> None:
+    folder = write_model_folder(tmp_path / "model", run_alone=True, hides_padding=hides_padding)
+    predictor = Predictor(folder)
+    run, shapes = predictor._engine.run, []
+
+    def watched(ids: Any, types: Any) -> Any:
+        shapes.append(ids.shape)
+        return run(ids, types)
+
+    monkeypatch.setattr(predictor._engine, "run", watched)
+    texts = ["好", "差差店店", "好", "店很好，"]
+    expected = [predictor.predict(text) for text in texts]
+    alone = list(shapes)
+    assert alone == [(1, 3), (1, 6), (1, 3), (1, 6)]
+    for ask in (predictor.predict_batch, lambda given: list(predictor.stream(given, workers=1))):
+        shapes.clear()
+        assert ask(texts) == expected
+        assert sorted(shapes) == sorted(alone)
+
+
 def test_logits_are_the_models(predictor: Predictor) -> None:
     logits = predictor.logits(["店很好", "差"])
     assert logits.dtype == np.float32

@@ -1,0 +1,74 @@
+"""How far something is, on stderr: one line that is written over on a terminal, a line now and then elsewhere.
+
+The one place for it on the device. Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Optional, TextIO
+
+_TERMINAL_S, _LOG_S = 0.2, 10.0  # between two lines
+_BAR = 20  # characters
+
+
+class Progress:
+    """Counts `unit`s; the share that is done comes from `total`, in whatever both are counted, if it is known.
+
+    Args:
+        stream: stderr unless told otherwise.
+        quiet: say nothing at all.
+    """
+
+    def __init__(
+        self, unit: str, total: Optional[int], *, stream: Optional[TextIO] = None, quiet: bool = False
+    ) -> None:
+        self._unit, self._total, self._quiet = unit, total, quiet
+        self._stream = sys.stderr if stream is None else stream
+        self._terminal = self._stream.isatty()
+        self._begin = self._last = time.monotonic()
+        self._from: Optional[int] = None  # what was done before, by a run that was interrupted
+        self._width = 0
+
+    def update(self, count: int, before: int, done: int) -> None:
+        """`count` units now, `before` of them by an earlier run; `done` of the total."""
+        now = time.monotonic()
+        if self._from is None:
+            self._from = done
+        if self._quiet or now - self._last < (_TERMINAL_S if self._terminal else _LOG_S):
+            return
+        self._last = now
+        self._show(self._text(count, (count - before) / (now - self._begin), done, now - self._begin))
+
+    def close(self) -> None:
+        """Leave the last line as it is, and go to the next."""
+        if self._width:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._width = 0
+
+    def _text(self, count: int, rate: float, done: int, elapsed_s: float) -> str:
+        rows = f"{count} {self._unit}  {rate:.1f}/s"
+        if not self._total:
+            return rows
+        share = min(1.0, done / self._total)
+        moved = done - (self._from or 0)
+        left = f"  {_clock((self._total - done) / moved * elapsed_s)} left" if moved > 0 else ""
+        full = int(share * _BAR)
+        return f"[{'#' * full}{'.' * (_BAR - full)}] {share:4.0%}  {rows}{left}"
+
+    def _show(self, text: str) -> None:
+        if self._terminal:
+            self._stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def _clock(seconds: float) -> str:
+    """`seconds` as 0:07, 12:30 or 3:05:00."""
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

@@ -1,0 +1,43 @@
+"""A long text as windows over its tokens, and which window speaks for which token (standard library only).
+
+Windows have one length, overlap by at least a quarter of it, and lie evenly spread from the first token to the last.
+A token belongs to the window in which it lies farthest from an edge, which is the one whose middle is nearest: each
+token belongs to exactly one.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple
+
+TRUNCATE, WINDOWS = LONG_TEXTS = ("truncate", "windows")  # what is done with texts of more tokens than a model takes
+_OVERLAP = 4  # one part in so many of a window, at least, is shared with the next
+
+
+class Window(NamedTuple):
+    """Tokens `start` to `start` + length of a text; `first` to `after` (exclusive) of them belong to it."""
+
+    start: int
+    first: int
+    after: int
+
+    @property
+    def own(self) -> int:
+        """How many tokens belong to it."""
+        return self.after - self.first
+
+
+def windows(n: int, length: int) -> List[Window]:
+    """The windows of a text of `n` tokens, as few as can be; a text that is not longer than `length` is one by itself.
+
+    Args:
+        n: tokens, 0 or more, special ones not counted.
+        length: of a window, at least 1.
+    """
+    if n <= length:
+        return [Window(0, 0, n)]
+    step = length - length // _OVERLAP
+    last = -(-(n - length) // step)  # windows behind the first one
+    starts = [number * (n - length) // last for number in range(last + 1)]
+    middles = ((starts[number] + starts[number + 1] + length + 1) // 2 for number in range(last))
+    edges = [0, *middles, n]
+    return [Window(start, edges[number], edges[number + 1]) for number, start in enumerate(starts)]
