@@ -86,7 +86,8 @@ def runtime() -> list[str]:
     """Digest of the runtime's own source: it measures what is exported and travels in what is bundled."""
     import edgepack_runtime
 
-    return sources(Path(edgepack_runtime.__path__[0]))
+    folder = Path(edgepack_runtime.__path__[0])
+    return [*sources(folder), *map(sha256_file, sorted(folder.rglob("*.html")))]
 
 
 def sources(package: Path) -> list[str]:

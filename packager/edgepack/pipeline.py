@@ -103,7 +103,7 @@ def _check_environment(recipe: Recipe, listener: Listener) -> None:
     wanted = dict.fromkeys(engine.name for choice in asked for engine in engines.wanted(choice))
     for target in recipe.targets:
         for name in wanted:
-            wheels.fetch(profile_for(target), name, wheels.default_cache(), listener)
+            wheels.fetch(profile_for(target), name, wheels.default_cache(), listener, serve=recipe.serve)
 
 
 def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:

@@ -139,6 +139,10 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
     bundle: Path = context.bundle or options.bundle
     own = _own_prefix(context)
     root = options.prefix or (own.root if own else default_prefix(_manifest_of(bundle).name))
+    if options.systemd:
+        from edgepack_runtime import serve_verb
+
+        serve_verb.check_carried(_manifest_of(bundle))
     receipt = installer.install(bundle, root, say=say, tune=not options.no_tune)
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
@@ -147,7 +151,14 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
         "repaired": f"repaired: {release} serves, every file as it was built",
         "already installed": f"already installed: {release} serves and is intact; nothing had to be changed",
     }
-    emit(options, receipt, f"{lines[receipt['verdict']]}\ntry: {shlex.quote(str(command))} predict TEXT")
+    hints = [f"try: {shlex.quote(str(command))} predict TEXT"]
+    if options.systemd:
+        from edgepack_runtime.serve import systemd
+
+        unit = systemd.write(Prefix(Path(root).absolute()), command.name)
+        receipt = {**receipt, "systemd_unit": str(unit)}
+        hints += [f"unit {unit}; to start it, now and with the device:", *map("  {}".format, systemd.commands(unit))]
+    emit(options, receipt, "\n".join([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK
 
 
@@ -282,6 +293,17 @@ def _predict(options: argparse.Namespace, context: Context, arguments: List[str]
     return ExitCode.OK
 
 
+def _serve(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import serve_verb
+
+    if context.bundle is not None:
+        serve_verb.check_carried(_manifest_of(context.bundle))
+        return _elsewhere(options, context, arguments)
+    with _damage_first(context.release):
+        code = serve_verb.run(options, context.release)
+    return _INTERRUPTED if code == signal.SIGINT else ExitCode.OK
+
+
 def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
     """Whether the bundle's model, or else the first of `folders`, is asked about two texts at a time."""
     if context.bundle is not None:
@@ -315,7 +337,7 @@ def _elsewhere(options: argparse.Namespace, context: Context, arguments: List[st
     with isolated.unpacked(path) as release:
         if options.verb == "gate":
             arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
-        return isolated.run(release, arguments)
+        return isolated.run(release, arguments, to_drain=options.verb == "serve")
 
 
 def _named(options: argparse.Namespace, context: Context) -> Path:
@@ -361,4 +383,5 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "env": _env,
     "bench": _bench,
     "predict": _predict,
+    "serve": _serve,
 }

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import archive as container
@@ -54,16 +55,46 @@ def command(release: Path, arguments: Sequence[str]) -> List[str]:
     return [interpreter(), "-I", "-S", str(release / "__main__.py"), *arguments]
 
 
-def run(release: Path, arguments: Sequence[str]) -> int:
+def run(release: Path, arguments: Sequence[str], *, to_drain: bool = False) -> int:
     """Run a verb of `release` on this process's own stdin, stdout and stderr; return its exit code.
+
+    Args:
+        to_drain: when this process is told to stop, the verb is told so, and ends when it likes.
 
     Raises:
         StepFailedError: it was killed by a signal.
     """
-    code = subprocess.run(command(release, arguments), preexec_fn=_dies_with_us(), check=False).returncode
+    line = command(release, arguments)
+    if to_drain:
+        code = _run_to_its_end(line)
+    else:
+        code = subprocess.run(line, preexec_fn=_dies_with_us(), check=False).returncode
     if code < 0:
         raise died(arguments[0], code)
     return code
+
+
+def _run_to_its_end(line: Sequence[str]) -> int:
+    """Run `line` and hand on SIGTERM; a SIGINT of the terminal reaches it without us. Return its exit code."""
+    child: List[subprocess.Popen[bytes]] = []
+
+    def hand_on(number: int, frame: Optional[FrameType]) -> None:
+        for one in child:
+            one.send_signal(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        signal.signal(signal.SIGINT, _wait_for_it)
+        child.append(subprocess.Popen(list(line), preexec_fn=_dies_with_us()))
+        signal.signal(signal.SIGTERM, hand_on)
+        return child[0].wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait_for_it(number: int, frame: Optional[FrameType]) -> None:
+    """The child got it too, and ends."""
 
 
 def run_json(

@@ -47,6 +47,7 @@ _RELEASE_INTRO = """\
 
   {prog} predict TEXT        one JSON object a line: {{"label": "1", "score": 0.98}}
   {prog} predict --input reviews.csv --output labels.csv
+  {prog} serve               a page to try it, and HTTP for programs on this machine
   {prog} status              what serves, and what happened last
   {prog} gate                is it still accurate and fast enough on this device?
 """
@@ -122,6 +123,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     _add_env(verbs)
     _add_bench(verbs)
     _add_predict(verbs)
+    _add_serve(verbs)
     parser.verbs = tuple(verbs.group.choices)
     return parser
 
@@ -192,6 +194,7 @@ def _add_install(verbs: _Verbs) -> None:
     parser.add_argument(
         "--no-tune", action="store_true", help="do not look for the fastest way to run the model on this device"
     )
+    parser.add_argument("--systemd", action="store_true", help="also write a systemd unit that runs `serve`")
     verbs.add_json(parser)
 
 
@@ -322,6 +325,56 @@ def _add_predict(verbs: _Verbs) -> None:
     parser.add_argument("--strict", action="store_true", help="end at the first bad row (--output)")
     parser.add_argument("--restart", action="store_true", help="throw away what an interrupted run left (--output)")
     parser.add_argument("--quiet", action="store_true", help="no progress (--output)")
+
+
+def _add_serve(verbs: _Verbs) -> None:
+    """The options' defaults, which the help names, are those of `serve.settings` and `serve.run`: a test compares."""
+    parser = verbs.add(
+        "serve",
+        "answer over HTTP, on this machine alone unless there is a token",
+        "Open http://127.0.0.1:8000/ to try a text; programs POST to /predict, or to the KServe v2 protocol below\n"
+        "/v2; /openapi.json describes it all, /metrics is for Prometheus. One JSON object a line on stderr tells of\n"
+        "each request, never with its text. SIGTERM ends it when what waits is answered, with exit code 0.\n\n"
+        "A token is read from --token-file or from the variable EDGEPACK_TOKEN, and is needed to listen on an\n"
+        "address that other machines can reach.",
+    )
+    if verbs.named:
+        parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, release or prefix")
+    add = parser.add_argument
+    add("--host", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
+    add("--port", type=_port, metavar="N", help="port to listen on (8000); 0 takes a free one")
+    add("--uds", type=Path, metavar="PATH", help="listen on a Unix socket instead, for its user and group")
+    add("--fd", type=_descriptor, metavar="N", help="listen on a socket that systemd hands over (the first one is 3)")
+    add("--allow-host", action="append", metavar="NAME", help="answer under this `Host` too, as behind a proxy")
+    add("--token-file", type=Path, metavar="FILE", help="file that holds the token clients must send")
+    add("--threads", type=_threads, metavar="N", help="threads a batch may use (as `tune` found; without it, 1)")
+    add("--workers", type=_at_least_one, metavar="N", help="batches that run at the same time (1)")
+    add("--max-batch", type=_at_least_one, metavar="N", help="most texts of a batch; 1 turns batching off (8)")
+    add("--max-wait-ms", type=_positive, metavar="MS", help="how long a batch may wait to become full (0)")
+    add("--queue", type=_at_least_one, metavar="N", help="texts that may wait; more get status 429 (256)")
+    add("--timeout-s", type=_positive, metavar="S", help="longest time for a body to arrive, and for an answer (10)")
+    add("--max-body-kib", type=_at_least_one, metavar="N", help="largest body of a request (256)")
+    add("--max-texts", type=_at_least_one, metavar="N", help="most texts of a request (32)")
+    add("--drain-s", type=_positive, metavar="S", help="how long to answer what waits when told to stop (10)")
+    add("--log-level", choices=("debug", "info", "warning", "error"), help="least important lines to log (info)")
+
+
+def _port(text: str) -> int:
+    return 0 if text == "0" else _number(text, 65_535)
+
+
+def _descriptor(text: str) -> int:
+    return 0 if text == "0" else _number(text, 2**20)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
+    return number
 
 
 def _at_least_one(text: str) -> int:

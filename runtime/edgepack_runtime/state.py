@@ -6,6 +6,7 @@
     <prefix>/interpreters/<id>       one line: the Python that release was tested with
     <prefix>/tuning/<id>.json        how this device runs that release best: what `tune` measured
     <prefix>/bin/<name>              shell launcher
+    <prefix>/systemd/<name>.service  a unit that runs `serve`, where `install --systemd` was asked for it
     <prefix>/state.json              what was committed, and what is pending
     <prefix>/receipts/NNNNNN-*.json  what every install and gate found; numbered, since the clock may be wrong
     <prefix>/cache/pycache/          bytecode (never inside a release)

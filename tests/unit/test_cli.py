@@ -225,7 +225,7 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
     monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
     monkeypatch.setattr("edgepack.targets.measure.answers", lambda model, rows, *rest: [row.label for row in rows])
     monkeypatch.setattr("edgepack.targets.measure.latency", lambda folders, *rest, stage: [Latency(1, 2)])
-    monkeypatch.setattr("edgepack.targets.wheels.fetch", lambda *inputs: None)
+    monkeypatch.setattr("edgepack.targets.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.paddle_ml.environment.versions", dict)
     arguments = ("build", "r.yaml", "--set", SEARCH, "--until", "select")
     ended = run(*arguments, "--keep-going")

@@ -40,9 +40,12 @@ STDLIB_ONLY = {
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
     "rows", "writing", "resume", "progress", "predict_files", "windows",
+    "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
+    "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
 DEVICE_PACKAGES = {"numpy", "onnxruntime", "openvino", "tokenizers"}
+SERVE_PACKAGES = {"starlette", "uvicorn", "prometheus_client"}  # what bundles with `serve: true` carry besides
 
 
 def imports(file: Path, *, lazy: bool = True, as_if: Path | None = None) -> set[str]:
@@ -112,13 +115,28 @@ def test_only_paddle_ml_imports_paddle(file: Path) -> None:
 @pytest.mark.parametrize("file", DEVICE_FILES, ids=lambda file: str(file.relative_to(DEVICE)))
 def test_the_device_side_imports_nothing_it_does_not_carry(file: Path) -> None:
     allowed = {"edgepack_runtime", *sys.stdlib_module_names}
-    if part(file, DEVICE) not in STDLIB_ONLY:
-        allowed |= DEVICE_PACKAGES
+    name = file.relative_to(DEVICE).with_suffix("").as_posix()
+    if name not in STDLIB_ONLY:
+        allowed |= DEVICE_PACKAGES | (SERVE_PACKAGES if name.startswith("serve/") else set())
         found = imports(file)
     else:  # the verbs that predict import the rest inside functions, after the release is on the path
         found = imports(file, lazy=False)
     assert {module.split(".")[0] for module in found} <= allowed
     assert not [module for module in imports(file) if module.split(".")[0] == "edgepack"], "not even inside a function"
+
+
+@pytest.mark.parametrize("file", DEVICE_FILES, ids=lambda file: str(file.relative_to(DEVICE)))
+def test_only_the_verb_serve_imports_the_server(file: Path) -> None:
+    name = file.relative_to(DEVICE).with_suffix("").as_posix()
+    if not name.startswith("serve/") and name != "serve_verb":
+        assert not [module for module in imports(file, lazy=False) if "edgepack_runtime.serve" in module]
+
+
+def test_a_cold_start_loads_nothing_of_the_server() -> None:
+    probe = "import sys, edgepack_runtime.cli, edgepack_runtime.predictor; print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    for module in ("edgepack_runtime.serve", "edgepack_runtime.serve_verb", "asyncio", *sorted(SERVE_PACKAGES)):
+        assert f"'{module}'" not in loaded
 
 
 @pytest.mark.parametrize(

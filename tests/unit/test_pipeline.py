@@ -106,7 +106,7 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
     for stage in ("teacher", "student"):
         monkeypatch.setattr(f"edgepack.stages.{stage}.run", stand_in(stage))
     monkeypatch.setattr("edgepack.stages.student.check", lambda section: None)
-    monkeypatch.setattr("edgepack.targets.wheels.fetch", lambda *inputs: None)
+    monkeypatch.setattr("edgepack.targets.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.nvidia.look", lambda: Nvidia(None, None, (), "no driver", "install one"))
     monkeypatch.setattr(environment, "versions", dict)
     monkeypatch.setattr(environment, "start", lambda: None)

@@ -246,6 +246,10 @@ class Recipe(Section):
         ("linux-x86_64-cpu",), min_length=1, description="Profiles of devices, a bundle for each."
     )
     gates: Gates = Field(Gates(), description="What must hold before a bundle ships and before an install goes live.")
+    serve: bool = Field(
+        False,
+        description="Carry what the verb `serve` needs, half a MiB: HTTP on the device, with a page to try the model.",
+    )
     _candidates: tuple[Candidate, ...] = PrivateAttr(())
 
     @property

@@ -34,7 +34,7 @@ from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 4
+VERSION = 5
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
@@ -65,7 +65,7 @@ def run(
         StageFailedError: a wheel or a model folder is not what it should be.
     """
     profile = profile_for(target)
-    fetched = wheels.fetch(profile, export.engine, wheels.default_cache(), progress)
+    fetched = wheels.fetch(profile, export.engine, wheels.default_cache(), progress, serve=recipe.serve)
     expected = _golden(export, data, progress)
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
@@ -126,7 +126,7 @@ def _without_folders(value: Any) -> Any:
 def _runtime() -> Members:
     """The device side as plain files, and what `python3 FILE` runs."""
     folder = Path(edgepack_runtime.__path__[0])
-    found = [*folder.rglob("*.py"), folder / "py.typed"]
+    found = [*folder.rglob("*.py"), *folder.rglob("*.html"), folder / "py.typed"]
     members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
     return members | {MAIN_NAME: main_source()}
 

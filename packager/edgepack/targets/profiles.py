@@ -41,6 +41,7 @@ class Profile:
     elf_machine: str  # e_machine of every carried binary, by its name in the ELF standard
     elf_bits: int
     engines: Mapping[str, ProfileEngine]  # by the name that recipe and `model.json` give them
+    serve_lock: str = ""  # file in `locks/` with what `serve` needs besides; empty where it cannot be had
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,13 @@ def default_cache() -> Path:
 
 
 def fetch(
-    profile: Profile, engine: str, cache: Path, progress: Progress, *, download: Download | None = None
+    profile: Profile,
+    engine: str,
+    cache: Path,
+    progress: Progress,
+    *,
+    serve: bool = False,
+    download: Download | None = None,
 ) -> list[Path]:
     """The wheels of one of the profile's engines, sorted by package name, each with a hash that the lock names.
 
@@ -59,14 +65,17 @@ def fetch(
         engine: one of those that the profile has; its `lock` decides the packages.
         cache: edgepack's cache folder (`default_cache()`); wheels lie in `wheels/` below it.
         progress: gets one step a package.
+        serve: those that the verb `serve` needs as well.
         download: puts the wheels of a requirements file (first argument) into a folder (second); pip, unless
             given.
 
     Raises:
-        EnvironmentUnfitError: a wheel is neither in the cache nor to be had, or the lock is damaged.
+        EnvironmentUnfitError: a wheel is neither in the cache nor to be had, the lock is damaged, or there is no
+            server for this target.
     """
     store = cache / "wheels"
-    locked = parse_lock(facts.text("locks", profile.engines[engine].lock), profile)
+    locks = [facts.text("locks", name) for name in _locks(profile, engine, serve=serve)]
+    locked = [package for text in locks for package in parse_lock(text, profile)]
     tags = _tags(profile)
     with progress.task(f"wheels for {profile.name}", len(locked)) as task:
         found: dict[str, Path] = {}
@@ -80,6 +89,14 @@ def fetch(
             found.update(_download(missing, store, profile, download or pip_download))
             task.advance(len(missing), "fetched")
     return [found[name] for name in sorted(found)]
+
+
+def _locks(profile: Profile, engine: str, *, serve: bool) -> list[str]:
+    if serve and not profile.serve_lock:
+        raise EnvironmentUnfitError(
+            f"target {profile.name} has no wheels for `serve: true`", fix="take that out of the recipe"
+        )
+    return [profile.engines[engine].lock, *([profile.serve_lock] if serve else [])]
 
 
 def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:

@@ -150,3 +150,26 @@ def test_the_interpreter_outlives_its_virtual_environment(monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "executable", unknown)
         with pytest.raises(EnvironmentUnfitError):
             isolated.interpreter()
+
+
+def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> None:
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('draining', flush=True), sys.exit(7)))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    program = (
+        "import sys; from edgepack_runtime import isolated;"
+        f"sys.exit(isolated._run_to_its_end([sys.executable, {str(child)!r}]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(isolated.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        parent.terminate()
+        assert parent.stdout.readline() == "draining\n"
+        assert parent.wait(30) == 7

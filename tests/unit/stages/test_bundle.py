@@ -40,7 +40,9 @@ def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWh
     fitting = Host(profile.system, profile.machine, profile.libc, "CPython", profile.pythons[-1])
     monkeypatch.setattr(profiles, "this_host", lambda: fitting)
     wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
-    monkeypatch.setattr(wheels, "fetch", lambda profile, engine, cache, progress: [wheel])
+    server = make_wheel({"starlette/__init__.py": "x = 1\n", "aserver-1.0.dist-info/LICENSE": "free\n"}, name="aserver")
+    both = {False: [wheel], True: [wheel, server]}
+    monkeypatch.setattr(wheels, "fetch", lambda profile, engine, cache, progress, *, serve: both[serve])
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_the_exact_set_of_files(tmp_path: Path, build: Build) -> None:
     expected = {
         f"edgepack_runtime/{path.relative_to(runtime).as_posix()}"
         for path in runtime.rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix in (".py", ".html") or path.name == "py.typed"
     }
     expected |= {"__main__.py", "manifest.json", "README.txt", "sbom.cdx.json"}
     expected |= {"model/model.onnx", "model/model.json", "model/vocab.txt"}
@@ -118,6 +120,19 @@ def test_the_exact_set_of_files(tmp_path: Path, build: Build) -> None:
         launcher = (runtime / "launcher.py").read_bytes()
         assert opened.read("edgepack_runtime/launcher.py") == launcher
         assert opened.read("__main__.py") == main_source()
+
+
+def test_a_server_travels_only_where_the_recipe_says_so(
+    tmp_path: Path, build: Build, recipe: Recipe, export: ExportArtifact, data: DataArtifact
+) -> None:
+    without, _ = verify_file(build(tmp_path / "without").path)
+    (tmp_path / "with").mkdir()
+    serving = recipe.model_copy(update={"serve": True})
+    with_it, _ = verify_file(bundle.run(serving, TARGET, export, data, LEDGER, tmp_path / "with", SILENT).path)
+    found = [{entry.path for entry in manifest.files} for manifest in (without, with_it)]
+    assert {path.split("/")[1] for path in found[1] - found[0]} >= {"starlette"}
+    assert not [path for path in found[0] if path.startswith("site/starlette")]
+    assert "edgepack_runtime/serve/page.html" in found[0] & found[1]  # the runtime is the same everywhere
 
 
 def test_the_manifest_says_what_was_measured_and_asked_for(tmp_path: Path, build: Build, recipe: Recipe) -> None:

@@ -31,6 +31,20 @@ def test_every_profile_has_a_lock_for_every_python_it_names() -> None:
                 assert [package.name for package in locked] == sorted(["numpy", engine, "tokenizers"])
 
 
+def test_what_serves_adds_to_every_engine_and_is_pure_python() -> None:
+    """A package of two locks could have two versions; a binary would have to fit the target."""
+    needed = {"anyio", "click", "h11", "prometheus-client", "starlette", "typing-extensions", "uvicorn"}
+    for profile in profiles.load_profiles().values():
+        for python in profile.pythons:
+            there = replace(profile, python=python)
+            locked = wheels.parse_lock(facts.text("locks", profile.serve_lock), there)
+            older = {"exceptiongroup"} if python == "3.10" else set()
+            assert {package.name for package in locked} == needed | older
+            for engine in profile.engines.values():
+                besides = wheels.parse_lock(facts.text("locks", engine.lock), there)
+                assert not {package.name for package in locked} & {package.name for package in besides}
+
+
 def test_the_engines_of_profiles_are_those_of_the_runtime() -> None:
     for profile in profiles.load_profiles().values():
         assert set(profile.engines) <= set(ENGINES)
@@ -93,8 +107,9 @@ def test_an_unknown_target_names_the_known_ones() -> None:
     assert "linux-x86_64-cpu" in caught.value.why
 
 
-def test_locks_and_facts_name_no_index() -> None:
-    lock = facts.text("locks", "linux-x86_64-cpu.txt")
+@pytest.mark.parametrize("kind", ["", "-openvino", "-serve"])
+def test_locks_and_facts_name_no_index(kind: str) -> None:
+    lock = facts.text("locks", f"linux-x86_64-cpu{kind}.txt")
     uncommented = [line.strip() for line in lock.splitlines() if not line.startswith("#")]
     assert not [line for line in uncommented if line.startswith(("-i", "--index", "--extra", "--find", "-f"))]
     assert "://" not in lock

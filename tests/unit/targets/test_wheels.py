@@ -131,6 +131,21 @@ def test_fetched_once_then_found(
     assert [path.name for path in (tmp_path / "cache/wheels").iterdir() if path.name.startswith(".")] == []
 
 
+def test_what_serves_comes_from_a_lock_of_its_own(
+    tmp_path: Path, make_wheel: MakeWheel, monkeypatch: pytest.MonkeyPatch, profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    locks = {profile.engines["onnxruntime"].lock: lock_of(two), "serve.txt": lock_of(one)}
+    monkeypatch.setattr(facts, "text", lambda folder, name: locks[name])
+    serving = replace(profile, serve_lock="serve.txt")
+    found = wheels.fetch(serving, "onnxruntime", tmp_path, SILENT, serve=True, download=Index(one, two))
+    assert [path.name for path in found] == [one.name, two.name]
+    found = wheels.fetch(serving, "onnxruntime", tmp_path, SILENT, download=Index())
+    assert [path.name for path in found] == [two.name]
+    with pytest.raises(EnvironmentUnfitError, match="serve: true"):
+        wheels.fetch(replace(profile, serve_lock=""), "onnxruntime", tmp_path, SILENT, serve=True, download=Index())
+
+
 def test_only_what_is_missing_is_asked_for_and_only_by_hash(
     tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
 ) -> None:

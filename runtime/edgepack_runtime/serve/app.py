@@ -1,0 +1,239 @@
+"""The HTTP application: routes to a model.
+
+`create` makes one of environment variables, for servers that import it: `uvicorn --factory
+edgepack_runtime.serve.app:create`, or gunicorn with `edgepack_runtime.serve.app:create()`. The model is loaded when
+the server starts the application, so that each of gunicorn's processes loads its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from edgepack_runtime import located
+from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.serve import asking, facts, kserve, logs, openapi, page
+from edgepack_runtime.serve.facts import Facts
+from edgepack_runtime.serve.gatekeeper import Gatekeeper
+from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
+from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve.service import Service, predictions, timing
+from edgepack_runtime.serve.settings import Settings, from_environment
+
+_READ = ["GET"]  # starlette adds HEAD
+
+
+class Model(NamedTuple):
+    """A model that is loaded, and what to say of it."""
+
+    predictor: Predictor
+    facts: Facts
+
+
+def create() -> Gatekeeper:
+    """An application after `EDGEPACK_SERVE_*` in the environment (see `settings`).
+
+    Raises:
+        UsageError, EnvironmentUnfitError: as `from_environment`.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before ONNX Runtime is imported, which `load` does
+    settings = from_environment(os.environ)
+    return application(settings, logs.configure(settings.log_level))
+
+
+def load(settings: Settings) -> Model:
+    """Load the model that `settings` name.
+
+    Raises:
+        DeviceError: as `Predictor`.
+    """
+    found = located.own() if settings.model is None else located.locate(settings.model)
+    name, version = facts.named(found)
+    predictor = Predictor(found.model, threads=settings.threads)
+    return Model(predictor, facts.of(predictor, name, version))
+
+
+def application(settings: Settings, logger: logging.Logger, model: Optional[Model] = None) -> Gatekeeper:
+    """The ASGI application; it loads the model that `settings` name when it starts, unless it is given one."""
+    metrics = Metrics()
+    routes = Routes(metrics)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        loaded = model
+        if loaded is None:
+            loaded = await asyncio.get_running_loop().run_in_executor(None, load, settings)
+        routes.service = Service(loaded.predictor, loaded.facts, settings, metrics)
+        known = loaded.facts
+        logs.event(logger, logging.INFO, "ready", model=known.name, version=known.version, engine=known.engine)
+        yield
+        await routes.service.drain(logger)
+        routes.service.batcher.close()
+
+    handlers: Mapping[Any, Any] = {HTTPException: _not_found, Exception: _pass_on}
+    app = Starlette(routes=routes.table(), lifespan=lifespan, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # a path that there is not is 404, and no way to somewhere else
+    return Gatekeeper(app, settings, metrics, logger, routes.drain)
+
+
+class Routes:
+    """The endpoints. `service` is there as soon as the application has started."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.service: Optional[Service] = None
+        self._metrics = metrics
+
+    def table(self) -> List[Route]:
+        """All routes; their paths are labels of the metrics."""
+        model = "/v2/models/{name}"
+        version = model + "/versions/{version}"
+        reads: Dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/": self.page,
+            "/healthz": self.alive,
+            "/readyz": self.ready,
+            "/metrics": self.metrics,
+            "/model": self.model,
+            "/openapi.json": self.openapi,
+            "/v2": self.v2_server,
+            "/v2/health/live": self.v2_live,
+            "/v2/health/ready": self.v2_ready,
+            model: self.v2_model,
+            version: self.v2_model,
+            f"{model}/ready": self.v2_model_ready,
+            f"{version}/ready": self.v2_model_ready,
+        }
+        asks = {"/predict": self.predict, f"{model}/infer": self.v2_infer, f"{version}/infer": self.v2_infer}
+        # What is asked most often stands first: they are tried in this order.
+        table = [Route(path, _routed(path, endpoint), methods=["POST"]) for path, endpoint in asks.items()]
+        return table + [Route(path, _routed(path, endpoint), methods=_READ) for path, endpoint in reads.items()]
+
+    @property
+    def running(self) -> Service:
+        """The service.
+
+        Raises:
+            Refusal: it is not there yet.
+        """
+        if self.service is None:
+            raise Refusal(503, "starting", "the model is being loaded", headers={"Retry-After": "1"})
+        return self.service
+
+    def drain(self) -> None:
+        """Take no more texts from now on."""
+        if self.service is not None:
+            self.service.stop()
+
+    async def page(self, request: Request) -> Response:
+        return Response(page.HTML, media_type="text/html", headers=page.HEADERS)
+
+    async def alive(self, request: Request) -> Response:
+        return _json({"status": "alive"})
+
+    async def ready(self, request: Request) -> Response:
+        why = self.running.unready()
+        return _json({"status": why or "ready"}, 503 if why else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def model(self, request: Request) -> Response:
+        settings = self.running.settings
+        limits = {
+            "max_texts": settings.max_texts,
+            "max_body_kib": settings.max_body_kib,
+            "max_batch": settings.max_batch,
+        }
+        return _json({**self.running.facts.as_json(), "limits": limits})
+
+    async def openapi(self, request: Request) -> Response:
+        return _json(openapi.document(self.running.facts, self.running.settings))
+
+    async def predict(self, request: Request) -> Response:
+        service = self.running
+        service.admit()
+        document = await asking.read_json(request, service.settings)
+        asked = asking.parse(document, pairs=service.pairs, max_texts=service.settings.max_texts)
+        found = await service.answer(asked.items, request.scope["told"])
+        answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
+        timed = {"Server-Timing": timing(found).header()}
+        return _json({"predictions": answers} if asked.several else answers[0], headers=timed)
+
+    async def v2_server(self, request: Request) -> Response:
+        facts = self.running.facts
+        return _json({"name": "edgepack", "version": facts.version, "extensions": []})
+
+    async def v2_live(self, request: Request) -> Response:
+        return _json({"live": True})
+
+    async def v2_ready(self, request: Request) -> Response:
+        why = self.running.unready()
+        return _json({"ready": not why}, 503 if why else 200)
+
+    async def v2_model(self, request: Request) -> Response:
+        return _json(kserve.metadata(self._named(request)))
+
+    async def v2_model_ready(self, request: Request) -> Response:
+        why = self.running.unready()
+        return _json({"name": self._named(request).name, "ready": not why}, 503 if why else 200)
+
+    async def v2_infer(self, request: Request) -> Response:
+        service, facts = self.running, self._named(request)
+        service.admit()
+        document = await asking.read_json(request, service.settings)
+        inference = kserve.parse(document, facts, max_texts=service.settings.max_texts)
+        found = await service.answer(inference.items, request.scope["told"])
+        timed = {"Server-Timing": timing(found).header()}
+        return _json(kserve.response(inference, predictions(found), facts), headers=timed)
+
+    def _named(self, request: Request) -> Facts:
+        """The facts of the model in the path.
+
+        Raises:
+            Refusal: this server has another one.
+        """
+        facts = self.running.facts
+        if request.path_params["name"] != facts.name:
+            raise Refusal(404, "no_such_model", f"the model here is {facts.name}")
+        if request.path_params.get("version", facts.version) != facts.version:
+            raise Refusal(404, "no_such_version", f"{facts.name} is here in version {facts.version}")
+        return facts
+
+
+def _routed(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """`endpoint`, which leaves the path of its route for the metrics."""
+
+    async def routed(request: Request) -> Response:
+        request.scope["route_path"] = path
+        return await endpoint(request)
+
+    return routed
+
+
+async def _not_found(request: Request, error: HTTPException) -> Response:
+    """What starlette refuses itself: a path or a method that there is not."""
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"{request.method} is no method of this path"
+        raise Refusal(405, "no_such_method", message, fix=f"use {allowed}", headers={"Allow": allowed})
+    raise Refusal(404, "no_such_path", "there is nothing at this path", fix="GET /openapi.json lists what there is")
+
+
+async def _pass_on(request: Request, error: Exception) -> Response:
+    """What went wrong is the gatekeeper's to answer: it knows the request's id, and starlette's log tells too much."""
+    raise error
+
+
+def _json(document: Any, status: int = 200, headers: Optional[Mapping[str, str]] = None) -> Response:
+    # Half a surrogate pair, which JSON may hold, goes back as JSON escapes it.
+    body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return Response(body, status, headers, media_type="application/json")

@@ -1,0 +1,130 @@
+"""What a request asks: its body read within limits, and JSON turned into texts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from starlette.requests import ClientDisconnect, Request
+
+from edgepack_runtime.serve import refusals
+from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve.settings import Settings
+from edgepack_runtime.texts import Item
+
+_KEYS = ("text", "text_pair", "texts", "scores")
+_SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
+_PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
+# What is left of a body that was refused is not read: the connection ends.
+_CLOSE = {"Connection": "close"}
+
+
+class Asked(NamedTuple):
+    """What `/predict` is asked. `several`: a list of answers is wanted, though it may have one."""
+
+    items: List[Item]
+    several: bool
+    scores: bool
+
+
+async def read_json(request: Request, settings: Settings) -> Any:
+    """The JSON body of a request.
+
+    Raises:
+        Refusal: it is no JSON (400, 415), too large (413) or not there in time (408).
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal(
+            415, "not_json", "the body is not said to be JSON", fix="send the header `Content-Type: application/json`"
+        )
+    try:
+        raw = await asyncio.wait_for(_read(request, settings.max_body_bytes), settings.timeout_s)
+    except asyncio.TimeoutError:
+        message = f"the body did not arrive within {settings.timeout_s:g} s"
+        raise Refusal(408, "body_timeout", message, headers=_CLOSE) from None
+    except ClientDisconnect:
+        raise refusals.malformed("the connection ended before the body did") from None
+    try:
+        return json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno} column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise refusals.malformed(f"the body is not JSON in UTF-8{where}") from None
+
+
+async def _read(request: Request, most: int) -> bytes:
+    """The body, given up as soon as it is known to be longer than `most` bytes."""
+    length = request.headers.get("content-length", "0")
+    parts: List[bytes] = []
+    size = int(length) if length.isdecimal() else 0
+    if size <= most:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                break
+            parts.append(part)
+    if size > most:
+        raise Refusal(413, "too_large", f"the body is larger than {most} bytes", fix="send fewer texts", headers=_CLOSE)
+    return b"".join(parts)
+
+
+def parse(document: Any, *, pairs: bool, max_texts: int) -> Asked:
+    """What the JSON body of `/predict` asks a model of `pairs`, or of single texts.
+
+    Raises:
+        Refusal: 422, with what was expected.
+    """
+    form = _PAIR if pairs else _SINGLE
+    if not isinstance(document, dict):
+        raise refusals.unfit("the body is no JSON object", form)
+    unknown = sorted(set(document) - set(_KEYS))
+    if unknown:
+        raise refusals.unfit(f"there is no key {unknown[0][:60]!r}", f"the keys are {', '.join(_KEYS)}")
+    scores = document.get("scores", False)
+    if not isinstance(scores, bool):
+        raise refusals.unfit("`scores` is true or false")
+    several = "texts" in document
+    if several == ("text" in document):
+        raise refusals.unfit("the body has either `text` or `texts`", form)
+    if several and "text_pair" in document:
+        raise refusals.unfit("`text_pair` belongs to `text`", form)
+    entries = document["texts"] if several else [_entry(document, pairs=pairs)]
+    if not isinstance(entries, list) or not entries:
+        raise refusals.unfit("`texts` is a list with something in it", form)
+    return Asked(checked(entries, pairs=pairs, max_texts=max_texts, form=form), several, scores)
+
+
+def checked(entries: Sequence[Any], *, pairs: bool, max_texts: int, form: str) -> List[Item]:
+    """`entries` as what the model is asked; texts of a pair are lists of two.
+
+    Raises:
+        Refusal: 422; it tells the number of the text and never the text.
+    """
+    if len(entries) > max_texts:
+        raise refusals.unfit(f"{len(entries)} texts are more than {max_texts}", "send them in several requests")
+    return [_item(entry, number, pairs, form) for number, entry in enumerate(entries, start=1)]
+
+
+def _entry(document: Mapping[str, Any], *, pairs: bool) -> Any:
+    if not pairs and "text_pair" in document:
+        raise refusals.unfit("this model takes one text at a time", "leave out `text_pair`")
+    return [document["text"], document.get("text_pair")] if pairs else document["text"]
+
+
+def _item(entry: Any, number: int, pairs: bool, form: str) -> Item:
+    if not pairs:
+        return _text(entry, number, form)
+    if not isinstance(entry, list) or len(entry) != 2:
+        raise refusals.unfit(f"text {number} is no pair of texts", form)
+    found: Tuple[str, str] = (_text(entry[0], number, form), _text(entry[1], number, form))
+    return found
+
+
+def _text(value: Any, number: int, form: Optional[str]) -> str:
+    if not isinstance(value, str):
+        raise refusals.unfit(f"text {number} is no text", form or "")
+    if not value.strip():
+        raise refusals.unfit(f"text {number} is empty", "remove it, or give it a text")
+    return value

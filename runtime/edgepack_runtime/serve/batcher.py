@@ -1,0 +1,283 @@
+"""One queue in front of the predictor: texts that wait at the same time are answered as one batch.
+
+A text that finds a worker idle is run at once, alone: nobody waits for company that may not come. While all workers
+are busy texts collect, and the next batch takes what is there. The oldest text is in every batch, so each gets its
+turn; the others are those nearest to it in length, as long as padding them to the longest stays cheap.
+
+All methods are called from the event loop's thread; the predictor runs in threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Callable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+
+from edgepack_runtime.answers import AnyPrediction
+from edgepack_runtime.predictor import Split
+from edgepack_runtime.serve import refusals
+from edgepack_runtime.texts import Item
+
+Run = Callable[[Sequence[Item]], Tuple[List[AnyPrediction], Split]]
+PADDING = 1.25  # what a padded batch may hold, as a multiple of its texts
+_SLACK = 16  # characters of padding that are always allowed: less than what a run of its own costs
+_WINDOW = 8  # batches: how far down the queue companions are looked for
+_SMOOTHING = 0.1  # share of the newest batch in the mean time of a text
+
+
+class Batch(NamedTuple):
+    """One run of the predictor: where its milliseconds went, and how many texts shared them."""
+
+    split: Split
+    size: int
+
+
+class Answered(NamedTuple):
+    """A prediction, the batch that it came of, and how long its text waited for that."""
+
+    prediction: AnyPrediction
+    batch: Batch
+    queue_ms: float
+
+
+_Outcome = Union[Tuple[AnyPrediction, Batch], Exception]
+
+
+class _Waiting:
+    """A text in the queue. `length` is in characters, as far as the model reads."""
+
+    __slots__ = ("arrived", "future", "item", "length", "started", "to_linger")
+
+    def __init__(self, item: Item, length: int, arrived: float, to_linger: bool, future: asyncio.Future[Answered]):
+        self.item = item
+        self.length = length
+        self.arrived = arrived
+        self.to_linger = to_linger
+        self.future = future
+        self.started = arrived
+
+
+class Batcher:
+    """Answers for texts from many requests, in as few runs as pays.
+
+    Args:
+        run: answers a batch, in its order; it is called from `workers` threads.
+        max_batch: most texts of a batch; 1 turns batching off.
+        max_wait_ms: how long after its arrival a text that came while all workers were busy may wait for company,
+            where a batch is not full; 0 runs what is there as soon as a worker is idle.
+        capacity: most texts that wait.
+        workers: batches that run at the same time.
+        max_length: tokens that the model reads of a text; what comes after them costs nothing.
+        observe: told of each batch that ran.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        max_batch: int,
+        capacity: int,
+        workers: int = 1,
+        max_wait_ms: float = 0.0,
+        max_length: int = 512,
+        observe: Optional[Callable[[Batch], None]] = None,
+    ) -> None:
+        self._run = run
+        self._max_batch = max_batch
+        self._max_wait_s = max_wait_ms / 1e3
+        self._capacity = capacity
+        self._workers = workers
+        self._max_length = max_length
+        self._observe = observe
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="predict")
+        self._queue: List[_Waiting] = []
+        self._running: Set[Tuple[_Waiting, ...]] = set()
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._seconds_per_text = 0.0  # of a worker's time; 0 until the first batch
+        self._draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def queued(self) -> int:
+        """Texts that wait."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """Texts that are being answered."""
+        return sum(map(len, self._running))
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    def expected_wait_s(self) -> float:
+        """How long a text that came now would wait, after what texts took so far."""
+        return (self.queued + self.running) * self._seconds_per_text / self._workers
+
+    def longest_run_s(self) -> float:
+        """For how long the oldest batch has been running; 0 where none is."""
+        now = time.perf_counter()
+        return max((now - batch[0].started for batch in self._running), default=0.0)
+
+    def admit(self, count: int, timeout_s: float) -> None:
+        """See whether `count` texts may come now. Whoever is refused so early costs next to nothing.
+
+        Raises:
+            Refusal: there is no room for them, they would wait for nothing (429), or the server is stopping (503).
+        """
+        if self._draining:
+            raise refusals.draining()
+        wait_s = self.expected_wait_s()
+        retry_after_s = max(1, math.ceil(wait_s))
+        if self.queued + count > self._capacity:
+            raise refusals.overloaded(f"{self.queued} texts wait, and {self._capacity} may", retry_after_s)
+        if wait_s > timeout_s:  # it would wait for nothing
+            raise refusals.overloaded(f"{self.queued} texts wait, which is about {wait_s:.1f} s", retry_after_s)
+
+    async def submit(self, items: Sequence[Item], timeout_s: float) -> List[Answered]:
+        """Answers for `items`, in their order.
+
+        Raises:
+            Refusal: there is no room for all of them (429), the server is stopping (503), or time ran out (504).
+            DeviceError: the model cannot be run on one of them.
+        """
+        self.admit(len(items), timeout_s)
+        loop, now = asyncio.get_running_loop(), time.perf_counter()
+        busy = len(self._running) >= self._workers
+        futures: List[asyncio.Future[Answered]] = [loop.create_future() for _ in items]
+        for item, future in zip(items, futures):
+            self._queue.append(_Waiting(item, self._length(item), now, busy, future))
+        self._idle.clear()
+        self._pump()
+        try:
+            _, late = await asyncio.wait(futures, timeout=timeout_s)
+        finally:  # also when the request was given up
+            if sum(future.cancel() for future in futures):
+                self._forget()
+        if late:
+            raise refusals.expired(timeout_s)
+        errors = [error for error in (future.exception() for future in futures) if error is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    def refuse(self) -> None:
+        """Take nothing more; what waits is still answered."""
+        self._draining = True
+
+    async def drain(self, timeout_s: float) -> int:
+        """Take nothing more, answer what waits for up to `timeout_s`; return how many texts were given up."""
+        self.refuse()
+        self._pump()  # nobody comes any more whom a text could wait for
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            left = [waiting for batch in (self._queue, *self._running) for waiting in batch]
+            self._queue.clear()
+            for waiting in left:
+                if not waiting.future.done():
+                    waiting.future.set_exception(refusals.draining())
+            return len(left)
+        return 0
+
+    def close(self) -> None:
+        """Let the threads go; one that is in a run ends after it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._executor.shutdown(wait=False)
+
+    def _length(self, item: Item) -> int:
+        characters = len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
+        return min(characters, self._max_length)
+
+    def _pump(self) -> None:
+        """Start batches while there are texts and workers."""
+        while self._queue and len(self._running) < self._workers:
+            pause_s = self._to_linger_s()
+            if pause_s > 0:
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(pause_s, self._on_timer)
+                return
+            self._start(self._take())
+        if not self._queue and not self._running:
+            self._idle.set()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _to_linger_s(self) -> float:
+        """How much longer the next batch may wait to become full."""
+        oldest = self._queue[0]
+        if not oldest.to_linger or self._draining or len(self._queue) >= self._max_batch:
+            return 0.0
+        return oldest.arrived + self._max_wait_s - time.perf_counter()
+
+    def _take(self) -> Tuple[_Waiting, ...]:
+        """Remove the next batch from the queue: the oldest text and those nearest to it in length."""
+        oldest = self._queue.pop(0)
+        chosen, longest, total = [oldest], oldest.length, oldest.length
+        if self._max_batch > 1 and self._queue:
+            near = self._queue[: self._max_batch * _WINDOW]
+            near.sort(key=lambda waiting: abs(waiting.length - oldest.length))  # of equals, the older one
+            for waiting in near:
+                if len(chosen) == self._max_batch:
+                    break
+                longest, total = max(longest, waiting.length), total + waiting.length
+                if longest * (len(chosen) + 1) > total * PADDING + _SLACK:
+                    break
+                chosen.append(waiting)
+            taken = set(map(id, chosen))
+            self._queue = [waiting for waiting in self._queue if id(waiting) not in taken]
+        return tuple(chosen)
+
+    def _start(self, batch: Tuple[_Waiting, ...]) -> None:
+        loop, now = asyncio.get_running_loop(), time.perf_counter()
+        for waiting in batch:
+            waiting.started = now
+        self._running.add(batch)
+        done = loop.run_in_executor(self._executor, self._answer, [waiting.item for waiting in batch])
+        done.add_done_callback(lambda future: self._finish(batch, future))
+
+    def _answer(self, items: Sequence[Item]) -> List[_Outcome]:
+        """Run a batch, in a thread. When it fails each text is run alone: one that breaks the model spoils no other."""
+        try:
+            predictions, split = self._run(items)
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits for it
+            if len(items) == 1:
+                return [error]
+            return [outcome for item in items for outcome in self._answer([item])]
+        batch = Batch(split, len(items))
+        return [(prediction, batch) for prediction in predictions]
+
+    def _finish(self, batch: Tuple[_Waiting, ...], done: asyncio.Future[List[_Outcome]]) -> None:
+        self._running.discard(batch)
+        outcomes = done.result()
+        self._account(batch, outcomes)
+        for waiting, outcome in zip(batch, outcomes):
+            if waiting.future.done():  # given up
+                continue
+            if isinstance(outcome, Exception):
+                waiting.future.set_exception(outcome)
+            else:
+                waiting.future.set_result(Answered(*outcome, (waiting.started - waiting.arrived) * 1e3))
+        self._pump()
+
+    def _account(self, batch: Tuple[_Waiting, ...], outcomes: Sequence[_Outcome]) -> None:
+        seconds = (time.perf_counter() - batch[0].started) / len(batch)
+        share = _SMOOTHING if self._seconds_per_text else 1.0
+        self._seconds_per_text += share * (seconds - self._seconds_per_text)
+        if self._observe is not None:
+            ran = {id(outcome[1]): outcome[1] for outcome in outcomes if not isinstance(outcome, Exception)}
+            for one in ran.values():
+                self._observe(one)
+
+    def _forget(self) -> None:
+        """Take out of the queue what nobody waits for any more."""
+        self._queue = [waiting for waiting in self._queue if not waiting.future.done()]
+        if not self._queue and not self._running:
+            self._idle.set()

@@ -1,0 +1,150 @@
+"""What every request passes first and last: request id, who may ask, headers, metrics, one log line, errors.
+
+A loopback address alone protects little: any page in a browser on the same machine can send requests to it. Without a
+token only the names of the loopback itself are served (a page that lets its own name point there sends that as
+`Host`), nothing allows a page of another origin to read an answer, and `asking` takes nothing but
+`application/json`, for which a browser asks first and is told no.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import re
+import time
+import uuid
+from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, Tuple
+
+from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.serve import logs, refusals
+from edgepack_runtime.serve.metrics import Metrics
+from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve.settings import Settings
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Who watches over a server has no token; the page is the same for everyone, and asks for one.
+OPEN_PATHS = ("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
+KSERVE = "/v2"
+_ID = re.compile(r"[0-9A-Za-z._:-]{1,128}\Z")
+_QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready")  # asked every few seconds
+_OTHER = "other"
+
+
+class Gatekeeper:
+    """An ASGI application around `app`.
+
+    Args:
+        app: raises `Refusal`, or DeviceError of the model, for what it does not answer. It puts the path of the route
+            into `scope["route_path"]`, and what the log line should tell besides into `scope["told"]`.
+        drain: is called when the server is told to stop, before it closes its sockets.
+    """
+
+    def __init__(
+        self, app: App, settings: Settings, metrics: Metrics, logger: logging.Logger, drain: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self.drain = drain
+        self._token = settings.token.encode("ascii") if settings.token else None
+        self._hosts = frozenset(settings.hosts)
+        self._metrics = metrics
+        self._logger = logger
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        given = headers.get("x-request-id", "")
+        scope["request_id"] = given if _ID.match(given) else uuid.uuid4().hex
+        scope["told"] = {}
+        sent = _Sent(send, scope["request_id"])
+        self._metrics.begin()
+        try:
+            self._check(scope["path"], headers)
+            await self._app(scope, receive, sent)
+        except Refusal as refusal:
+            await self._refuse(scope, sent, refusal)
+        except DeviceError as error:
+            # The model's own errors name the file and the logits, and no text.
+            scope["told"]["why"] = str(error)
+            await self._refuse(scope, sent, refusals.broken(error.what))
+        except Exception as error:  # noqa: BLE001 - the last place that can answer; it is logged
+            scope["told"].update(logs.error((type(error), error, error.__traceback__)))
+            await self._refuse(scope, sent, refusals.broken("an error nobody foresaw"))
+        finally:
+            self._close(scope, sent.status, time.perf_counter() - begin)
+
+    def _check(self, path: str, headers: Dict[str, str]) -> None:
+        host = re.sub(r":[0-9]*\Z", "", headers.get("host", "")).lower()
+        if self._hosts and host not in self._hosts:
+            raise Refusal(421, "wrong_host", "this server does not answer under that name", fix="ask 127.0.0.1")
+        if self._token is None or path in OPEN_PATHS:
+            return
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        # In constant time: how long it takes must not tell how much of a guess was right.
+        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self._token):
+            raise Refusal(
+                401,
+                "unauthorized",
+                "this server wants a token",
+                fix="send it as `Authorization: Bearer TOKEN`",
+                headers={"WWW-Authenticate": 'Bearer realm="edgepack"'},
+            )
+
+    async def _refuse(self, scope: Scope, sent: _Sent, refusal: Refusal) -> None:
+        self._metrics.rejected(refusal.code)
+        scope["told"]["code"] = refusal.code
+        if sent.status:  # too late: what was begun cannot be taken back
+            return
+        kserve = scope["path"] == KSERVE or scope["path"].startswith(KSERVE + "/")
+        document = refusal.document(scope["request_id"], kserve=kserve)
+        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **refusal.headers}
+        pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await sent({"type": "http.response.start", "status": refusal.status, "headers": pairs})
+        await sent({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def _close(self, scope: Scope, status: int, seconds: float) -> None:
+        path = scope.get("route_path", _OTHER)
+        method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else _OTHER
+        self._metrics.end(path, method, status, seconds)
+        level = logging.ERROR if status >= 500 and status not in (503, 504) else logging.INFO
+        if status == 200 and path in _QUIET:
+            level = logging.DEBUG
+        logs.event(
+            self._logger,
+            level,
+            "request",
+            request_id=scope["request_id"],
+            method=method,
+            path=path,
+            status=status,
+            ms=round(seconds * 1e3, 3),
+            **scope["told"],
+        )
+
+
+class _Sent:
+    """Sends a response with the headers that each has, and remembers its status (0 until it begins)."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._headers: List[Tuple[bytes, bytes]] = [
+            (b"x-request-id", request_id.encode("ascii")),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cache-control", b"no-store"),
+        ]
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", []), *self._headers]
+        await self._send(message)

@@ -1,0 +1,66 @@
+"""Log lines for machines: one JSON object a line on stderr (standard library only).
+
+A line holds no text that was sent. That is why an error nobody foresaw is told by its type and the places in the code
+that it passed, and not by its message, which might quote one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+from types import TracebackType
+from typing import Any, Dict, List, Optional, TextIO, Tuple, Type
+
+LOGGER = "edgepack.serve"
+_FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
+_MOST_PLACES = 20
+_ExcInfo = Tuple[Optional[Type[BaseException]], Optional[BaseException], Optional[TracebackType]]
+
+
+class Formatter(logging.Formatter):
+    """`{"time": ..., "level": ..., "event": ..., ...}`; the fields are what `event` was given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: Dict[str, Any] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line.update(error(record.exc_info))
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configure(level: str, stream: Optional[TextIO] = None) -> logging.Logger:
+    """Send what the server and its libraries log to `stream` (stderr), as JSON lines; return the server's logger."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(Formatter())
+    for name in (LOGGER, *_FOREIGN):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler] if name in (LOGGER, "uvicorn", "asyncio") else []
+        logger.propagate = name.startswith("uvicorn.")
+        # Of the library, what it says of itself in passing is not worth a line.
+        logger.setLevel(level.upper() if name == LOGGER else max(logging.WARNING, logging.getLevelName(level.upper())))
+    return logging.getLogger(LOGGER)
+
+
+def event(logger: logging.Logger, level: int, name: str, **fields: Any) -> None:
+    """One line about `name`."""
+    if logger.isEnabledFor(level):
+        logger.log(level, name, extra={"fields": fields})
+
+
+def error(exc_info: Any) -> Dict[str, Any]:
+    """Fields that tell of an exception without its message."""
+    kind, _, where = exc_info
+    return {"error": getattr(kind, "__name__", "unknown"), "where": _places(where)}
+
+
+def _places(where: Optional[TracebackType]) -> List[str]:
+    frames = traceback.extract_tb(where)[-_MOST_PLACES:]
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

@@ -1,0 +1,135 @@
+"""The description of the HTTP interface, as OpenAPI 3.1, for the model that is loaded (standard library only)."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from edgepack_runtime.model_config import PAIR, TOKENS
+from edgepack_runtime.serve.facts import Facts
+from edgepack_runtime.serve.settings import Settings
+
+Schema = Dict[str, Any]
+_TEXT: Schema = {"type": "string", "minLength": 1}
+_SCORE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+_REFUSALS = {
+    400: "The body is no JSON, or not of the protocol's form.",
+    401: "No token, or another one.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    415: "The body is not said to be JSON.",
+    422: "The model cannot be asked that.",
+    429: "The queue is full; `Retry-After` tells when to try again.",
+    500: "The model failed.",
+    503: "The server is stopping.",
+    504: "No answer in time.",
+}
+
+
+def document(facts: Facts, settings: Settings) -> Schema:
+    """The OpenAPI document."""
+    model = f"/v2/models/{facts.name}"
+    paths = {
+        "/predict": {"post": _predict(facts, settings)},
+        "/model": {"get": _read("What is known of the model.")},
+        "/healthz": {"get": _read("The process answers.", open_to_all=True)},
+        "/readyz": {"get": _read("Requests may be sent here.", open_to_all=True, unready=True)},
+        "/metrics": {"get": _read("Metrics in Prometheus' text format.", media="text/plain")},
+        "/openapi.json": {"get": _read("This document.")},
+        "/": {"get": _read("A page to try the model.", media="text/html", open_to_all=True)},
+        "/v2": {"get": _read("Open Inference Protocol: the server.")},
+        "/v2/health/live": {"get": _read("Open Inference Protocol: the process answers.", open_to_all=True)},
+        "/v2/health/ready": {
+            "get": _read("Open Inference Protocol: requests may be sent here.", open_to_all=True, unready=True)
+        },
+        model: {"get": _read("Open Inference Protocol: inputs and outputs of the model.")},
+        f"{model}/ready": {"get": _read("Open Inference Protocol: the model is ready.", unready=True)},
+        f"{model}/infer": {"post": _infer(facts)},
+        f"{model}/versions/{facts.version}": {"get": _read("The same as without the version.")},
+        f"{model}/versions/{facts.version}/ready": {"get": _read("The same as without the version.", unready=True)},
+        f"{model}/versions/{facts.version}/infer": {"post": _infer(facts)},
+    }
+    components: Schema = {"schemas": {"Answer": _answer(facts), "Refusal": _refusal()}}
+    found: Schema = {"openapi": "3.1.0", "info": {"title": facts.name, "version": facts.version}, "paths": paths}
+    if settings.token is not None:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"token": []}]
+    return {**found, "components": components}
+
+
+def _predict(facts: Facts, settings: Settings) -> Schema:
+    pairs = facts.task == PAIR
+    scores: Schema = {"type": "boolean", "default": False, "description": "Scores of all labels."}
+    entry: Schema = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2} if pairs else _TEXT
+    one: Schema = {"text": _TEXT, **({"text_pair": _TEXT} if pairs else {}), "scores": scores}
+    texts = {"type": "array", "items": entry, "minItems": 1, "maxItems": settings.max_texts}
+    asked = {
+        "oneOf": [
+            {**_object(one), "required": [name for name in one if name != "scores"]},
+            {**_object({"texts": texts, "scores": scores}), "required": ["texts"]},
+        ]
+    }
+    answer: Schema = {"$ref": "#/components/schemas/Answer"}
+    several = {**_object({"predictions": {"type": "array", "items": answer}}), "required": ["predictions"]}
+    answered = {"oneOf": [answer, several]}
+    return _ask("Answers for a text, or for several.", asked, answered)
+
+
+def _infer(facts: Facts) -> Schema:
+    tensor = {"type": "object", "required": ["name", "shape", "datatype", "data"]}
+    asked = {"type": "object", "required": ["inputs"], "properties": {"inputs": {"type": "array", "items": tensor}}}
+    answered = {
+        "type": "object",
+        "required": ["model_name", "outputs"],
+        "properties": {"outputs": {"type": "array", "items": tensor}},
+    }
+    return _ask(f"Open Inference Protocol: answers of {facts.name}.", asked, answered)
+
+
+def _ask(summary: str, asked: Schema, answered: Schema) -> Schema:
+    timing = {"description": "Milliseconds of queue, tokenize, run and post, and the texts of the batch.", "schema": {}}
+    good = {"description": "Answered.", "content": _content(answered), "headers": {"Server-Timing": timing}}
+    return {
+        "summary": summary,
+        "requestBody": {"required": True, "content": _content(asked)},
+        "responses": {"200": good, **{str(status): _refused(words) for status, words in _REFUSALS.items()}},
+    }
+
+
+def _read(summary: str, *, media: str = "application/json", open_to_all: bool = False, unready: bool = False) -> Schema:
+    responses: Schema = {"200": {"description": summary, "content": {media: {"schema": {}}}}}
+    if unready:
+        responses["503"] = {"description": "Not now."}
+    found: Schema = {"summary": summary, "responses": responses}
+    return {**found, "security": []} if open_to_all else found
+
+
+def _answer(facts: Facts) -> Schema:
+    if facts.task == TOKENS:
+        place: Schema = {"type": "integer", "minimum": 0}
+        span = {"start": place, "end": place, "label": {"type": "string"}, "score": _SCORE, "text": {"type": "string"}}
+        spans = {"type": "array", "items": {**_object(span), "required": list(span)}}
+        return {**_object({"spans": spans}), "required": ["spans"]}
+    label: Schema = {"type": "string", "enum": list(facts.labels)}
+    scores = {"type": "object", "additionalProperties": _SCORE}
+    if facts.multi_label:
+        both = {"labels": {"type": "array", "items": label}, "scores": scores}
+        return {**_object(both), "required": ["labels", "scores"]}
+    return {**_object({"label": label, "score": _SCORE, "scores": scores}), "required": ["label", "score"]}
+
+
+def _refusal() -> Schema:
+    words = {name: {"type": "string"} for name in ("code", "message", "fix", "request_id")}
+    error = {**_object(words), "required": ["code", "message", "request_id"]}
+    return {**_object({"error": error}), "required": ["error"]}
+
+
+def _refused(words: str) -> Schema:
+    return {"description": words, "content": _content({"$ref": "#/components/schemas/Refusal"})}
+
+
+def _content(schema: Optional[Schema]) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+def _object(properties: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -1,0 +1,217 @@
+"""Runs the application on uvicorn: sockets, signals, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import stat
+from pathlib import Path
+from types import FrameType
+from typing import Any, Iterator, NamedTuple, NoReturn, Optional, Type
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.serve import app as application
+from edgepack_runtime.serve import logs
+from edgepack_runtime.serve.gatekeeper import Gatekeeper
+from edgepack_runtime.serve.notify import notify
+from edgepack_runtime.serve.settings import TOKEN_VARIABLE, Settings
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
+_BACKLOG = 512
+_KEEP_ALIVE_S = 30
+_CONNECTIONS = 1024  # more are answered 503 by uvicorn
+_AFTER_DRAIN_S = 1.0  # for the last answers to leave
+_SOCKET_MODE = 0o660
+
+
+class Where(NamedTuple):
+    """What to listen on: a socket that was handed over, one in the file system, or an address."""
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    uds: Optional[Path] = None
+    fd: Optional[int] = None
+
+
+def serve(settings: Settings, where: Where) -> int:
+    """Answer until SIGTERM or SIGINT; return the signal that ended it.
+
+    Raises:
+        UsageError: the address is not a loopback one, and there is no token.
+        EnvironmentUnfitError: the address cannot be had.
+        DeviceError: as `Predictor`.
+    """
+    logger = logs.configure(settings.log_level)
+    with listening(where) as sock:
+        check_bound(sock, settings)
+        signal.signal(signal.SIGTERM, _stop_loading)
+        app = application.application(settings, logger, application.load(settings))
+        server = Server(app, settings, sock, logger)
+        # uvicorn raises the signal that ended it once more, with the handlers that were there before.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, server.handle_exit)
+        server.run(sockets=[sock])
+    return server.ended_by
+
+
+@contextlib.contextmanager
+def listening(where: Where) -> Iterator[socket.socket]:
+    """A socket that listens where it is wanted; one in the file system is gone after the block.
+
+    Raises:
+        UsageError: the descriptor is no socket.
+        EnvironmentUnfitError: the address cannot be had.
+    """
+    try:
+        if where.fd is not None:
+            sock = socket.socket(fileno=where.fd)
+        elif where.uds is not None:
+            sock = _unix(where.uds)
+        else:
+            sock = _internet(where.host, where.port)
+    except OSError as error:
+        if where.fd is not None:
+            raise UsageError(
+                f"--fd {where.fd} is no socket", why=str(error), fix="let systemd hand one over"
+            ) from error
+        place, fix = f"{where.host} port {where.port}", "choose another: --port N"
+        if where.uds is not None:
+            place, fix = str(where.uds), "choose another path: --uds PATH"
+        why = str(error.strerror or error)
+        raise EnvironmentUnfitError(f"this server cannot listen on {place}", why=why, fix=fix) from error
+    try:
+        sock.listen(_BACKLOG)
+        yield sock
+    finally:
+        sock.close()
+        if where.uds is not None:
+            with contextlib.suppress(FileNotFoundError):
+                where.uds.unlink()
+
+
+def check_bound(sock: socket.socket, settings: Settings) -> None:
+    """Look at where the socket really is: the name it was asked for may mean anything.
+
+    Raises:
+        UsageError: others than this machine can reach it, and there is no token.
+    """
+    if sock.family == socket.AF_UNIX or settings.token is not None:
+        return
+    address = sock.getsockname()[0]
+    if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        raise UsageError(
+            f"{address} can be reached from other machines, and no token is wanted",
+            why="whoever can send a request could use this server",
+            fix=f"put a token into a file (--token-file FILE) or into {TOKEN_VARIABLE}, or leave out --host",
+        )
+
+
+def _internet(host: str, port: int) -> socket.socket:
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+        0
+    ]
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _unix(path: Path) -> socket.socket:
+    """A socket at `path`, for its user and group; one that a server left there when it was killed is replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
+            path.unlink()
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o777 & ~_SOCKET_MODE)
+    try:
+        sock.bind(str(path))
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+    return True
+
+
+def _stop_loading(number: int, frame: Optional[FrameType]) -> NoReturn:
+    raise SystemExit(0)
+
+
+def patient(timeout_s: float) -> Type[H11Protocol]:
+    """uvicorn's HTTP/1.1 for clients who send their first headers within `timeout_s` seconds.
+
+    uvicorn itself waits for them for ever, and a connection is a file descriptor.
+    """
+
+    class Patient(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.loop.call_later(timeout_s, self._give_up)
+
+        def _give_up(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+    return Patient
+
+
+class Server(uvicorn.Server):
+    """uvicorn that tells the application when it is to stop, and systemd when it serves and stops."""
+
+    def __init__(self, app: Gatekeeper, settings: Settings, sock: socket.socket, logger: logging.Logger) -> None:
+        self._drain = app.drain
+        self._sock = sock
+        self._logger = logger
+        self.ended_by = 0
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=patient(settings.timeout_s),
+                loop="asyncio",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                backlog=_BACKLOG,
+                limit_concurrency=_CONNECTIONS,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=int(settings.drain_s + _AFTER_DRAIN_S) + 1,
+            )
+        )
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets=sockets)
+        logs.event(self._logger, logging.INFO, "listening", address=self._sock.getsockname())
+        notify("READY=1")
+
+    def handle_exit(self, sig: int, frame: Optional[FrameType]) -> None:
+        if self.ended_by:  # whoever asks twice does not want to wait
+            self.force_exit = True
+            return
+        self.ended_by = sig
+        self._drain()
+        notify("STOPPING=1")
+        super().handle_exit(sig, frame)

@@ -1,0 +1,124 @@
+"""A loaded model with its queue: what the routes ask. Made when a server starts, in its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from edgepack_runtime.answers import AnyPrediction
+from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.serve import logs
+from edgepack_runtime.serve.batcher import Answered, Batch, Batcher
+from edgepack_runtime.serve.facts import Facts
+from edgepack_runtime.serve.metrics import Metrics
+from edgepack_runtime.serve.settings import Settings
+from edgepack_runtime.texts import Item
+
+
+class Timing(NamedTuple):
+    """Where the milliseconds of one request went, and how many texts its largest batch had.
+
+    The three parts of a batch are those of the whole batch, which texts of other requests may have shared.
+    """
+
+    queue_ms: float
+    tokenize_ms: float
+    run_ms: float
+    post_ms: float
+    batch: int
+
+    def header(self) -> str:
+        """As the value of a `Server-Timing` header, which browsers and other tools can read."""
+        parts = [f"{name[:-3]};dur={getattr(self, name):.3f}" for name in self._fields if name.endswith("_ms")]
+        return ", ".join([*parts, f'batch;desc="{self.batch}"'])
+
+
+class Service:
+    """A model that answers requests.
+
+    Args:
+        predictor: is asked from `settings.workers` threads.
+    """
+
+    def __init__(self, predictor: Predictor, facts: Facts, settings: Settings, metrics: Metrics) -> None:
+        self.facts = facts
+        self.settings = settings
+        self.pairs = predictor.config.takes_pairs
+        self._metrics = metrics
+        self.batcher = Batcher(
+            predictor.timed_batch,
+            max_batch=settings.max_batch,
+            max_wait_ms=settings.max_wait_ms,
+            capacity=settings.queue,
+            workers=settings.workers,
+            max_length=facts.max_length,
+            observe=metrics.ran,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._drained: Optional[asyncio.Task[int]] = None
+        metrics.describe(facts, lambda: self.batcher.queued)
+
+    def unready(self) -> str:
+        """Why no request should be sent here; empty where nothing speaks against it."""
+        if self.batcher.draining:
+            return "draining"
+        if self.batcher.longest_run_s() > self.settings.timeout_s:  # the model hangs
+            return "stuck"
+        return ""
+
+    def admit(self) -> None:
+        """Refuse a request before its body is read, where there is not even room for one text.
+
+        Raises:
+            Refusal: as `Batcher.admit`.
+        """
+        self.batcher.admit(1, self.settings.timeout_s)
+
+    async def answer(self, items: Sequence[Item], told: Dict[str, object]) -> List[Answered]:
+        """Answers for the texts of one request, in their order; what a log line should say is put into `told`.
+
+        Raises:
+            Refusal, DeviceError: as `Batcher.submit`.
+        """
+        told["texts"] = len(items)
+        found = await self.batcher.submit(items, self.settings.timeout_s)
+        for one in found:
+            self._metrics.waited(one.queue_ms)
+        spent = timing(found)
+        told.update(queue_ms=round(spent.queue_ms, 3), run_ms=round(spent.run_ms, 3), batch=spent.batch)
+        return found
+
+    def stop(self) -> None:
+        """Begin to drain. This may be called by a signal's handler."""
+        self.batcher.refuse()
+        self._loop.call_soon_threadsafe(self._begin_drain)
+
+    async def drain(self, logger: logging.Logger) -> None:
+        """Take nothing more, and answer what is queued for as long as the settings say, counted from `stop`."""
+        given_up = await self._begin_drain()
+        level = logging.WARNING if given_up else logging.INFO
+        logs.event(logger, level, "drained", given_up=given_up)
+
+    def _begin_drain(self) -> asyncio.Task[int]:
+        if self._drained is None:
+            self._drained = self._loop.create_task(self.batcher.drain(self.settings.drain_s))
+        return self._drained
+
+
+def timing(found: Sequence[Answered]) -> Timing:
+    """The timing of a request whose texts got `found`."""
+    batches: Dict[int, Batch] = {id(one.batch): one.batch for one in found}
+    splits = [batch.split for batch in batches.values()]
+    return Timing(
+        queue_ms=max(one.queue_ms for one in found),
+        tokenize_ms=sum(split.tokenize_ms for split in splits),
+        run_ms=sum(split.run_ms for split in splits),
+        post_ms=sum(split.post_ms for split in splits),
+        batch=max(batch.size for batch in batches.values()),
+    )
+
+
+def predictions(found: Sequence[Answered]) -> List[AnyPrediction]:
+    """The predictions alone."""
+    return [one.prediction for one in found]

@@ -1,0 +1,154 @@
+"""What a server may take and give (standard library only).
+
+The verb `serve` makes `Settings` of its options; a server that imports `app.create` itself, as gunicorn does, of
+environment variables: `EDGEPACK_SERVE_MAX_BATCH=16`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.tuning import MAX_THREADS
+
+PREFIX = "EDGEPACK_SERVE_"
+TOKEN_VARIABLE = "EDGEPACK_TOKEN"
+LEAST_TOKEN = 16  # characters; a short one can be guessed
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+_MAX_TOKEN_BYTES = 4096
+# Of each number: the least and the most that makes sense.
+_LIMITS: Dict[str, Tuple[float, float]] = {
+    "threads": (1, MAX_THREADS),
+    "workers": (1, 64),
+    "max_batch": (1, 256),
+    "max_wait_ms": (0, 1000),
+    "queue": (1, 100_000),
+    "timeout_s": (0.01, 3600),
+    "max_body_kib": (1, 65_536),
+    "max_texts": (1, 10_000),
+    "drain_s": (0, 3600),
+}
+_FRACTIONS = ("max_wait_ms", "timeout_s", "drain_s")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Limits of a server, and who may ask it.
+
+    Raises:
+        UsageError: a value makes no sense, or any host may ask and no token is wanted.
+    """
+
+    model: Optional[Path] = None  # a model folder, a release or a prefix; None: the release this package lies in
+    threads: Optional[int] = None  # of one batch; None: as `tune` found best
+    workers: int = 1  # batches that run at the same time
+    max_batch: int = 8  # texts
+    max_wait_ms: float = 0.0  # how long texts that came while all workers were busy may wait for more
+    queue: int = 256  # texts that wait
+    timeout_s: float = 10.0  # for a body to arrive; for an answer
+    max_body_kib: int = 256
+    max_texts: int = 32  # in one request
+    token: Optional[str] = dataclasses.field(default=None, repr=False)
+    hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # `Host` headers that are served; none: any, which takes a token
+    drain_s: float = 10.0  # for what is queued when the server is told to stop
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _LIMITS.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:  # refuses NaN too
+                raise UsageError(f"{name} is {value}", fix=f"give a number from {least:g} to {most:g}")
+        if self.max_texts > self.queue:
+            raise UsageError(
+                f"requests of {self.max_texts} texts never fit into a queue of {self.queue}",
+                fix="make the queue at least as long as max_texts",
+            )
+        if self.log_level not in LOG_LEVELS:
+            raise UsageError(f"there is no log level {self.log_level!r}", fix=f"one of: {', '.join(LOG_LEVELS)}")
+        if self.token is not None:
+            _check_token(self.token)
+        elif not self.hosts:
+            raise UsageError(
+                "a server that answers under any name needs a token",
+                why="any page that a browser on this machine opens could ask it",
+                fix=f"put a token into {TOKEN_VARIABLE} or a file, or name the hosts",
+            )
+
+    @property
+    def max_body_bytes(self) -> int:
+        return self.max_body_kib * 1024
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Settings from `EDGEPACK_SERVE_*`, with the token in `EDGEPACK_TOKEN` or the file `EDGEPACK_SERVE_TOKEN_FILE`.
+
+    `EDGEPACK_SERVE_HOSTS` is a list with commas; `*` stands for any.
+
+    Raises:
+        UsageError: a variable is not known or makes no sense.
+        EnvironmentUnfitError: the token's file cannot be read.
+    """
+    given = {name[len(PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(PREFIX)}
+    token_file = given.pop("token_file", None)
+    fields = [field.name for field in dataclasses.fields(Settings) if field.name != "token"]
+    values: Dict[str, Any] = {}
+    for name, text in given.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, [*fields, "token_file"], n=1)
+            hint = f"did you mean {PREFIX}{near[0].upper()}?" if near else "unset it"
+            raise UsageError(f"{PREFIX}{name.upper()} is no setting", fix=hint)
+        values[name] = _parsed(name, text)
+    return Settings(**values, token=token(Path(token_file) if token_file else None, environment))
+
+
+def token(file: Optional[Path], environment: Mapping[str, str]) -> Optional[str]:
+    """The token in `file`, else in EDGEPACK_TOKEN; None where there is neither.
+
+    Raises:
+        UsageError: it is too short, or more than printable ASCII characters.
+        EnvironmentUnfitError: the file cannot be read.
+    """
+    if file is None:
+        found = environment.get(TOKEN_VARIABLE)
+    else:
+        try:
+            with file.open("rb") as stream:
+                found = stream.read(_MAX_TOKEN_BYTES).decode("latin-1").strip()
+        except OSError as error:
+            raise EnvironmentUnfitError(f"the token's file {file} cannot be read", why=str(error.strerror)) from error
+    if found is not None:
+        _check_token(found)
+    return found
+
+
+def _check_token(token: str) -> None:
+    """Refuse what cannot stand in a header, or could be guessed. The message does not tell the token."""
+    if len(token) < LEAST_TOKEN or not all("!" <= character <= "~" for character in token):
+        raise UsageError(
+            "the token cannot be used",
+            why=f"a token is at least {LEAST_TOKEN} printable ASCII characters, without blanks",
+            fix="make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+
+
+def _parsed(name: str, text: str) -> Any:
+    """The value of the setting `name` in an environment variable."""
+    if name == "hosts":
+        hosts = tuple(host.strip().lower() for host in text.split(",") if host.strip())
+        return () if hosts == ("*",) else hosts or LOOPBACK_HOSTS
+    if name == "model":
+        return Path(text)
+    if name not in _LIMITS:
+        return text
+    try:
+        number = float(text) if name in _FRACTIONS else int(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{PREFIX}{name.upper()} is {text!r}", fix="give a number")
+    return number

@@ -1,0 +1,141 @@
+"""A systemd unit for an installed release, hardened for a server on the loopback (standard library only).
+
+The unit is written into the prefix and enabled by whoever administers the device: nothing is started here.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+from pathlib import Path
+from typing import List, Optional
+
+from edgepack_runtime import isolated
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.state import Prefix, fsync_folder, make_folder, os_errors, write_atomic
+
+FOLDER = "systemd"
+_HOMES = ("/home", "/root", "/run/user")  # what ProtectHome= is about
+_UNIT = """\
+# {name} over HTTP, on this machine alone. Written by its installer, which writes it anew: put changes into a drop-in
+# (systemctl edit {name}). After an update of the release: systemctl restart {name}
+[Unit]
+Description={name}: an offline text classifier over HTTP
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={command} serve
+Restart=on-failure
+RestartSec=2
+# What waits when it is told to stop is answered for up to 10 s (--drain-s).
+TimeoutStopSec=30
+TimeoutStartSec=120
+
+# To listen on another address, a token is needed: a drop-in with
+#   [Service]
+#   LoadCredential=token:/etc/{name}.token
+#   ExecStart=
+#   ExecStart={command} serve --host 0.0.0.0 --token-file ${{CREDENTIALS_DIRECTORY}}/token
+#   IPAddressAllow=10.0.0.0/8
+IPAddressDeny=any
+IPAddressAllow=localhost
+
+# Limits that fit the model and the device; `{name} gate` tells its peak memory.
+#MemoryMax=512M
+#CPUQuota=200%
+LimitNOFILE=4096
+
+{who}
+ProtectHome={home}
+CapabilityBoundingSet=
+LockPersonality=yes
+NoNewPrivileges=yes
+PrivateDevices=yes
+PrivateTmp=yes
+PrivateUsers=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+ProtectSystem=strict
+RemoveIPC=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
+UMask=0077
+# Not with `engine: openvino`, which compiles the model into machine code:
+#MemoryDenyWriteExecute=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def write(prefix: Prefix, name: str) -> Path:
+    """Write the unit of the release installed in `prefix`; return its path.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be written.
+        UsageError: the prefix has a path that a unit cannot hold.
+    """
+    path = prefix.root / FOLDER / f"{name}.service"
+    text = unit(prefix, name, interpreter=Path(isolated.interpreter()), user=pwd.getpwuid(os.getuid()).pw_name)
+    with os_errors(f"the unit {path} cannot be written"):
+        for made in make_folder(path.parent):
+            fsync_folder(made.parent)
+        write_atomic(path, text.encode("utf-8"))
+    return path
+
+
+def unit(prefix: Prefix, name: str, *, interpreter: Path, user: str) -> str:
+    """The text of the unit.
+
+    Args:
+        interpreter: the Python that the release runs on.
+        user: who installs. The server runs as them where release or Python lie in a home; else as a user of its own,
+            whom systemd makes up.
+
+    Raises:
+        UsageError: the prefix has a path that a unit cannot hold.
+    """
+    in_home = any(_is_below(path, home) for path in (prefix.root, interpreter) for home in _HOMES)
+    return _UNIT.format(
+        name=name,
+        command=quoted(prefix.bin / name),
+        who=f"User={user}" if in_home else "DynamicUser=yes",
+        home="read-only" if in_home else "yes",
+    )
+
+
+def commands(path: Path) -> List[str]:
+    """What to type to have the unit at `path` run now and at every start of the device."""
+    return [f"sudo systemctl link {shlex.quote(str(path))}", f"sudo systemctl enable --now {path.stem}"]
+
+
+def quoted(path: Path) -> str:
+    """A path as `ExecStart=` takes it.
+
+    Raises:
+        UsageError: it holds a control character.
+    """
+    text = str(path)
+    bad: Optional[re.Match[str]] = re.search(r"[\x00-\x1f\x7f]", text)
+    if bad is not None:
+        raise UsageError(f"no unit can name {text!r}", fix="install into a folder without control characters")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if re.search(r"[^0-9A-Za-z/._%$-]", escaped) else escaped
+
+
+def _is_below(path: Path, folder: str) -> bool:
+    return str(path) == folder or str(path).startswith(folder + "/")

@@ -1,0 +1,204 @@
+"""`serve` as a process: sockets, signals, draining, slow clients, systemd's protocol."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import RUNTIME, served
+from tiny_model import write_model_folder
+
+pytestmark = pytest.mark.integration
+TOKEN = "a-token-for-the-test"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model_folder(tmp_path / "hotel")
+
+
+def ask(url: str, document: Any = None, **headers: str) -> tuple[int, Any]:
+    """Status and JSON body of a GET, or of a POST of `document`."""
+    body = None if document is None else json.dumps(document).encode()
+    given = {"Content-Type": "application/json", **headers}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, given), timeout=30) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def over(path: Path, target: str) -> int:
+    """Status of a GET over a Unix socket."""
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(path))
+    connection.request("GET", target)
+    try:
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_it_answers_and_ends_when_it_is_told_to(model: Path) -> None:
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        with served("--model", model) as server:
+            assert ask(server.url + "/predict", {"text": "店很好"}) == (200, {"label": "good", "score": 0.952574})
+            assert ask(server.url + "/readyz")[0] == 200
+            assert server.stop(number) == code
+            assert [line["event"] for line in server.lines][:2] == ["ready", "listening"]
+            assert server.lines[-1]["event"] == "drained"
+
+
+def test_what_waits_is_answered_before_it_ends(model: Path) -> None:
+    limits = ["--max-batch", "1", "--queue", "5000", "--max-texts", "5000", "--timeout-s", "60", "--drain-s", "60"]
+    with served("--model", model, *limits) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, server.url + "/predict", {"texts": ["好差"] * 5000})
+        end = time.monotonic() + 30
+        while not queued(server.url):
+            assert time.monotonic() < end
+        server.process.send_signal(signal.SIGTERM)
+        status, answer = asked.result()
+        assert (status, len(answer["predictions"])) == (200, 5000)
+        assert server.process.wait(30) == 0
+        with pytest.raises(urllib.error.URLError):  # nobody listens any more
+            ask(server.url + "/healthz")
+
+
+def queued(url: str) -> float:
+    """Texts that wait."""
+    with urllib.request.urlopen(url + "/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    (waiting,) = [line.split()[1] for line in lines if line.startswith("edgepack_queued_texts ")]
+    return float(waiting)
+
+
+def test_the_address_must_be_a_loopback_without_a_token(model: Path) -> None:
+    line = [
+        sys.executable,
+        "-m",
+        "edgepack_runtime",
+        "serve",
+        "--model",
+        str(model),
+        "--port",
+        "0",
+        "--host",
+        "0.0.0.0",
+    ]
+    environment = {**os.environ, "PYTHONPATH": f"{RUNTIME}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    assert done.returncode == 2
+    assert "can be reached from other machines" in done.stderr
+
+
+def test_with_a_token_it_may_listen_anywhere(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with served("--model", model, "--host", "0.0.0.0", "--token-file", tmp_path / "token") as server:
+        assert ask(server.url + "/predict", {"text": "好"})[0] == 401
+        assert ask(server.url + "/predict", {"text": "好"}, Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert ask(server.url + "/healthz")[0] == 200
+        commands = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+        assert TOKEN.encode() not in commands
+        server.stop(signal.SIGTERM)
+        assert not [line for line in server.lines if TOKEN in json.dumps(line)]
+
+
+def test_a_port_that_is_taken_is_exit_4(model: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        served("--model", model, "--port", str(taken.getsockname()[1])) as server,
+    ):
+        assert server.process.wait(60) == 4
+
+
+def test_a_unix_socket(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    for left_behind in (False, True):  # by a server that was killed
+        with served("--model", model, "--uds", path) as server:
+            server.listening()
+            assert over(path, "/readyz") == 200
+            assert stat.S_IMODE(path.stat().st_mode) == 0o660
+            with served("--model", model, "--uds", path) as second:
+                assert second.process.wait(60) == 4  # somebody answers there
+            assert over(path, "/readyz") == 200
+            if left_behind:
+                server.stop(signal.SIGTERM)
+                assert not path.exists()
+            else:
+                server.process.kill()
+    path.write_text("a file of somebody")
+    with served("--model", model, "--uds", path) as server:
+        assert server.process.wait(60) == 4
+    assert path.read_text() == "a file of somebody"
+
+
+def test_a_socket_that_is_handed_over(model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        number = listening.fileno()
+        with served("--model", model, "--fd", str(number), pass_fds=[number]) as server:
+            assert server.listening() == list(listening.getsockname())
+            assert ask(server.url + "/healthz")[0] == 200
+
+
+def test_systemd_is_told(model: Path, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        with served("--model", model, environment={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as server:
+            assert systemd.recv(64) == b"READY=1"
+            assert ask(server.url + "/healthz")[0] == 200  # it does answer when it says so
+            server.stop(signal.SIGTERM)
+            assert systemd.recv(64) == b"STOPPING=1"
+
+
+def test_who_says_nothing_is_not_waited_for(model: Path) -> None:
+    with served("--model", model, "--timeout-s", "0.2") as server:
+        host, port = server.listening()
+        with socket.create_connection((host, port), 30) as silent, socket.create_connection((host, port), 30) as slow:
+            slow.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+            assert silent.recv(100) == b""
+            assert slow.recv(100) == b""
+        with socket.create_connection((host, port), 30) as half:
+            head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            half.sendall(head + b"Content-Length: 9\r\n\r\n{")
+            assert half.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_what_is_no_http_does_no_harm(model: Path) -> None:
+    with served("--model", model) as server:
+        host, port = server.listening()
+        for garbage in (b"\x16\x03\x01\x02\x00" * 50, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"x" * 100_000):
+            with socket.create_connection((host, port), 30) as connection:
+                connection.sendall(garbage)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
+        assert ask(server.url + "/healthz")[0] == 200
+
+
+def test_without_the_libraries_it_says_how_to_get_them(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "hide").mkdir()
+    line = "import sys; from importlib import util; real = util.find_spec; from edgepack_runtime import serve_verb;"
+    line += "serve_verb.find_spec = lambda name: None; from edgepack_runtime.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": f"{RUNTIME}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        [sys.executable, "-c", line, "serve", "--model", str(model)],
+        capture_output=True, text=True, check=False, env=environment, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "`serve` needs starlette" in done.stderr

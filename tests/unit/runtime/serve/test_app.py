@@ -1,0 +1,349 @@
+"""The HTTP interface of a real, tiny model, asked without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgi import Answer, ask, post, started
+from tiny_model import write_model_folder
+
+from edgepack_runtime.errors import StepFailedError, UsageError
+from edgepack_runtime.serve import app as application
+from edgepack_runtime.serve import logs
+from edgepack_runtime.serve.gatekeeper import Gatekeeper
+from edgepack_runtime.serve.settings import Settings
+
+TOKEN = "0123456789abcdef0123"
+Test = Callable[[Gatekeeper], Awaitable[None]]
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def served(tmp_path: Path, log: io.StringIO) -> Callable[..., None]:
+    """Run a test against a model folder: `served(test, settings..., model=fields of ModelConfig)`."""
+
+    def serve(test: Test, *, model: dict[str, Any] | None = None, **changes: Any) -> None:
+        folder = write_model_folder(tmp_path / "hotel", **(model or {}))
+        settings = Settings(model=folder, log_level="debug", **changes)
+
+        async def main() -> None:
+            app = application.application(settings, logs.configure("debug", log))
+            async with started(app):
+                await test(app)
+
+        asyncio.run(main())
+
+    return serve
+
+
+def refused(answer: Answer, status: int, code: str) -> dict[str, Any]:
+    """The error object of a refusal, which is as it should be."""
+    assert (answer.status, answer.json()["error"]["code"]) == (status, code)
+    assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
+    error: dict[str, Any] = answer.json()["error"]
+    return error
+
+
+def test_one_text_gets_what_predict_prints(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        answer = await post(app, "/predict", {"text": "店很好"})
+        assert answer.status == 200
+        assert answer.json() == {"label": "good", "score": pytest.approx(0.952574, abs=1e-5)}
+        assert set(answer.headers) >= {"server-timing", "x-request-id", "x-content-type-options", "cache-control"}
+        assert [part.split(";")[0] for part in answer.headers["server-timing"].split(", ")] == [
+            "queue", "tokenize", "run", "post", "batch",
+        ]  # fmt: skip
+        scored = await post(app, "/predict", {"text": "店很好", "scores": True})
+        assert set(scored.json()["scores"]) == {"bad", "good"}
+
+    served(test)
+
+
+def test_several_texts_are_answered_in_order(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        answer = await post(app, "/predict", {"texts": ["好", "差", "好"]})
+        assert [entry["label"] for entry in answer.json()["predictions"]] == ["good", "bad", "good"]
+        one = await post(app, "/predict", {"texts": ["好"]})
+        assert len(one.json()["predictions"]) == 1
+
+    served(test)
+
+
+def test_pairs_labels_and_spans(served: Callable[..., None]) -> None:
+    async def pairs(app: Gatekeeper) -> None:
+        assert (await post(app, "/predict", {"text": "好", "text_pair": "差"})).json()["label"] == "good"
+        assert (await post(app, "/predict", {"texts": [["差", "好"]]})).json()["predictions"][0]["label"] == "bad"
+        refused(await post(app, "/predict", {"text": "好"}), 422, "unprocessable")
+
+    async def labels(app: Gatekeeper) -> None:
+        answer = await post(app, "/predict", {"text": "好", "scores": True})
+        assert answer.json()["labels"] == ["good"]
+
+    async def spans(app: Gatekeeper) -> None:
+        (span,) = (await post(app, "/predict", {"text": "好店"})).json()["spans"]
+        assert (span["start"], span["end"], span["label"], span["text"]) == (1, 2, "place", "店")
+
+    served(pairs, model={"task": "text-pair-classification"})
+    served(labels, model={"multi_label": True})
+    served(spans, model={"task": "token-classification"})
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ([], "no JSON object"),
+        ({}, "either `text` or `texts`"),
+        ({"text": "a", "texts": ["a"]}, "either `text` or `texts`"),
+        ({"txt": "a"}, "no key 'txt'"),
+        ({"text": 3}, "text 1 is no text"),
+        ({"text": " \n"}, "text 1 is empty"),
+        ({"texts": []}, "a list with something in it"),
+        ({"texts": "abc"}, "a list with something in it"),
+        ({"texts": ["a", ""]}, "text 2 is empty"),
+        ({"texts": [["a", "b"]]}, "text 1 is no text"),
+        ({"texts": ["a"] * 33}, "33 texts are more than 32"),
+        ({"text": "a", "text_pair": "b"}, "one text at a time"),
+        ({"texts": ["a"], "text_pair": "b"}, "belongs to `text`"),
+        ({"text": "a", "scores": 1}, "`scores` is true or false"),
+    ],
+)
+def test_what_makes_no_sense_is_422(served: Callable[..., None], document: Any, words: str) -> None:
+    async def test(app: Gatekeeper) -> None:
+        assert words in refused(await post(app, "/predict", document), 422, "unprocessable")["message"]
+
+    served(test)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"text": "a"} x', b"[" * 100_000])
+def test_what_is_no_json_is_400(served: Callable[..., None], body: bytes) -> None:
+    async def test(app: Gatekeeper) -> None:
+        refused(await ask(app, "POST", "/predict", body, content_type="application/json"), 400, "malformed")
+
+    served(test)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_form_of_another_page_is_not_read(served: Callable[..., None], kind: str) -> None:
+    async def test(app: Gatekeeper) -> None:
+        answer = await ask(app, "POST", "/predict", b'{"text": "a"}', content_type=kind)
+        refused(answer, 415, "not_json")
+        assert "access-control-allow-origin" not in answer.headers
+
+    served(test)
+
+
+def test_bodies_have_a_limit_while_they_are_read(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        told = await ask(app, "POST", "/predict", b"", content_type="application/json", content_length="1025")
+        untold = await ask(app, "POST", "/predict", [b"x" * 600] * 2, hang=True, content_type="application/json")
+        for answer in (told, untold):
+            refused(answer, 413, "too_large")
+            assert answer.headers["connection"] == "close"
+        slow = await ask(app, "POST", "/predict", b"{", hang=True, content_type="application/json")
+        refused(slow, 408, "body_timeout")
+
+    served(test, max_body_kib=1, timeout_s=0.05)
+
+
+def test_a_lone_surrogate_goes_back_as_it_came(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        answer = await ask(app, "POST", "/predict", b'{"text": "\\ud800\xe5\xba\x97"}', content_type="application/json")
+        assert answer.status == 200
+        assert answer.json()["spans"][0]["label"] == "place"
+
+    served(test, model={"task": "token-classification"})
+
+
+def test_health_readiness_and_facts(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        for path in ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/v2", "/v2/models/hotel/ready"):
+            assert (await ask(app, "GET", path)).status == 200, path
+        facts = (await ask(app, "GET", "/model")).json()
+        assert (facts["name"], facts["labels"], facts["limits"]["max_texts"]) == ("hotel", ["bad", "good"], 32)
+        assert (await ask(app, "HEAD", "/healthz")).status == 200
+        app.drain()
+        assert (await ask(app, "GET", "/healthz")).status == 200
+        for path in ("/readyz", "/v2/health/ready", "/v2/models/hotel/ready"):
+            assert (await ask(app, "GET", path)).status == 503
+        answer = await post(app, "/predict", {"text": "好"})
+        refused(answer, 503, "draining")
+        assert answer.headers["retry-after"] == "1"
+
+    served(test)
+
+
+def test_nothing_is_answered_before_the_model_is_there(tmp_path: Path) -> None:
+    app = application.application(Settings(model=tmp_path), logs.configure("error", io.StringIO()))
+
+    async def main() -> None:
+        assert (await ask(app, "GET", "/healthz")).status == 200
+        refused(await ask(app, "GET", "/readyz"), 503, "starting")
+
+    asyncio.run(main())
+
+
+def test_a_hanging_model_is_not_ready(served: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack_runtime.serve.batcher.Batcher.longest_run_s", lambda self: 11.0)
+
+    async def test(app: Gatekeeper) -> None:
+        answer = await ask(app, "GET", "/readyz")
+        assert (answer.status, answer.json()) == (503, {"status": "stuck"})
+
+    served(test)
+
+
+def test_unknown_paths_and_methods(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        for path in ("/nothing", "/healthz/", "//healthz", "/v2/"):
+            assert (await ask(app, "GET", path)).status == 404
+        refused(await ask(app, "GET", "/nothing"), 404, "no_such_path")
+        answer = await ask(app, "GET", "/predict")
+        refused(answer, 405, "no_such_method")
+        assert answer.headers["allow"] == "POST"
+        assert b"x-request-id" not in (await ask(app, "HEAD", "/nothing")).body
+        assert (await ask(app, "GET", "/v2/models/other")).json()["code"] == "no_such_model"
+        assert (await ask(app, "GET", "/v2/models/hotel/versions/9")).json()["code"] == "no_such_version"
+
+    served(test)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8000", 200), ("localhost", 200), ("LOCALHOST:1", 200), ("[::1]:8000", 200),
+        ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("", 421), ("localhost@evil.example:80", 421),
+    ],
+)  # fmt: skip
+def test_a_name_that_points_to_the_loopback_is_not_served(served: Callable[..., None], host: str, status: int) -> None:
+    async def test(app: Gatekeeper) -> None:
+        assert (await ask(app, "GET", "/healthz", host=host)).status == status
+
+    served(test)
+
+
+def test_a_token_is_wanted_by_everything_but_health_and_page(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        for path in ("/healthz", "/readyz", "/", "/v2/health/live", "/v2/health/ready"):
+            assert (await ask(app, "GET", path, host="device.example")).status == 200
+        for wrong in ({}, {"authorization": TOKEN}, {"authorization": "Bearer "}, {"authorization": f"Bearer {TOKEN}x"},
+                      {"authorization": "Bearer é"}):  # fmt: skip
+            for path in ("/metrics", "/model", "/openapi.json", "/v2", "/v2/models/hotel", "/nothing"):
+                answer = await ask(app, "GET", path, **wrong)
+                assert answer.status == 401, path
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert (await post(app, "/predict", {"text": "好"}, authorization=f"bearer {TOKEN}")).status == 200
+
+    served(test, token=TOKEN, hosts=())
+
+
+def test_request_ids(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        assert (await ask(app, "GET", "/healthz", x_request_id="a-1.b:2")).headers["x-request-id"] == "a-1.b:2"
+        for bad in ("", "a b", "x" * 129, 'a"}', "a\r\nb"):
+            made = (await ask(app, "GET", "/healthz", x_request_id=bad)).headers["x-request-id"]
+            assert len(made) == 32
+            assert made != bad
+
+    served(test)
+
+
+def test_log_lines_are_json_and_hold_no_text(served: Callable[..., None], log: io.StringIO) -> None:
+    async def test(app: Gatekeeper) -> None:
+        await post(app, "/predict", {"text": "好秘密"}, x_request_id="first")
+        await post(app, "/predict", {"text": ["好秘密"]})
+        await post(app, "/v2/models/hotel/infer", {"inputs": "好秘密"})
+        await ask(app, "GET", "/秘密")
+
+    served(test)
+    assert "密" not in log.getvalue()
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    (first,) = [line for line in lines if line.get("request_id") == "first"]
+    assert (first["event"], first["path"], first["status"], first["texts"]) == ("request", "/predict", 200, 1)
+    assert {"time", "level", "ms", "queue_ms", "run_ms", "batch"} <= set(first)
+    assert lines[0]["event"] == "ready"
+    assert lines[-1] == {**lines[-1], "event": "drained", "given_up": 0}
+    assert [line["path"] for line in lines if line.get("status") == 404] == ["other"]
+
+
+def test_an_unforeseen_error_is_500_and_told_without_its_message(
+    served: Callable[..., None], log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(app: Gatekeeper) -> None:
+        for error, code in ((ValueError("it was 秘密"), "ValueError"), (StepFailedError("the model broke"), None)):
+
+            async def fail(*_: Any, error: Exception = error) -> Any:
+                raise error
+
+            monkeypatch.setattr("edgepack_runtime.serve.batcher.Batcher.submit", fail)
+            answer = await post(app, "/predict", {"text": "好"})
+            assert "密" not in answer.body.decode()
+            refused(answer, 500, "failed")
+            line = json.loads(log.getvalue().splitlines()[-1])
+            assert (line["level"], line.get("error")) == ("error", code)
+        assert line["why"] == "the model broke"
+
+    served(test)
+    assert "密" not in log.getvalue()
+
+
+def test_metrics_count_what_happened(served: Callable[..., None]) -> None:
+    async def test(app: Gatekeeper) -> None:
+        await post(app, "/predict", {"text": "好"})
+        await post(app, "/predict", {"text": ""})
+        await ask(app, "GET", "/made/up")
+        lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
+        for line in (
+            'edgepack_requests_total{method="POST",path="/predict",status="200"} 1.0',
+            'edgepack_requests_total{method="POST",path="/predict",status="422"} 1.0',
+            'edgepack_requests_total{method="GET",path="other",status="404"} 1.0',
+            'edgepack_rejected_total{reason="unprocessable"} 1.0',
+            'edgepack_request_duration_seconds_count{path="/predict"} 2.0',
+            "edgepack_queue_seconds_count 1.0",
+            "edgepack_tokenize_seconds_count 1.0",
+            "edgepack_run_seconds_count 1.0",
+            'edgepack_batch_size_bucket{le="1.0"} 1.0',
+            "edgepack_in_flight 1.0",
+            "edgepack_queued_texts 0.0",
+        ):
+            assert line in lines, line
+        assert any(line.startswith("edgepack_model_info{") for line in lines)
+
+    served(test)
+
+
+def test_create_reads_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_model_folder(tmp_path / "hotel")
+    for name, value in {"MODEL": str(folder), "MAX_BATCH": "2", "LOG_LEVEL": "error"}.items():
+        monkeypatch.setenv(f"EDGEPACK_SERVE_{name}", value)
+
+    async def main() -> None:
+        app = application.create()
+        async with started(app):
+            assert (await ask(app, "GET", "/model")).json()["limits"]["max_batch"] == 2
+
+    asyncio.run(main())
+    monkeypatch.setenv("EDGEPACK_SERVE_MAX_BACH", "2")
+    with pytest.raises(UsageError, match="MAX_BACH"):
+        application.create()
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Any:
+    """`configure` is for a process that does nothing but serve."""
+    names = ("edgepack.serve", "uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
+    before = [(logging.getLogger(n), logging.getLogger(n).handlers, logging.getLogger(n).propagate) for n in names]
+    levels = [logger.level for logger, _, _ in before]
+    yield
+    for (logger, handlers, propagate), level in zip(before, levels, strict=True):
+        logger.handlers, logger.propagate, logger.level = handlers, propagate, level

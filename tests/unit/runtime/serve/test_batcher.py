@@ -1,0 +1,286 @@
+"""The queue in front of the predictor. The model is a function that waits until the test lets it go on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.predictor import Split
+from edgepack_runtime.serve.batcher import PADDING, Batch, Batcher
+from edgepack_runtime.serve.refusals import Refusal
+
+
+class Model:
+    """Answers `text!`; keeps what it was asked, batch by batch. While `gate` is closed it does not answer."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[list[str]] = []
+        self.entered = threading.Semaphore(0)
+
+    def run(self, items: Sequence[Any]) -> Any:
+        self.batches.append(list(items))
+        self.entered.release()
+        assert self.gate.wait(20)
+        if any("broken" in item for item in items):
+            raise StepFailedError("the model failed")
+        return [f"{item}!" for item in items], Split(1.0, 2.0, 3.0)
+
+    async def taken(self) -> None:
+        """Wait until it has been asked once more."""
+        assert await asyncio.get_running_loop().run_in_executor(None, self.entered.acquire, True, 20)
+
+
+def run(test: Callable[[Model, Callable[..., Batcher]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        model, made = Model(), []
+
+        def make(**settings: Any) -> Batcher:
+            batcher = Batcher(model.run, **{"max_batch": 4, "capacity": 8, **settings})
+            made.append(batcher)
+            return batcher
+
+        try:
+            await test(model, make)
+        finally:
+            model.gate.set()
+            for batcher in made:
+                batcher.close()
+
+    asyncio.run(main())
+
+
+async def ask(batcher: Batcher, *texts: str, timeout_s: float = 20) -> list[Any]:
+    return [answered.prediction for answered in await batcher.submit(texts, timeout_s)]
+
+
+async def waiting(batcher: Batcher, *texts: str, timeout_s: float = 20) -> asyncio.Task[list[Any]]:
+    """A request that has been put into the queue."""
+    task = asyncio.ensure_future(ask(batcher, *texts, timeout_s=timeout_s))
+    await asyncio.sleep(0)
+    return task
+
+
+def test_a_lone_text_runs_at_once_and_alone() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_wait_ms=1e6)  # which it would wait for, if it waited
+        assert await ask(batcher, "a") == ["a!"]
+        assert model.batches == [["a"]]
+
+    run(test)
+
+
+def test_texts_that_come_while_the_worker_is_busy_share_a_batch() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        seen: list[Batch] = []
+        batcher = make(observe=seen.append)
+        model.gate.clear()
+        tasks = [await waiting(batcher, "a")]
+        await model.taken()
+        tasks += [await waiting(batcher, text) for text in "bcdefg"]
+        assert (batcher.queued, batcher.running) == (6, 1)
+        model.gate.set()
+        assert await asyncio.gather(*tasks) == [[f"{text}!"] for text in "abcdefg"]
+        assert model.batches == [["a"], ["b", "c", "d", "e"], ["f", "g"]]
+        assert [batch.size for batch in seen] == [1, 4, 2]
+
+    run(test)
+
+
+def test_without_batching_each_text_runs_alone() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_batch=1)
+        assert await ask(batcher, "a", "b", "c") == ["a!", "b!", "c!"]
+        assert model.batches == [["a"], ["b"], ["c"]]
+
+    run(test)
+
+
+def test_a_batch_that_is_not_full_may_wait_for_company() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_batch=2, max_wait_ms=1e6)
+        model.gate.clear()
+        tasks = [await waiting(batcher, "a")]
+        await model.taken()
+        tasks.append(await waiting(batcher, "b"))
+        model.gate.set()
+        await tasks[0]
+        assert batcher.queued == 1  # it came while the worker was busy, so others may come as well
+        tasks.append(await waiting(batcher, "c"))
+        await asyncio.gather(*tasks)
+        assert model.batches == [["a"], ["b", "c"]]
+
+    run(test)
+
+
+def test_several_workers_run_at_the_same_time() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(workers=2)
+        model.gate.clear()
+        tasks = [await waiting(batcher, text) for text in "abc"]
+        await model.taken()
+        await model.taken()
+        assert (batcher.queued, batcher.running) == (1, 2)
+        model.gate.set()
+        await asyncio.gather(*tasks)
+
+    run(test)
+
+
+def test_the_oldest_is_taken_with_those_of_its_length() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_batch=3)
+        model.gate.clear()
+        tasks = [await waiting(batcher, "a")]
+        await model.taken()
+        long, longer = "x" * 400, "y" * 410
+        tasks += [await waiting(batcher, text) for text in (long, "b", "c", longer, "d")]
+        model.gate.set()
+        await asyncio.gather(*tasks)
+        assert model.batches == [["a"], [long, longer], ["b", "c", "d"]]
+
+    run(test)
+
+
+@given(st.lists(st.integers(1, 600), min_size=1, max_size=40), st.integers(1, 9))
+def test_every_text_is_answered_and_padding_stays_cheap(lengths: list[int], max_batch: int) -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_batch=max_batch, capacity=len(lengths), max_length=512)
+        texts = [f"{number},".ljust(length, "x") for number, length in enumerate(lengths)]
+        assert await ask(batcher, *texts) == [f"{text}!" for text in texts]
+        assert sorted(text for batch in model.batches for text in batch) == sorted(texts)
+        left = list(texts)
+        for batch in model.batches:
+            assert batch[0] == left[0], "the oldest is never passed over"
+            left = [text for text in left if text not in batch]
+            read = [min(len(text), 512) for text in batch]
+            assert len(batch) <= max_batch
+            assert max(read) * len(batch) <= PADDING * sum(read) + 16
+
+    run(test)
+
+
+def test_a_full_queue_refuses_and_tells_when_to_come_again() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(capacity=2)
+        await ask(batcher, "first")  # so that it knows how long a text takes
+        model.gate.clear()
+        tasks = [await waiting(batcher, text) for text in "abc"]
+        for texts in (["d"], ["d", "e"]):
+            with pytest.raises(Refusal) as caught:
+                await batcher.submit(texts, 20)
+            assert (caught.value.status, caught.value.code) == (429, "queue_full")
+            assert int(caught.value.headers["Retry-After"]) >= 1
+        model.gate.set()
+        assert await asyncio.gather(*tasks) == [["a!"], ["b!"], ["c!"]]
+
+    run(test)
+
+
+def test_what_would_wait_for_nothing_is_refused() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        await ask(batcher, "first")
+        batcher._seconds_per_text = 3.0
+        model.gate.clear()
+        task = await waiting(batcher, "a", "b")
+        assert batcher.expected_wait_s() == pytest.approx(6)
+        with pytest.raises(Refusal) as caught:
+            await batcher.submit(["c"], 5.0)
+        assert caught.value.headers["Retry-After"] == "6"
+        model.gate.set()
+        await task
+
+    run(test)
+
+
+def test_time_runs_out_in_the_queue_and_in_a_run() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        running = await waiting(batcher, "a", timeout_s=0.01)
+        queued = await waiting(batcher, "b", timeout_s=0.01)
+        for task in (running, queued):
+            with pytest.raises(Refusal) as caught:
+                await task
+            assert caught.value.status == 504
+        assert (batcher.queued, batcher.running) == (0, 1)  # what runs cannot be stopped; what waited is forgotten
+        assert batcher.longest_run_s() > 0
+        model.gate.set()
+        assert await ask(batcher, "c") == ["c!"]
+        assert model.batches == [["a"], ["c"]]
+
+    run(test)
+
+
+def test_who_goes_away_leaves_no_text_behind() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        first = await waiting(batcher, "a")
+        gone = await waiting(batcher, "b")
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        assert batcher.queued == 0
+        model.gate.set()
+        assert await first == ["a!"]
+
+    run(test)
+
+
+def test_a_text_that_breaks_the_model_spoils_no_other() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        first = await waiting(batcher, "a")
+        await model.taken()
+        good, bad, both = [await waiting(batcher, *texts) for texts in (["b"], ["broken"], ["c", "broken too"])]
+        model.gate.set()
+        assert await first == ["a!"]
+        assert await good == ["b!"]
+        for task in (bad, both):
+            with pytest.raises(StepFailedError):
+                await task
+        assert await ask(batcher, "d") == ["d!"]
+
+    run(test)
+
+
+def test_draining_answers_what_waits_and_takes_nothing_more() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_wait_ms=1e6)
+        model.gate.clear()
+        tasks = [await waiting(batcher, text) for text in "ab"]
+        drain = asyncio.ensure_future(batcher.drain(20))
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal) as caught:
+            await batcher.submit(["c"], 20)
+        assert (caught.value.status, caught.value.code) == (503, "draining")
+        model.gate.set()
+        assert await drain == 0
+        assert await asyncio.gather(*tasks) == [["a!"], ["b!"]]
+
+    run(test)
+
+
+def test_what_does_not_end_in_time_is_given_up() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        tasks = [await waiting(batcher, text) for text in "ab"]
+        assert await batcher.drain(0.01) == 2
+        for task in tasks:
+            with pytest.raises(Refusal) as caught:
+                await task
+            assert caught.value.code == "draining"
+
+    run(test)

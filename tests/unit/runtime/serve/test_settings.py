@@ -1,0 +1,116 @@
+"""Limits of a server: from the command line and from the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack_runtime import serve_verb
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.options import Context, build_parser
+from edgepack_runtime.serve import run
+from edgepack_runtime.serve.settings import LOOPBACK_HOSTS, Settings, from_environment, token
+
+TOKEN = "abcdefghijklmnop"
+
+
+def parsed(*words: str) -> Any:
+    return build_parser(Context("edgert", None, None)).parse_args(["serve", "--model", "m", *words])
+
+
+def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in (*serve_verb._NUMBERS, "log_level")}
+    defaults |= {"host": run.DEFAULT_HOST, "port": run.DEFAULT_PORT}
+    del defaults["threads"]  # what `tune` found
+    for name, value in defaults.items():
+        told = re.search(rf"--{name} [^(]*\(([^)]*)\)", shown.partition("options:")[2])
+        assert told is not None, name
+        assert told.group(1) == (f"{value:g}" if isinstance(value, int | float) else value), name
+
+
+def test_options_become_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDGEPACK_TOKEN", raising=False)
+    assert serve_verb.read(parsed(), None) == Settings(model=Path("m"))
+    found = serve_verb.read(parsed("--max-batch", "1", "--timeout-s", "0.5", "--allow-host", "Device.example"), None)
+    assert (found.max_batch, found.timeout_s) == (1, 0.5)
+    assert found.hosts == (*LOOPBACK_HOSTS, "device.example")
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    with_token = serve_verb.read(parsed("--token-file", str(tmp_path / "token")), Path("/r"))
+    assert (with_token.token, with_token.hosts, with_token.model) == (TOKEN, (), Path("/r"))
+    assert TOKEN not in repr(with_token)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--uds", "s", "--fd", "3"], "--uds and --fd"),
+        (["--host", "::1", "--uds", "s"], "--host and --uds"),
+        (["--fd", "3", "--port", "1"], "--fd has no port"),
+        (["--max-texts", "300"], "never fit into a queue of 256"),
+        (["--timeout-s", "0"], "timeout_s is 0"),
+        (["--workers", "65"], "workers is 65"),
+        (["--max-wait-ms", "1e9"], "max_wait_ms is"),
+        (["--max-wait-ms", "nan"], "'nan' is no number"),
+        (["--port", "65536"], "'65536' is not a whole number"),
+    ],
+)
+def test_options_that_make_no_sense(words: list[str], named: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(named)):
+        serve_verb.read(parsed(*words), None)
+
+
+@pytest.mark.parametrize("bad", ["", "short", "with a blank inside it", "schlüssel-schlüssel", "tab\tinside-a-token"])
+def test_a_token_that_cannot_be_used_is_not_told(bad: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Settings(token=bad)
+    assert not bad or bad not in str(caught.value)
+
+
+def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(f" {TOKEN}\n")
+    assert token(tmp_path / "t", {"EDGEPACK_TOKEN": "x" * 20}) == TOKEN
+    assert token(None, {"EDGEPACK_TOKEN": TOKEN}) == TOKEN
+    assert token(None, {}) is None
+    with pytest.raises(EnvironmentUnfitError):
+        token(tmp_path / "none", {})
+
+
+def test_the_environment() -> None:
+    found = from_environment(
+        {"EDGEPACK_SERVE_MODEL": "/m", "EDGEPACK_SERVE_QUEUE": "64", "EDGEPACK_SERVE_TIMEOUT_S": "2.5", "PATH": "/bin",
+         "EDGEPACK_SERVE_HOSTS": "a.example, B.example", "EDGEPACK_SERVE_LOG_LEVEL": "warning"}
+    )  # fmt: skip
+    assert found == Settings(
+        model=Path("/m"), queue=64, timeout_s=2.5, hosts=("a.example", "b.example"), log_level="warning"
+    )
+    assert from_environment({"EDGEPACK_SERVE_HOSTS": "*", "EDGEPACK_TOKEN": TOKEN}).hosts == ()
+    assert from_environment({}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("QUEU", "1", "did you mean EDGEPACK_SERVE_QUEUE"),
+        ("QUEUE", "1.5", "'1.5'"),
+        ("QUEUE", "0", "queue is 0"),
+        ("TIMEOUT_S", "nan", "'nan'"),
+        ("LOG_LEVEL", "loud", "loud"),
+        ("HOSTS", "*", "needs a token"),
+        ("TOKEN", TOKEN, "TOKEN is no setting"),
+    ],
+)
+def test_an_environment_that_makes_no_sense(name: str, value: str, named: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(named)):
+        from_environment({f"EDGEPACK_SERVE_{name}": value})
+
+
+def test_every_setting_has_an_option_or_a_reason() -> None:
+    names = {field.name for field in dataclasses.fields(Settings)}
+    assert names - set(vars(parsed())) == {"token", "hosts"}  # --token-file, --allow-host

@@ -1,0 +1,100 @@
+"""The unit that `install --systemd` writes."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime import cli
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.options import Context
+from edgepack_runtime.serve import systemd
+from edgepack_runtime.state import Prefix
+
+OUTSIDE = Context("edgert", None, None)
+ANALYZE = shutil.which("systemd-analyze")
+
+
+def written(root: str, python: str = "/usr/bin/python3") -> str:
+    return systemd.unit(Prefix(Path(root)), "hotel", interpreter=Path(python), user="field")
+
+
+@pytest.mark.parametrize(
+    ("root", "python", "who", "home"),
+    [
+        ("/opt/hotel", "/usr/bin/python3", "DynamicUser=yes", "yes"),
+        ("/home/field/.local/share/edgepack/hotel", "/usr/bin/python3", "User=field", "read-only"),
+        ("/opt/hotel", "/root/.pyenv/versions/3.11.7/bin/python", "User=field", "read-only"),
+        ("/homes/hotel", "/usr/bin/python3", "DynamicUser=yes", "yes"),
+    ],
+)
+def test_who_it_runs_as(root: str, python: str, who: str, home: str) -> None:
+    text = written(root, python)
+    assert f"\n{who}\n" in text
+    assert f"\nProtectHome={home}\n" in text
+    assert f"\nExecStart={root}/bin/hotel serve\n" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/opt/a/bin/a", "/opt/a/bin/a"),
+        ("/opt/a b/bin/a", '"/opt/a b/bin/a"'),
+        ("/opt/50%/$x", "/opt/50%%/$$x"),
+        ('/opt/"x\\', '"/opt/\\"x\\\\"'),
+        ("/opt/酒店", '"/opt/酒店"'),
+    ],
+)
+def test_paths_as_a_unit_takes_them(path: str, expected: str) -> None:
+    assert systemd.quoted(Path(path)) == expected
+
+
+def test_a_path_that_no_unit_can_hold() -> None:
+    with pytest.raises(UsageError):
+        systemd.quoted(Path("/opt/a\nExecStart=/bin/sh"))
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="there is no systemd-analyze")
+def test_systemd_accepts_it_and_calls_it_safe(tmp_path: Path) -> None:
+    assert ANALYZE is not None
+    launcher = tmp_path / "bin" / "hotel"
+    launcher.parent.mkdir()
+    launcher.write_text("#!/bin/sh\n")
+    launcher.chmod(0o755)
+    file = tmp_path / "hotel.service"
+    file.write_text(written(str(tmp_path)))
+    found = subprocess.run([ANALYZE, "verify", str(file)], capture_output=True, text=True, check=False)
+    assert [line for line in found.stderr.splitlines() if "hotel" in line] == []
+    judged = subprocess.run(
+        [ANALYZE, "security", "--offline=yes", "--threshold=25", str(file)], capture_output=True, text=True, check=False
+    )
+    assert judged.returncode == 0, judged.stdout[-2000:]  # exposure at most 2.5 of 10
+
+
+def test_install_writes_it_where_the_bundle_can_serve(
+    make_bundle: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bundle, root = make_bundle(), tmp_path / "prefix"
+    line = ["install", str(bundle), "--prefix", str(root), "--systemd"]
+    assert cli.run(line, OUTSIDE) == ExitCode.USAGE
+    assert "built without `serve: true`" in capsys.readouterr().err
+    assert not root.exists()
+    monkeypatch.setattr("edgepack_runtime.serve_verb.LIBRARIES", ("fakelib.py",))
+    assert cli.run(line, OUTSIDE) == ExitCode.OK
+    unit = root / "systemd" / "sentiment.service"
+    assert f"sudo systemctl link {unit}\n  sudo systemctl enable --now sentiment" in capsys.readouterr().out
+    parsed = configparser.RawConfigParser(strict=False)
+    parsed.read_string(unit.read_text())
+    assert parsed["Service"]["ExecStart"] == f"{root}/bin/sentiment serve"
+    assert cli.run([*line, "--json"], OUTSIDE) == ExitCode.OK  # installed already: written again
+    assert json.loads(capsys.readouterr().out)["systemd_unit"] == str(unit)
