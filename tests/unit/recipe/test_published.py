@@ -38,12 +38,17 @@ def fits(value: object, rule: dict[str, Any]) -> bool:
     known = {"$ref", "anyOf", "type", "const", "enum", "pattern", "properties", "required", "additionalProperties"}
     known |= {"items", "minItems", "minProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
     assert rule.keys() - known <= {"title", "description", "default", "$schema", "$defs"}, rule
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
+    kinds = {
+        "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),
+        "null": type(None),
+    }  # fmt: skip
     if "$ref" in rule and not fits(value, SCHEMA["$defs"][rule["$ref"].removeprefix("#/$defs/")]):
         return False
     if "anyOf" in rule and not any(fits(value, choice) for choice in rule["anyOf"]):
         return False
-    if "type" in rule and (not isinstance(value, kinds[rule["type"]]) or isinstance(value, bool)):
+    if "type" in rule and not isinstance(value, kinds[rule["type"]]):
+        return False
+    if isinstance(value, bool) and rule.get("type", "boolean") != "boolean":  # to Python it is a number too
         return False
     if value not in rule.get("enum", [value]) or value != rule.get("const", value):
         return False
