@@ -3,7 +3,7 @@
 Installs each bundle as a device would, into a folder of its own, and measures the installed release from outside.
 Prints tables and ends in one JSON line.
 
-    python benchmarks/device.py BUNDLE [BUNDLE ...] [--starts 15] [--runs 20] [--threads 1,2] [--work DIR]
+    python benchmarks/device.py BUNDLE [BUNDLE ...] [--starts 15] [--runs 8] [--threads 1,2] [--work DIR]
 
 First label: from the start of `PREFIX/bin/NAME predict TEXT` to the line it prints; `end` is the end of that process.
 The bundles take turns. One more start comes first, after the kernel was asked to drop the release's files from its page
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any, Final
 
 LENGTHS: Final = (16, 64, 128)  # characters
 TEXTS: Final = 30  # of each length
+PASSES: Final = 3
 GOALS: Final = {"first_label_ms": 600.0, "peak_rss_mib": 160.0}
 _MIB: Final = 2**20
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin"}
@@ -133,15 +135,32 @@ def of_length(rows: Sequence[str], characters: int) -> list[str]:
 def time_texts(installed: Installed, threads: Sequence[int], runs: int, scratch: Path) -> None:
     lines = (installed.release / "golden" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     rows = ["".join(json.loads(line)["text"].split()) for line in lines]
+    files = {}
     for characters in LENGTHS:
-        file = scratch / f"{characters}.txt"
-        file.write_text("".join(text + "\n" for text in of_length(rows, characters)), encoding="utf-8")
-        for count in threads:
-            line = [installed.command, "bench", "--texts", file, "--threads", str(count), "--runs", str(runs), "--json"]
-            done = subprocess.run(line, env=_ENVIRONMENT, capture_output=True, check=True)
-            model = json.loads(done.stdout)["models"][0]
-            figures = {key: model[key] for key in model if key.endswith("_ms")}
-            installed.text_in.append({"characters": characters, "threads": count, "n": model["n"], **figures})
+        files[characters] = scratch / f"{characters}.txt"
+        texts = of_length(rows, characters)
+        files[characters].write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    passes: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for _ in range(PASSES):  # processes in turns: none of the figures owes itself to a quiet minute alone
+        for characters, file in files.items():
+            for count in threads:
+                passes[characters, count].append(bench(installed, file, count, runs))
+    for (characters, count), models in passes.items():
+        medians = {key: _median([model[key] for model in models]) for key in models[0] if key.endswith("_ms")}
+        installed.text_in.append({"characters": characters, "threads": count, "n": models[0]["n"], **medians})
+
+
+def bench(installed: Installed, texts: Path, threads: int, runs: int) -> dict[str, Any]:
+    line = [installed.command, "bench", "--texts", texts, "--threads", str(threads), "--runs", str(runs), "--json"]
+    done = subprocess.run(line, env=_ENVIRONMENT, capture_output=True, check=True)
+    model: dict[str, Any] = json.loads(done.stdout)["models"][0]
+    return model
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """None where a process had too few samples for a percentile."""
+    told = [value for value in values if value is not None]
+    return round(statistics.median(told), 4) if len(told) == len(values) else None
 
 
 def report(installed: Installed) -> dict[str, Any]:
@@ -192,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--starts", type=int, default=15, help="starts of each bundle (15)")
-    parser.add_argument("--runs", type=int, default=20, help="rounds over the texts of each length (20)")
+    parser.add_argument("--runs", type=int, default=8, help="rounds over the texts, in each of three passes (8)")
     parser.add_argument("--threads", default="1,2", help="thread counts (1,2)")
     parser.add_argument("--work", type=Path, help="where to install (a temporary folder)")
     options = parser.parse_args()

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack_runtime import conditions
-from edgepack_runtime.texts import read_texts
+from edgepack_runtime.rows import read_texts
 
 BATCHES: Final = (1, 8, 32)
 CONNECTIONS: Final = (1, 8, 32)
