@@ -60,7 +60,7 @@ def read(options: argparse.Namespace, release: Optional[Path]) -> settings.Setti
         raise UsageError(f"{' and '.join(places)} exclude each other", fix="give one of them")
     if options.port is not None and places[0] in ("--uds", "--fd"):
         raise UsageError(f"{places[0]} has no port", fix="leave out --port")
-    values: Dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, "log_level")}
+    values: Dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, "long", "log_level")}
     token = settings.token(options.token_file, os.environ)
     names = tuple(name.lower() for name in options.allow_host or ())
     # With a token nobody needs to guess which names this machine has; without, any page could make one up.

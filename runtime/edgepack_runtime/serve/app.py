@@ -59,7 +59,7 @@ def load(settings: Settings) -> Model:
     """
     found = located.own() if settings.model is None else located.locate(settings.model)
     name, version = facts.named(found)
-    predictor = Predictor(found.model, threads=settings.threads)
+    predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
     return Model(predictor, facts.of(predictor, name, version))
 
 

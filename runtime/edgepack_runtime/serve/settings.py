@@ -14,6 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.tuning import MAX_THREADS
+from edgepack_runtime.windows import LONG_TEXTS, TRUNCATE
 
 PREFIX = "EDGEPACK_SERVE_"
 TOKEN_VARIABLE = "EDGEPACK_TOKEN"
@@ -55,6 +56,7 @@ class Settings:
     max_texts: int = 32  # in one request
     token: Optional[str] = dataclasses.field(default=None, repr=False)
     hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # `Host` headers that are served; none: any, which takes a token
+    long: str = TRUNCATE  # what is done with texts of more tokens than the model reads, one of LONG_TEXTS
     drain_s: float = 10.0  # for what is queued when the server is told to stop
     log_level: str = "info"
 
@@ -70,6 +72,8 @@ class Settings:
             )
         if self.log_level not in LOG_LEVELS:
             raise UsageError(f"there is no log level {self.log_level!r}", fix=f"one of: {', '.join(LOG_LEVELS)}")
+        if self.long not in LONG_TEXTS:
+            raise UsageError(f"long is {self.long!r}", fix=f"one of: {', '.join(LONG_TEXTS)}")
         if self.token is not None:
             _check_token(self.token)
         elif not self.hosts:

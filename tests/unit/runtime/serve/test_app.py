@@ -55,6 +55,22 @@ def refused(answer: Answer, status: int, code: str) -> dict[str, Any]:
     return error
 
 
+def test_a_long_text_is_read_in_windows_where_that_is_asked_for(served: Callable[..., None]) -> None:
+    text = "很" * 20 + "好" * 20  # 16 tokens are read of it, or all
+
+    async def label(app: Gatekeeper) -> str:
+        return str((await post(app, "/predict", {"text": text})).json()["label"])
+
+    async def cut(app: Gatekeeper) -> None:
+        assert await label(app) == "bad"
+
+    async def whole(app: Gatekeeper) -> None:
+        assert await label(app) == "good"
+
+    served(cut)
+    served(whole, long="windows")
+
+
 def test_one_text_gets_what_predict_prints(served: Callable[..., None]) -> None:
     async def test(app: Gatekeeper) -> None:
         answer = await post(app, "/predict", {"text": "店很好"})

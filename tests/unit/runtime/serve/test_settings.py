@@ -26,7 +26,8 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         parsed("--help")
     shown = " ".join(capsys.readouterr().out.split())
-    defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in (*serve_verb._NUMBERS, "log_level")}
+    names = (*serve_verb._NUMBERS, "long", "log_level")
+    defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in names}
     defaults |= {"host": run.DEFAULT_HOST, "port": run.DEFAULT_PORT}
     del defaults["threads"]  # what `tune` found
     for name, value in defaults.items():
@@ -102,6 +103,7 @@ def test_the_environment() -> None:
         ("QUEUE", "0", "queue is 0"),
         ("TIMEOUT_S", "nan", "'nan'"),
         ("LOG_LEVEL", "loud", "loud"),
+        ("LONG", "drop", "truncate, windows"),
         ("HOSTS", "*", "needs a token"),
         ("TOKEN", TOKEN, "TOKEN is no setting"),
     ],
