@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from edgepack_runtime import isolated, verify
+from edgepack_runtime import isolated, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest
@@ -201,12 +201,22 @@ def _place(run: Install, stage: Path) -> None:
 
 
 def _place_tuning(prefix: Prefix, stage: Path) -> None:
-    """Move what was measured of the staged release to where the committed one looks for it."""
+    """Move what was measured of the staged release to where the committed one looks for it.
+
+    Where nothing was measured what lies there stays, unless it is damaged: with that the release would not start.
+    """
     staged = prefix.tuning_of(stage)
+    placed = prefix.tuning_of(prefix.releases / stage.name)
     if staged.is_file():
         for made in make_folder(prefix.tuning):
             fsync_folder(made.parent)
-        staged.replace(prefix.tuning_of(prefix.releases / stage.name))
+        staged.replace(placed)
+        fsync_folder(prefix.tuning)
+        return
+    try:
+        tuning.read(placed)
+    except BundleInvalidError:
+        remove_tree(placed)
         fsync_folder(prefix.tuning)
 
 

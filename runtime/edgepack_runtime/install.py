@@ -183,7 +183,16 @@ def _is_intact(run: Install) -> bool:
         damage = verify.find_damage(folder, run.manifest)
     for item in damage[:5]:
         run.note(f"the installed release is damaged: {item.path} {item.why}")
-    return not damage
+    return not damage and _tuning_is_readable(run, folder)
+
+
+def _tuning_is_readable(run: Install, release: Path) -> bool:
+    try:
+        tuning.read(run.prefix.tuning_of(release))
+    except DeviceError as error:
+        run.note(f"{error.what} ({error.why}); it is measured anew")
+        return False
+    return True
 
 
 def _stage(run: Install, archive: container.Archive) -> Path:

@@ -57,7 +57,8 @@ class Predictor:
             from an edge.
 
     Raises:
-        UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model.
+        UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model; or
+            `threads` is less than 1.
         BundleInvalidError: a file is missing or not what it should be.
         EnvironmentUnfitError: the execution provider that the model asks for is not active.
         StepFailedError: the engine cannot load or run the model.
@@ -71,6 +72,7 @@ class Predictor:
         tuned: Optional[Tuning] = None,
         long_texts: str = windows.TRUNCATE,
     ) -> None:
+        _at_least_one(threads=threads)
         found = located.own() if path is None else located.locate(Path(path))
         opened = tuned or found.tuning() or Tuning()
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
@@ -118,6 +120,7 @@ class Predictor:
 
     def predict_batch(self, texts: Sequence[Item], batch_size: int = 32) -> List[AnyPrediction]:
         """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
+        _at_least_one(batch_size=batch_size)
         predictions: List[AnyPrediction] = []
         for start in range(0, len(texts), batch_size):
             predictions += self.timed_batch(texts[start : start + batch_size])[0]
@@ -163,6 +166,7 @@ class Predictor:
         block_items: Optional[int] = None,
     ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
         """`stream` of items that each come with something of the caller's; for an item of None there is no answer."""
+        _at_least_one(workers=workers, batch_tokens=batch_tokens, block_items=block_items)
         from edgepack_runtime import stream  # what it needs would make every cold start longer
 
         settings = stream.Settings(
@@ -295,6 +299,13 @@ class Predictor:
                 why=f"one text gives logits of shape {found}; {self.config.task} with {n_labels} labels has {wanted}",
                 fix="build the bundle again",
             )
+
+
+def _at_least_one(**numbers: Optional[int]) -> None:
+    """Refuse numbers that mean nothing: some would be taken for a default, others never end."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise UsageError(f"{name} is {number}", fix="give a number of at least 1")
 
 
 def _pair(text: Item, text_pair: str) -> Item:

@@ -88,7 +88,7 @@ class Output:
         self._good = _Part(path)
         self._bad = _Part(self.errors_path)
         self._since = time.monotonic()
-        self._broken = False
+        self._broken = False  # what is in memory may hold half a row or be half written: it is not to be counted
         self.complete = False  # an earlier run was killed when all but its last renames was done: nothing is left to do
         self.done = self.before = Done()
 
@@ -122,16 +122,18 @@ class Output:
             self._close()
 
     def head(self, line: str) -> None:
-        """What stands before the first row; it is not added where rows are there already."""
-        if self.done.rows == 0:
+        """What stands before the first row; it is not added where it is there already."""
+        if self._good.size == 0:
             self._good.add(line)
 
     def add(self, line: str, position: Position, error: Optional[Mapping[str, Any]] = None) -> None:
         """The line of the row that ends at `position`; with an `error`, the row was bad. Raises as `commit`."""
+        self._broken = True  # an interrupt may come between any two lines here: half a row is not to be counted
         self._good.add(line)
         if error is not None:
             self._bad.add(json.dumps(error, ensure_ascii=False) + "\n")
         self.done = Done(self.done.rows + 1, self.done.bad + (error is not None), position)
+        self._broken = False
         if self._good.waiting >= _BLOCK_CHARACTERS or time.monotonic() - self._since >= _BLOCK_S:
             self.commit()
 

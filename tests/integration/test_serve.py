@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -147,6 +148,26 @@ def test_a_unix_socket(model: Path, tmp_path: Path) -> None:
     assert path.read_text() == "a file of somebody"
 
 
+def test_who_stops_leaves_the_socket_of_who_comes_next(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with served("--model", model, "--uds", path) as server:
+        server.listening()
+        with socket.socket(socket.AF_UNIX) as slow:
+            slow.connect(str(path))
+            head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            slow.sendall(head + b"Content-Length: 15\r\n\r\n{")  # what is begun is waited for
+            assert over(path, "/healthz") == 200
+            server.process.send_signal(signal.SIGTERM)
+            while path.exists():
+                time.sleep(0.01)
+            with served("--model", model, "--uds", path) as second:
+                second.listening()
+                slow.sendall(b'"text": "\xe5\xa5\xbd"}')
+                assert slow.recv(4096).startswith(b"HTTP/1.1 503")
+                assert server.process.wait(30) == 0
+                assert over(path, "/healthz") == 200
+
+
 def test_a_socket_that_is_handed_over(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         number = listening.fileno()
@@ -177,6 +198,27 @@ def test_who_says_nothing_is_not_waited_for(model: Path) -> None:
             head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             half.sendall(head + b"Content-Length: 9\r\n\r\n{")
             assert half.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_nor_is_who_was_answered_once(model: Path) -> None:
+    """Neither half a second request, nor the rest of a body that was refused, nor an answer that nobody takes."""
+    once = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    refused = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n"
+    with served("--model", model, "--timeout-s", "0.2") as server:
+        for first, then in ((once, b"GET /healthz HTTP/1.1\r\nHo"), (refused, b"x")):
+            with socket.create_connection(tuple(server.listening()), 30) as slow:
+                slow.sendall(first)
+                assert slow.recv(4096).startswith(b"HTTP/1.1 ")
+                with contextlib.suppress(ConnectionError):
+                    slow.sendall(then)
+                    while slow.recv(4096):
+                        pass
+        with socket.create_connection(tuple(server.listening()), 30) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            with pytest.raises(ConnectionError):  # after two timeouts and five seconds
+                while True:
+                    deaf.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+        assert ask(server.url + "/healthz")[0] == 200
 
 
 def test_what_is_no_http_does_no_harm(model: Path) -> None:

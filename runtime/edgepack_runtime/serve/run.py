@@ -28,6 +28,7 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 _BACKLOG = 512
 _KEEP_ALIVE_S = 30
 _CONNECTIONS = 1024  # more are answered 503 by uvicorn
+_TO_TAKE_S = 5.0  # for a client to take an answer
 _AFTER_DRAIN_S = 1.0  # for the last answers to leave
 _SOCKET_MODE = 0o660
 
@@ -54,7 +55,7 @@ def serve(settings: Settings, where: Where) -> int:
         check_bound(sock, settings)
         signal.signal(signal.SIGTERM, _stop_loading)
         app = application.application(settings, logger, application.load(settings))
-        server = Server(app, settings, sock, logger)
+        server = Server(app, settings, sock, logger, uds=where.uds)
         # uvicorn raises the signal that ended it once more, with the handlers that were there before.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.handle_exit)
@@ -91,10 +92,15 @@ def listening(where: Where) -> Iterator[socket.socket]:
         sock.listen(_BACKLOG)
         yield sock
     finally:
+        if where.uds is not None and sock.fileno() >= 0:  # else `Server.shutdown` has done so
+            _remove(where.uds)
         sock.close()
-        if where.uds is not None:
-            with contextlib.suppress(FileNotFoundError):
-                where.uds.unlink()
+
+
+def _remove(uds: Path) -> None:
+    """Remove our socket, as long as it listens: one that does not is replaced by the next server, whose it is then."""
+    with contextlib.suppress(FileNotFoundError):
+        uds.unlink()
 
 
 def check_bound(sock: socket.socket, settings: Settings) -> None:
@@ -159,18 +165,49 @@ def _stop_loading(number: int, frame: Optional[FrameType]) -> NoReturn:
 
 
 def patient(timeout_s: float) -> Type[H11Protocol]:
-    """uvicorn's HTTP/1.1 for clients who send their first headers within `timeout_s` seconds.
+    """uvicorn's HTTP/1.1 for clients who do not make it wait: every connection is a file descriptor, and one of few.
 
-    uvicorn itself waits for them for ever, and a connection is a file descriptor.
+    The headers of a request, and what is left of a body that nobody reads, have `timeout_s` seconds from the first
+    byte; a whole request has as long for its body, as long for its answer, and a little to take that. uvicorn itself
+    waits for ever.
     """
+    whole_s = 2 * timeout_s + _TO_TAKE_S
 
     class Patient(H11Protocol):
+        _due: Optional[asyncio.TimerHandle] = None
+
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.loop.call_later(timeout_s, self._give_up)
+            self._wait(timeout_s)
+
+        def connection_lost(self, exc: Optional[Exception]) -> None:
+            self._wait(None)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            before = self.cycle
+            super().data_received(data)
+            if self.cycle is not before:
+                self._wait(whole_s if self._answering() else None)
+            elif self._due is None:
+                self._wait(timeout_s)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()  # which may begin with the next request, where that is there already
+            self._wait(whole_s if self._answering() else None)
+
+        def _answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _wait(self, seconds: Optional[float]) -> None:
+            if self._due is not None:
+                self._due.cancel()
+            self._due = None if seconds is None else self.loop.call_later(seconds, self._give_up)
 
         def _give_up(self) -> None:
-            if self.cycle is None and not self.transport.is_closing():
+            if self.transport.get_write_buffer_size():  # nobody takes it: it would never be empty
+                self.transport.abort()
+            else:
                 self.transport.close()
 
     return Patient
@@ -179,7 +216,10 @@ def patient(timeout_s: float) -> Type[H11Protocol]:
 class Server(uvicorn.Server):
     """uvicorn that tells the application when it is to stop, and systemd when it serves and stops."""
 
-    def __init__(self, app: Gatekeeper, settings: Settings, sock: socket.socket, logger: logging.Logger) -> None:
+    def __init__(
+        self, app: Gatekeeper, settings: Settings, sock: socket.socket, logger: logging.Logger, *, uds: Optional[Path]
+    ) -> None:
+        self._uds = uds
         self._drain = app.drain
         self._sock = sock
         self._logger = logger
@@ -201,6 +241,11 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=int(settings.drain_s + _AFTER_DRAIN_S) + 1,
             )
         )
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        if self._uds is not None:
+            _remove(self._uds)
+        await super().shutdown(sockets=sockets)
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets=sockets)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, state, status
+from edgepack_runtime import isolated, state, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -111,6 +111,19 @@ def test_the_same_release_again_is_fine_and_says_so(small_bundle: Path, prefix: 
     assert found is not None
     assert (found.current, found.previous, found.pending) == (id_of(small_bundle), None, None)
     assert len(list(prefix.receipts.iterdir())) == 2
+
+
+@pytest.mark.parametrize("tune", [True, False])
+@pytest.mark.usefixtures("proven")
+def test_a_damaged_tuning_is_replaced_by_the_next_install(small_bundle: Path, prefix: Prefix, tune: bool) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    file = prefix.tuning_of(prefix.releases / id_of(small_bundle))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"tuning_format": 1')
+    receipt = install(small_bundle, prefix.root, say=silent, tune=tune)
+    assert [note for note in receipt["notes"] if "is damaged" in note and file.name in note]
+    assert (tuning.read(file) is not None) == tune
+    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "already installed"
 
 
 @pytest.mark.usefixtures("proven")

@@ -47,6 +47,17 @@ def test_a_batch_is_the_texts_one_by_one_in_their_order(predictor: Predictor) ->
     assert predictor.predict_batch([]) == []
 
 
+@pytest.mark.parametrize("name", ["workers", "batch_tokens", "block_items"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_numbers_that_mean_nothing_are_refused(predictor: Predictor, name: str, number: int) -> None:
+    with pytest.raises(UsageError, match=f"{name} is {number}"):
+        list(predictor.stream(["好"], **{name: number}))
+    with pytest.raises(UsageError, match=f"batch_size is {number}"):
+        predictor.predict_batch(["好"], batch_size=number)
+    with pytest.raises(UsageError, match=f"threads is {number}"):
+        Predictor(threads=number)
+
+
 @pytest.mark.parametrize("task", ["text-classification", "token-classification"])
 def test_texts_of_different_length_share_no_run_where_padding_would_show(tmp_path: Path, task: str) -> None:
     hiding = Predictor(write_model_folder(tmp_path / "hiding", task=task))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -155,6 +157,46 @@ def test_an_interrupt_keeps_what_was_answered(tmp_path: Path) -> None:
     run(tmp_path)
     assert (tmp_path / "out.jsonl").read_text() == expected["out.jsonl"] + "new\n"
     assert sorted(files(tmp_path)) == ["in.txt", "out.jsonl"]
+
+
+def test_an_interrupt_before_the_first_row_leaves_one_head(tmp_path: Path) -> None:
+    expected = make(tmp_path, list("ab"))
+    for _ in range(2):
+        with (
+            pytest.raises(KeyboardInterrupt),
+            Output(tmp_path / "out.jsonl", tmp_path / "in.txt", IDENTITY, restart=False) as output,
+        ):
+            output.head("head\n")
+            raise KeyboardInterrupt
+    assert (tmp_path / "out.jsonl.partial").read_text() == "head\n"
+    run(tmp_path)
+    assert files(tmp_path) == expected
+
+
+@pytest.mark.parametrize("line", range(1, 12))
+def test_an_interrupt_inside_add_costs_no_row_and_doubles_none(tmp_path: Path, line: int) -> None:
+    """Ctrl-C comes between any two lines of Python."""
+    expected = make(tmp_path, ["a", "", "b"])
+    come = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal come
+        if frame.f_code is not Output.add.__code__:
+            return None
+        come += event == "line"
+        if come == line:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, every=100)
+    finally:
+        sys.settrace(before)
+    run(tmp_path)
+    assert files(tmp_path) == expected
 
 
 @pytest.fixture

@@ -317,7 +317,8 @@ def test_any_texts_give_ids_of_the_vocabulary(tokenizer: ErnieTokenizer, texts: 
 
 PIECES = st.sampled_from(
     ["好", "差店", " ", "\n", "ok", "okay", "x" * 60, "\u0301", "e\u0301", "ΑΣ", "[SEP]", "[", "SEP]", "\ud83d",
-     "\u200b" * 40, " " * 50, "ﬁ", "～", "\t", "1", "2" * 30, "\ufffd", "한글", "々", "𠀀"]
+     "\u200b" * 40, " " * 50, "ﬁ", "～", "\t", "1", "2" * 30, "\ufffd", "한글", "々", "𠀀",
+     ",", ";,", "=", "😀", "👍\U0001f3fd", "\u200d", "=\u0338", "，", "#", "##", "]", "'s", "a.b"]
 )  # fmt: skip
 
 
@@ -340,5 +341,8 @@ def test_what_is_not_read_of_a_long_text_makes_no_difference(
 def test_a_text_far_longer_than_the_model_reads_is_not_cut_into_all_its_tokens(tokenizer: ErnieTokenizer) -> None:
     [found] = tokenizer._encodings(tokenizer._pipeline.encode_batch_fast, ["好" * 100_000], 14)
     assert 14 <= len(found.ids) < 200
+    for text in ("😀" * 100_000, '{"a":1}' * 20_000, "!" * 100_000):  # nor is one without a blank
+        [found] = tokenizer._encodings(tokenizer._pipeline.encode_batch_fast, [text], 14)
+        assert 14 <= len(found.ids) < 200
     blanks = " " * 100_000 + "好" * 20
     assert tokenizer.encode([blanks], 16) == tokenizer.encode(["好" * 20], 16)
