@@ -125,14 +125,16 @@ def _joined(encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> NDArray[
 
 
 def singles(items: Sequence[Item]) -> Sequence[str]:
-    """`items`, none of which is a pair.
+    """`items`, all of which are single texts.
 
     Raises:
-        UsageError: one is.
+        UsageError: one is a pair, or no text.
     """
     for item in items:
         if isinstance(item, tuple):
             raise UsageError("this model takes one text at a time", why="it was given a pair", fix="give it one text")
+        if not isinstance(item, str):
+            raise UsageError("a text is a str", why=f"it was given a {type(item).__name__}", fix="decode it first")
     return cast(Sequence[str], items)
 
 
@@ -144,7 +146,7 @@ def halves(items: Sequence[Item]) -> Tuple[List[str], List[str]]:
     """
     firsts, seconds = [], []
     for item in items:
-        if not isinstance(item, tuple) or len(item) != 2:
+        if not isinstance(item, tuple) or len(item) != 2 or not all(isinstance(text, str) for text in item):
             raise UsageError("this model takes pairs of texts", why=f"it was given {item!r:.60}", fix="give two texts")
         firsts.append(item[0])
         seconds.append(item[1])

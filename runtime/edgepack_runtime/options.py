@@ -353,7 +353,7 @@ def _add_serve(verbs: _Verbs) -> None:
     add("--max-wait-ms", type=_positive, metavar="MS", help="how long a batch may wait to become full (0)")
     add("--queue", type=_at_least_one, metavar="N", help="texts that may wait; more get status 429 (256)")
     add("--timeout-s", type=_positive, metavar="S", help="longest time for a body to arrive, and for an answer (10)")
-    add("--max-body-kib", type=_at_least_one, metavar="N", help="largest body of a request (256)")
+    add("--max-body-kib", type=_at_least_one, metavar="N", help="largest body of a request (64)")
     add("--max-texts", type=_at_least_one, metavar="N", help="most texts of a request (32)")
     add("--long", choices=LONG_TEXTS, help="texts of more tokens than the model reads: as `predict` does it (truncate)")
     add("--drain-s", type=_positive, metavar="S", help="how long to answer what waits when told to stop (10)")

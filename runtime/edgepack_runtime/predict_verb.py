@@ -33,9 +33,18 @@ def check(options: argparse.Namespace) -> List[str]:
             rows.check_file(options.input)
         if options.output:
             rows.check_suffix(options.output)
-            if options.input and options.output.exists() and options.output.samefile(options.input):
-                raise UsageError("--input and --output are one file", fix="name another file for the answers")
+            _check_output(options.output, options.input)
     return texts.from_arguments(options.texts)
+
+
+def _check_output(output: Path, source: Optional[Path]) -> None:
+    """See that the answers can become `output` and cost no other file that is named."""
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder", fix="name a file for the answers")
+    beside = output.with_name(output.name + ".errors.jsonl")
+    for written, what in ((output, "--output"), (beside, f"{beside.name}, where rows without an answer are told,")):
+        if source is not None and written.exists() and written.samefile(source):
+            raise UsageError(f"--input and {what} are one file", fix="name another file for the answers")
 
 
 def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) -> List[Item]:

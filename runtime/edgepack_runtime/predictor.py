@@ -121,6 +121,7 @@ class Predictor:
     def predict_batch(self, texts: Sequence[Item], batch_size: int = 32) -> List[AnyPrediction]:
         """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
         _at_least_one(batch_size=batch_size)
+        _require_several(texts)
         predictions: List[AnyPrediction] = []
         for start in range(0, len(texts), batch_size):
             predictions += self.timed_batch(texts[start : start + batch_size])[0]
@@ -149,6 +150,7 @@ class Predictor:
         Raises:
             As `predict`, and what `items` raises, where the answer of that item would stand.
         """
+        _require_several(items)
         tagged = ((None, _required(item)) for item in items)
         with contextlib.closing(
             self.stream_tagged(tagged, workers=workers, batch_tokens=batch_tokens, block_items=block_items)
@@ -306,6 +308,12 @@ def _at_least_one(**numbers: Optional[int]) -> None:
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise UsageError(f"{name} is {number}", fix="give a number of at least 1")
+
+
+def _require_several(items: Iterable[Item]) -> None:
+    """Refuse one text where several are asked for: its characters would be answered one by one."""
+    if isinstance(items, str):
+        raise UsageError("one text was given where several are asked for", fix="put it into a list, or ask `predict`")
 
 
 def _pair(text: Item, text_pair: str) -> Item:

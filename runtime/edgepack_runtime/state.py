@@ -271,7 +271,7 @@ def lock(prefix: Prefix) -> Iterator[None]:
     """Hold the installer's lock; the kernel lets go of it when the process ends, however it ends.
 
     Raises:
-        EnvironmentUnfitError: another install holds it, or the lock file cannot be written.
+        EnvironmentUnfitError: another process holds it, or the lock file cannot be written.
     """
     with os_errors(f"the prefix {prefix.root} cannot be written"):
         descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -290,14 +290,14 @@ def _take(descriptor: int, prefix: Prefix) -> None:
     except BlockingIOError as error:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
         raise EnvironmentUnfitError(
-            f"another install into {prefix.root} is running",
+            f"another install or tuning in {prefix.root} is running",
             why=f"process {holder} holds {prefix.lock_file}",
             fix="wait for it to end, then try again",
         ) from error
 
 
 def is_locked(prefix: Prefix) -> bool:
-    """Whether an install is running right now."""
+    """Whether an install, or a tuning, is running right now."""
     try:
         descriptor = os.open(prefix.lock_file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -25,7 +25,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         notes.append("state.json does not say what is installed; installing again rebuilds it")
     if state is not None:
         if running:
-            notes.append("an install is running right now")
+            notes.append("an install or a tuning is running right now")
         elif state.pending is not None and state.pending == current != state.current:
             notes.append(f"the install of {current} was interrupted right after its commit; it serves")
         elif state.pending is not None:

@@ -46,9 +46,9 @@ _ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
 _PADDLENLP_SYMBOLS = "B2 B5 BA D8 14B 1B1 3007"  # no symbols to Unicode, but listed in PaddleNLP's `_is_symbol`
 _MARKS_SINCE_RECLASSIFIED = "1171E"  # Mn in Unicode 14.0, Mc later
 _CHARACTERS_A_TOKEN = 8  # more than texts of any language have
-# No word, mark or special token goes on over one of these: blanks, what is a word by itself, but for the brackets and
-# the like of special tokens. Emoji and punctuation are among them, of which a text without a blank may be full.
-_BOUNDARY = re.compile("[ \n\t!\"#$%&'()*+,.:;=?@{}\u3001\u3002\u4e00-\u9fff\uff0c\U0001f300-\U0001f64f]")
+# No word, mark or special token goes on over one of these: blanks and what is a word by itself, emoji and punctuation
+# among it, of which a text without a blank may be full; or behind a `]`, with which special tokens end.
+_BOUNDARY = re.compile(r"(?<=\])|[ \n\t!\"#$%&'()*+,.:;=?@{}\[\u3001\u3002\u4e00-\u9fff\uff0c\U0001f300-\U0001f64f]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 

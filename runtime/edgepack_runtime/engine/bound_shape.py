@@ -7,7 +7,7 @@ graph of its own under a number that ONNX Runtime is told with every run.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 import numpy as np
 import onnxruntime
@@ -28,11 +28,11 @@ class BoundShape:
         length: T.
         device: in ONNX Runtime's words: "cuda" or "cpu".
         graph_id: what a graph of this shape is captured under, 1 or more, unlike that of any other shape of this
-            session; `NOT_CAPTURED` for none.
+            session; `NOT_CAPTURED` for none; None where the provider captures nothing and must not be told.
     """
 
     def __init__(
-        self, session: Any, inputs: Sequence[str], batch: int, length: int, device: str, graph_id: int
+        self, session: Any, inputs: Sequence[str], batch: int, length: int, device: str, graph_id: Optional[int]
     ) -> None:
         self._session = session
         # An array each: on the CPU a value is not a copy of its array.
@@ -40,7 +40,7 @@ class BoundShape:
             name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((batch, length), dtype=np.int64), device, 0)
             for name in inputs
         }
-        shape = self._output_shape(device)
+        shape = self._output_shape(device, None if graph_id is None else NOT_CAPTURED)
         self._output = onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, device, 0)
         self._binding = self._bound()
         self._binding.bind_ortvalue_output(OUTPUTS[0], self._output)
@@ -62,16 +62,17 @@ class BoundShape:
             binding.bind_ortvalue_input(name, value)
         return binding
 
-    def _output_shape(self, device: str) -> Sequence[int]:
+    def _output_shape(self, device: str, graph_id: Optional[int]) -> Sequence[int]:
         """By running once: what a kernel allocates on its first run must not be allocated while a graph is captured."""
         binding = self._bound()
         binding.bind_output(OUTPUTS[0], device)
-        self._session.run_with_iobinding(binding, _options(NOT_CAPTURED))
+        self._session.run_with_iobinding(binding, _options(graph_id))
         shape: Sequence[int] = binding.get_outputs()[0].shape()
         return shape
 
 
-def _options(graph_id: int) -> Any:
+def _options(graph_id: Optional[int]) -> Any:
     options = onnxruntime.RunOptions()
-    options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    if graph_id is not None:
+        options.add_run_config_entry("gpu_graph_id", str(graph_id))
     return options

@@ -1,12 +1,16 @@
 """ONNX Runtime on an NVIDIA GPU, through its CUDA or its TensorRT provider.
 
-Both replay a captured graph for each shape (see `bound_shape`). So that there are few shapes, batches are filled up to
-a power of two here, and texts to a multiple of `pad_to` tokens by whoever calls.
+CUDA replays a captured graph for each shape (see `bound_shape`). So that there are few shapes, batches are filled up to
+a power of two here, and texts to a multiple of `pad_to` tokens by whoever calls. TensorRT gets the same buffers without
+graphs: its provider knows one graph for a session, and not one for each shape.
+
+ONNX Runtime keeps a captured graph for the thread that captured it. So the session is opened and run by one thread of
+its own, whoever asks.
 """
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, List, Mapping, Tuple
 
@@ -40,14 +44,17 @@ class OnnxRuntimeGpuEngine:
         if hasattr(onnxruntime, "preload_dlls"):  # since 1.21: CUDA and cuDNN from the wheels that travel with it
             onnxruntime.preload_dlls()
         path = model_path(folder)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
         with tensorrt.patience(config):
-            self._session = onnxruntime_session.open_session(config, path, tuning, providers(config, folder))
+            self._session = self._thread.submit(
+                onnxruntime_session.open_session, config, path, tuning, providers(config, folder)
+            ).result()
         self._inputs = checked_inputs(
             (item.name for item in self._session.get_inputs()), (item.name for item in self._session.get_outputs())
         )
         self._device = "cuda"
+        self._captures = config.provider == CUDA
         self._shapes: Dict[Tuple[int, int], BoundShape] = {}
-        self._turn = threading.Lock()
 
     @property
     def providers(self) -> Tuple[str, ...]:
@@ -62,11 +69,13 @@ class OnnxRuntimeGpuEngine:
         batch = 1 << (rows - 1).bit_length()
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
         filled = {name: _filled(given[name], batch) for name in self._inputs}
-        with self._turn:
-            try:
-                return self._bound(batch, length).run(filled)[:rows]
-            except Exception as error:  # ONNX Runtime's errors share no base class
-                raise StepFailedError("the model could not be run", why=str(error)) from error
+        try:
+            return self._thread.submit(self._run, filled, batch, length).result()[:rows]
+        except Exception as error:  # ONNX Runtime's errors share no base class
+            raise StepFailedError("the model could not be run", why=str(error)) from error
+
+    def _run(self, given: Dict[str, NDArray[np.int64]], batch: int, length: int) -> NDArray[np.float32]:
+        return self._bound(batch, length).run(given)
 
     def _bound(self, batch: int, length: int) -> BoundShape:
         """The buffers of a shape; those of the first `MOST_GRAPHS` shapes are kept."""
@@ -74,7 +83,7 @@ class OnnxRuntimeGpuEngine:
         if shape in self._shapes:
             return self._shapes[shape]
         room = len(self._shapes) < MOST_GRAPHS
-        graph_id = len(self._shapes) + 1 if room else NOT_CAPTURED
+        graph_id = (len(self._shapes) + 1 if room else NOT_CAPTURED) if self._captures else None
         bound = BoundShape(self._session, self._inputs, batch, length, self._device, graph_id)
         if room:
             self._shapes[shape] = bound

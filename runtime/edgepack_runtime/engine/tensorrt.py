@@ -39,7 +39,6 @@ def options(folder: Path) -> Dict[str, str]:
     names = _input_names(folder / MODEL_NAME)
     found = {
         "device_id": "0",
-        "trt_cuda_graph_enable": "1",
         # One engine for all shapes, fastest at a middling text: without this each new shape would compile anew.
         "trt_profile_min_shapes": _shapes(names, 1, 1),
         "trt_profile_opt_shapes": _shapes(names, 1, max(1, config.max_length // 2)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.answers import AnyPrediction
@@ -14,6 +15,7 @@ from edgepack_runtime.serve.facts import Facts
 from edgepack_runtime.serve.metrics import Metrics
 from edgepack_runtime.serve.settings import Settings
 from edgepack_runtime.texts import Item
+from edgepack_runtime.windows import TRUNCATE
 
 
 class Timing(NamedTuple):
@@ -52,7 +54,8 @@ class Service:
             max_wait_ms=settings.max_wait_ms,
             capacity=settings.queue,
             workers=settings.workers,
-            max_length=facts.max_length,
+            # In windows all of a text is read: a long one takes its time, and is not for company.
+            max_length=facts.max_length if settings.long == TRUNCATE else sys.maxsize,
             observe=metrics.ran,
         )
         self._loop = asyncio.get_running_loop()

@@ -16,7 +16,7 @@ from tiny_model import write_model_folder
 
 from edgepack_runtime import cuda_driver, model_config
 from edgepack_runtime.cuda_driver import CudaFacts
-from edgepack_runtime.engine import onnxruntime_gpu, open_engine, tensorrt
+from edgepack_runtime.engine import bound_shape, onnxruntime_gpu, onnxruntime_session, open_engine, tensorrt
 from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape
 from edgepack_runtime.engine.onnxruntime_gpu import OnnxRuntimeGpuEngine
 from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
@@ -34,7 +34,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> type[OnnxRuntimeGpuEngine]:
     class OnCpu(OnnxRuntimeGpuEngine):
         def __init__(self, folder: Path) -> None:
             super().__init__(EngineConfig(provider=CPU), folder, Tuning())
-            self._device = "cpu"
+            self._device, self._captures = "cpu", True
 
     monkeypatch.setattr(onnxruntime_gpu, "providers", lambda config, folder: [CPU])
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
@@ -89,6 +89,41 @@ def test_every_shape_has_a_graph_of_its_own_and_late_ones_have_none(
     for length in (3, 4, 3, 5, 5):
         engine.run(ids(1, length), np.zeros((1, length), dtype=np.int64))
     assert made == [1, 2, NOT_CAPTURED, NOT_CAPTURED]
+
+
+def test_what_captures_nothing_is_not_told_of_graphs(
+    tmp_path: Path, on_cpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int | None] = []
+    monkeypatch.setattr(bound_shape, "_options", lambda graph_id: told.append(graph_id) or onnxruntime.RunOptions())
+    engine = on_cpu(write_model_folder(tmp_path / "m"))
+    engine._captures = False
+    for length in (3, 3, 4):
+        engine.run(ids(1, length), np.zeros((1, length), dtype=np.int64))
+    assert told == [None] * 4  # to learn the shape of the answer, and for all runs of it
+    assert len(engine._shapes) == 2
+
+
+def test_one_thread_opens_and_runs(tmp_path: Path, on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    opened = onnxruntime_session.open_session
+
+    def open_session(*arguments: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return opened(*arguments)
+
+    def run(self: Any, given: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return np.zeros((1, 2), dtype=np.float32)
+
+    monkeypatch.setattr(onnxruntime_session, "open_session", open_session)
+    monkeypatch.setattr(BoundShape, "run", run)
+    engine = on_cpu(write_model_folder(tmp_path / "m"))
+    for _ in range(3):
+        asking = threading.Thread(target=engine.run, args=(ids(1, 3), np.zeros((1, 3), dtype=np.int64)))
+        asking.start()
+        asking.join()
+    assert names == ["gpu_0"] * 4
 
 
 def test_threads_take_turns(tmp_path: Path, on_cpu: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -16,7 +17,7 @@ import pytest
 from tiny_model import write_lines, write_model_folder
 
 from edgepack_runtime import cli, predict_verb, resume
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StepFailedError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.options import Context
 from edgepack_runtime.predictor import Predictor
@@ -296,3 +297,19 @@ def test_memory_does_not_grow_with_the_file(here: Path, monkeypatch: pytest.Monk
     assert predict() == 0
     assert len(ahead) == 9000
     assert max(ahead) <= 4 * 1024 * 3 + io.DEFAULT_BUFFER_SIZE
+
+
+def test_answers_cost_no_file_that_is_read(tmp_path: Path) -> None:
+    given = tmp_path / "out.jsonl.errors.jsonl"
+    given.write_text('{"text": "好"}\n', encoding="utf-8")
+    (tmp_path / "folder.jsonl").mkdir()
+
+    def options(output: str) -> argparse.Namespace:
+        return argparse.Namespace(texts=[], input=given, output=tmp_path / output)
+
+    for output in ("out.jsonl", given.name):
+        with pytest.raises(UsageError, match="are one file"):
+            predict_verb.check(options(output))
+    with pytest.raises(UsageError, match="is a folder"):
+        predict_verb.check(options("folder.jsonl"))
+    assert predict_verb.check(options("other.jsonl")) == []

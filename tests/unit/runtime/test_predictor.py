@@ -11,7 +11,7 @@ import pytest
 from tiny_model import LABELS, TAG_LOGIT, TAGS, logits_of, write_model_folder, write_onnx
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError, UsageError
-from edgepack_runtime.model_config import EngineConfig
+from edgepack_runtime.model_config import PAIR, EngineConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.spans import Span
 
@@ -316,3 +316,21 @@ def test_a_graph_of_another_task_is_refused(tmp_path: Path) -> None:
     write_onnx(other / "model.onnx", n_labels=len(TAGS))
     with pytest.raises(BundleInvalidError, match="do not belong together"):
         Predictor(other)
+
+
+@pytest.mark.parametrize("item", [None, 5, b"x", ["a"]])
+def test_what_is_no_text_is_refused_by_name(tmp_path: Path, item: Any) -> None:
+    predictor = Predictor(write_model_folder(tmp_path / "m"))
+    with pytest.raises(UsageError, match=r"is no text|a text is a str"):
+        predictor.predict(item)
+    pairs = Predictor(write_model_folder(tmp_path / "pairs", task=PAIR))
+    with pytest.raises(UsageError, match="takes pairs of texts"):
+        pairs.predict(("a", item))
+
+
+def test_one_text_is_not_several(tmp_path: Path) -> None:
+    predictor = Predictor(write_model_folder(tmp_path / "m"))
+    with pytest.raises(UsageError, match="one text was given where several"):
+        predictor.predict_batch("很好")
+    with pytest.raises(UsageError, match="one text was given where several"):
+        next(iter(predictor.stream("很好")))

@@ -162,7 +162,7 @@ def test_a_line_without_end_is_no_text() -> None:
             assert size is not None and 0 < size <= rows.MAX_LINE_BYTES + 1
             return b"\0" * size
 
-    with pytest.raises(UsageError, match="line 1 of /dev/zero is longer than 16 MiB"):
+    with pytest.raises(UsageError, match="line 1 of /dev/zero is longer than 4 MiB"):
         next(lines_of(Zeros(), "/dev/zero", "text"))
 
 

@@ -44,7 +44,7 @@ def test_installed(installed: Prefix) -> None:
 
 def test_an_install_that_runs(installed: Prefix) -> None:
     with state.lock(installed):
-        assert status.status(installed)["notes"] == ["an install is running right now"]
+        assert status.status(installed)["notes"] == ["an install or a tuning is running right now"]
 
 
 def test_interrupted_before_and_after_the_commit(installed: Prefix) -> None:
