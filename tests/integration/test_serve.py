@@ -67,6 +67,7 @@ def test_it_answers_and_ends_when_it_is_told_to(model: Path) -> None:
 
 def test_what_waits_is_answered_before_it_ends(model: Path) -> None:
     limits = ["--max-batch", "1", "--queue", "5000", "--max-texts", "5000", "--timeout-s", "60", "--drain-s", "60"]
+    limits += ["--max-body-kib", "256"]
     with served("--model", model, *limits) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, server.url + "/predict", {"texts": ["好差"] * 5000})
         end = time.monotonic() + 30
