@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -172,24 +172,15 @@ def report(installed: Installed) -> dict[str, Any]:
         "model_mib": installed.model_mib,
         "install_s": installed.install_s,
         "first_label_cold_ms": installed.cold_ms,
-        **{key: asdict(_spread(getattr(installed, key))) for key in ("first_label_ms", "end_ms", "peak_rss_mib")},
+        **{key: _spread(getattr(installed, key)) for key in ("first_label_ms", "end_ms", "peak_rss_mib")},
         "text_in": installed.text_in,
     }
 
 
-@dataclass(frozen=True)
-class Spread:
+def _spread(values: Sequence[float]) -> dict[str, float]:
     """Median and quartiles."""
-
-    median: float
-    low: float
-    high: float
-    n: int
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    low, median, high = statistics.quantiles(values, n=4)
-    return Spread(round(median, 1), round(low, 1), round(high, 1), len(values))
+    low, median, high = (round(value, 1) for value in statistics.quantiles(values, n=4))
+    return {"median": median, "low": low, "high": high, "n": len(values)}
 
 
 def show(found: dict[str, Any]) -> None:
