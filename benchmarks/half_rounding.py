@@ -63,7 +63,7 @@ def main() -> None:
     texts = (options.models / TEXTS_FILE).read_text(encoding="utf-8").splitlines()[: options.texts]
     config = model_config.load(options.models / HALF)
     tokenizer = ErnieTokenizer(options.models / HALF / model_config.VOCAB_NAME, config.tokenizer)
-    ids = [tokenizer.encode_batch([text], config.max_length)[0] for text in texts]
+    ids = [np.array(tokenizer.encode([text], config.max_length)) for text in texts]  # each (1, T)
     float_logits, here = (
         np.concatenate([predictor.logits([text]) for text in texts])
         for predictor in (Predictor(options.models / name) for name in (FLOAT, HALF))

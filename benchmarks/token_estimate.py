@@ -28,7 +28,7 @@ UNCUT = 1_000_000  # tokens; longer than any line may be
 def measure(texts: list[str], vocab: Path) -> dict[str, Any]:
     """Errors of the estimate in tokens a text, [CLS] and [SEP] included on both sides."""
     tokenizer = ErnieTokenizer(vocab, TokenizerConfig())
-    true = np.array([tokenizer.encode_batch([text], UNCUT)[0].shape[1] for text in texts])  # (texts,)
+    true = np.array([len(tokenizer.encode([text], UNCUT)[0]) for text in texts])  # (texts,)
     error = np.array([estimate_tokens(text) for text in texts]) - true  # (texts,)
     estimated = Lengths.of(texts)
     return {

@@ -11,10 +11,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from edgepack_runtime.model_config import EngineConfig, ModelConfig, dump
+
+# No example is timed: how long it takes tells of the machine and what else runs there.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 MakeWheel = Callable[..., Path]
 MakeModel = Callable[..., Path]

@@ -43,5 +43,4 @@ class _Ours:
         return [float(value) for value in self._predictor.logits([text])[0]]
 
     def ids(self, text: str) -> list[int]:
-        ids, _ = self._tokenizer.encode_batch([text], self._predictor.config.max_length)
-        return [int(value) for value in ids[0]]
+        return self._tokenizer.encode([text], self._predictor.config.max_length)[0]

@@ -137,7 +137,7 @@ def spans(
     Args:
         tags: BIO tags in the order of the logits; broken sequences are read as `spans.token_spans` tells.
         logits: shape (T, C), those of [CLS] and [SEP] among them; rows beyond `offsets` are padding.
-        offsets: of T tokens, as `ErnieTokenizer.encode_with_offsets` gives them.
+        offsets: of T tokens, as `ErnieTokenizer.encode_with_offsets` gives them for the text.
         text: what the tokens are of.
     """
     # Without [CLS] and [SEP]: (tokens of the text, C). In float32, what is far apart could overflow below.

@@ -17,6 +17,7 @@ from edgepack_runtime.windows import LONG_TEXTS, TRUNCATE, Window, windows
 
 _SPECIAL = 2  # [CLS] in front of a row, [SEP] behind it
 _ALL = 2**53  # tokens: no text has more
+_WHOLE = (Window(0, 0, _ALL),)  # of an item that is one row
 
 
 class Row(NamedTuple):
@@ -67,22 +68,27 @@ class Encoding:
         Raises:
             UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
         """
-        length = self._config.max_length
+        return self._encode(items, _ALL if self.in_windows else self._config.max_length)
+
+    def cut(self, items: Sequence[Item]) -> List[Row]:
+        """One row for each of `items`, cut to `max_length` tokens whatever `long_texts` says. Raises as `encode`."""
+        return [encoded.rows[0] for encoded in self._encode(items, self._config.max_length)]
+
+    def _encode(self, items: Sequence[Item], most: int) -> List[Encoded]:
         if self._config.task == PAIR:
-            rows, n_first = self._tokenizer.encode_pairs(*halves(items), length)
-            whole = (Window(0, 0, 0),)
-            return [Encoded(item, (Row(*row),), whole, ()) for item, row in zip(items, zip(rows, n_first))]
-        texts, most = singles(items), _ALL if self.in_windows else length
+            pairs = zip(*self._tokenizer.encode_pairs(*halves(items), self._config.max_length))
+            return [Encoded(item, (Row(*row),), _WHOLE, ()) for item, row in zip(items, pairs)]
+        texts = singles(items)
         if self._config.task == TOKENS:
-            rows, offsets = self._tokenizer.encode_offsets(texts, most)
+            rows, offsets = self._tokenizer.encode_with_offsets(texts, most)
             return [self._in_rows(*found) for found in zip(texts, rows, offsets)]
         return [self._in_rows(text, ids, ()) for text, ids in zip(texts, self._tokenizer.encode(texts, most))]
 
     def _in_rows(self, text: str, ids: List[int], offsets: Sequence[Tuple[int, int]]) -> Encoded:
         length, n = self._config.max_length - _SPECIAL, len(ids) - _SPECIAL
-        parts = windows(n, length)
         if n <= length:
-            return Encoded(text, (Row(ids, len(ids)),), parts, offsets)
+            return Encoded(text, (Row(ids, len(ids)),), _WHOLE, offsets)
+        parts = windows(n, length)
         rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]
         return Encoded(text, [Row(row, len(row)) for row in rows], parts, offsets)
 
@@ -90,8 +96,9 @@ class Encoding:
         """input_ids and token_type_ids of `rows` as one batch, both int64 (B, T), padded to the longest."""
         ids = self._tokenizer.padded([row.ids for row in rows])
         types = np.zeros(ids.shape, dtype=np.int64)
-        for number, row in enumerate(rows):
-            types[number, row.n_first : len(row.ids)] = 1
+        for number, (row, n_first) in enumerate(rows):
+            if n_first < len(row):
+                types[number, n_first : len(row)] = 1
         return ids, types
 
     def decide(self, encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> AnyPrediction:

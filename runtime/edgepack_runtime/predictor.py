@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import time
 from pathlib import Path
 from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
@@ -11,9 +12,9 @@ from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime import answers, located, model_config, windows
+from edgepack_runtime import located, model_config, windows
 from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
-from edgepack_runtime.encoding import Encoding, Row, halves, singles
+from edgepack_runtime.encoding import Encoded, Encoding, Row
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.texts import Item
@@ -24,11 +25,10 @@ __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "Span
 
 T = TypeVar("T")
 _ROWS = 32  # windows that are run at once
-_Offsets = Sequence[Sequence[Tuple[int, int]]]  # of the tokens of each text; empty where no spans are asked for
 
 
 class Split(NamedTuple):
-    """Where the milliseconds of one prediction went."""
+    """Where the milliseconds of one prediction went: text to ids, ids to logits, logits to the answer."""
 
     tokenize_ms: float
     run_ms: float
@@ -80,9 +80,8 @@ class Predictor:
         self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
         self._encoding = Encoding(self._tokenizer, self.config, long_texts)
         self._engine = open_engine(self.config.engine, found.model, self.tuning)
-        self._pairs = self.config.task == model_config.PAIR
         self._tokens = self.config.task == model_config.TOKENS
-        self._check_shape(("好", "好") if self._pairs else "好")
+        self._check_shape(("好", "好") if self.config.task == model_config.PAIR else "好")
 
     @property
     def labels(self) -> Tuple[str, ...]:
@@ -200,8 +199,7 @@ class Predictor:
         if not texts:
             shape = (0, 0) if self._tokens else (0,)
             return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
-        ids, types, _ = self._encode(texts)
-        return self._run(ids, types)
+        return self._run(*self._encoding.arrays(self._encoding.cut(texts)))
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
         """`predict`, with the time that each part took. Raises as `predict`."""
@@ -209,49 +207,31 @@ class Predictor:
         return predictions[0], split
 
     def timed_batch(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
-        """Answers for `items` as one batch, in their order, with the time that each part took. Raises as `predict`."""
-        if self._encoding.in_windows:
-            return self._timed_windows(items)
-        begin = time.perf_counter()
-        ids, types, offsets = self._encode(items)
-        tokenized = time.perf_counter()
-        logits = self._run(ids, types)
-        ran = time.perf_counter()
-        predictions = self._decide(logits, offsets, items)
-        done = time.perf_counter()
-        return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
+        """Answers for `items`, in their order, with the time that each part took. Raises as `predict`.
 
-    def _timed_windows(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
-        """`timed_batch`, of rows that may be several to an item."""
+        They are one batch; with windows, batches of 32 rows.
+        """
         begin = time.perf_counter()
         encoded = self._encoding.encode(items)
         tokenized = time.perf_counter()
-        rows = [row for item in encoded for row in item.rows]
-        logits: List[NDArray[np.float32]] = []
-        for start in range(0, len(rows), _ROWS):
-            logits += self._run_rows(rows[start : start + _ROWS])
+        logits = self._logits_of(encoded)
         ran = time.perf_counter()
-        of_rows = iter(logits)
-        predictions = [self._encoding.decide(item, [next(of_rows) for _ in item.rows]) for item in encoded]
+        predictions = [self._encoding.decide(*found) for found in zip(encoded, logits)]
         done = time.perf_counter()
         return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
 
-    def _run_rows(self, rows: Sequence[Row]) -> List[NDArray[np.float32]]:
-        """Logits of each row by itself, without those of its padding."""
-        return list(self._run(*self._encoding.arrays(rows)))
+    def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[NDArray[np.float32]]]:
+        """Logits of the rows of each item."""
+        if not self._encoding.in_windows:  # each has one
+            return [(row,) for row in self._run_rows([item.rows[0] for item in encoded])]
+        rows = [row for item in encoded for row in item.rows]
+        starts = range(0, len(rows), _ROWS)
+        found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + _ROWS])])
+        return [list(itertools.islice(found, len(item.rows))) for item in encoded]
 
-    def _encode(self, items: Sequence[Item]) -> Tuple[NDArray[np.int64], NDArray[np.int64], _Offsets]:
-        """input_ids and token_type_ids, both (B, T), and the offsets of the tokens."""
-        length = self.config.max_length
-        if self._pairs:
-            firsts, seconds = halves(items)
-            ids, types = self._tokenizer.encode_batch(firsts, length, seconds)
-            return ids, types, ()
-        texts = singles(items)
-        if self._tokens:
-            return self._tokenizer.encode_with_offsets(texts, length)
-        ids, types = self._tokenizer.encode_batch(texts, length)
-        return ids, types, ()
+    def _run_rows(self, rows: Sequence[Row]) -> List[NDArray[np.float32]]:
+        """Logits of each row by itself; those of its padding, if it has any, mean nothing."""
+        return list(self._run(*self._encoding.arrays(rows)))
 
     def _run(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits of a batch; where the graph does not hide padding, of the texts of each length by themselves.
@@ -282,17 +262,9 @@ class Predictor:
         logits = self._engine.run(np.pad(ids, end, constant_values=self._tokenizer.pad_id), np.pad(types, end))
         return logits[:, :length] if self._tokens else logits
 
-    def _decide(self, logits: NDArray[np.float32], offsets: _Offsets, items: Sequence[Item]) -> List[AnyPrediction]:
-        labels = self.config.labels
-        if self._tokens:
-            return [answers.spans(labels, *row) for row in zip(logits, offsets, singles(items))]
-        if self.config.multi_label:
-            return [answers.several_labels(labels, row) for row in logits.tolist()]
-        return [answers.one_label(labels, row) for row in logits.tolist()]
-
     def _check_shape(self, item: Item) -> None:
         """Run the model once, so that nothing is left to load, on an item of at least one token."""
-        ids, types, _ = self._encode([item])
+        ids, types = self._encoding.arrays(self._encoding.cut([item]))
         found, n_labels = self._run(ids, types).shape, len(self.config.labels)
         wanted = (*ids.shape, n_labels) if self._tokens else (1, n_labels)
         if found != wanted:

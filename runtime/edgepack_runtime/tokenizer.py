@@ -16,7 +16,7 @@ import os
 import re
 import unicodedata
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 import tokenizers
@@ -89,51 +89,27 @@ class ErnieTokenizer:
         self.pad_id = ids[config.pad_token]
         self._pipeline = _pipeline(ids, config)
 
-    def encode_batch(
-        self, texts: Sequence[str], max_length: int, pairs: Optional[Sequence[str]] = None
-    ) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Ids of `texts`, each `[CLS] ... [SEP]` and at most `max_length` long, padded to the longest.
-
-        Lone surrogates are dropped, as PaddleNLP drops them.
+    def encode(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
+        """Ids of each text, `[CLS] ... [SEP]`. Lone surrogates are dropped, as PaddleNLP drops them.
 
         Args:
-            texts: B texts.
-            max_length: tokens, at least the two or three special ones.
-            pairs: B second texts; text i and pair i make one row `[CLS] text [SEP] pair [SEP]`.
-
-        Returns:
-            input_ids and token_type_ids (1 for the tokens of a second text and the [SEP] behind them, else 0), both
-            int64 with shape (B, T), T <= max_length.
+            max_length: tokens that a text is cut to, at least the two or three special ones.
         """
-        if pairs is None:
-            input_ids = self.padded(self.encode(texts, max_length))
-            return input_ids, np.zeros(input_ids.shape, dtype=np.int64)
-        rows, n_first = self.encode_pairs(texts, pairs, max_length)
-        input_ids = self.padded(rows)
-        token_type_ids = np.zeros(input_ids.shape, dtype=np.int64)
-        for i, row in enumerate(rows):
-            token_type_ids[i, n_first[i] : len(row)] = 1
-        return input_ids, token_type_ids
+        room = max_length - 2
+        encodings = self._encodings(self._pipeline.encode_batch_fast, texts, room)
+        return [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
 
     def encode_with_offsets(
         self, texts: Sequence[str], max_length: int
-    ) -> Tuple[NDArray[np.int64], NDArray[np.int64], List[List[Tuple[int, int]]]]:
-        """`encode_batch` of `texts`, and where each token stands.
+    ) -> Tuple[List[List[int]], List[List[Tuple[int, int]]]]:
+        """`encode`, and where each token stands.
 
         Returns:
-            input_ids and token_type_ids, int64 with shape (B, T), and for each text one (start, end) for each of its
-            tokens: indices of the Python str, end exclusive, (0, 0) for [CLS] and [SEP], nothing for padding.
+            The ids of each text, and for each of them one (start, end): indices of the Python str, end exclusive,
+            (0, 0) for [CLS] and [SEP].
             A combining mark belongs to the character that it stands on, whether the model sees it or not; other
             characters that the model does not see belong to a token only where they stand inside it.
         """
-        rows, offsets = self.encode_offsets(texts, max_length)
-        input_ids = self.padded(rows)
-        return input_ids, np.zeros(input_ids.shape, dtype=np.int64), offsets
-
-    def encode_offsets(
-        self, texts: Sequence[str], max_length: int
-    ) -> Tuple[List[List[int]], List[List[Tuple[int, int]]]]:
-        """Ids and offsets of `encode_with_offsets` for each text, not padded."""
         room = max_length - 2
         encodings = self._encodings(self._pipeline.encode_batch, texts, room)
         rows = [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
@@ -142,16 +118,10 @@ class ErnieTokenizer:
         ]
         return rows, offsets
 
-    def encode(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
-        """Ids of each text, `[CLS] ... [SEP]`, at most `max_length`, not padded."""
-        room = max_length - 2
-        encodings = self._encodings(self._pipeline.encode_batch_fast, texts, room)
-        return [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
-
     def encode_pairs(
         self, texts: Sequence[str], pairs: Sequence[str], max_length: int
     ) -> Tuple[List[List[int]], List[int]]:
-        """Ids of each pair, `[CLS] text [SEP] pair [SEP]`, not padded, and how many of them are of type 0.
+        """Ids of each pair, `[CLS] text [SEP] pair [SEP]`, and how many of them are of type 0, the others of type 1.
 
         Raises:
             ValueError: there are more of the one than of the other.

@@ -73,16 +73,15 @@ class Both:
 
     def pair_differences(self, pairs: list[tuple[str, str]], max_length: int = MAX_LENGTH) -> list[tuple[str, str]]:
         """The pairs whose ids or types differ when they are cut to `max_length`."""
-        ids, types = self.device.encode_batch(
-            [first for first, _ in pairs], max_length, [second for _, second in pairs]
-        )
+        firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+        rows, firsts_of_rows = self.device.encode_pairs(firsts, seconds, max_length)
         found = []
-        for pair, row, kinds in zip(pairs, ids.tolist(), types.tolist(), strict=True):
+        for pair, row, n_first in zip(pairs, rows, firsts_of_rows, strict=True):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that it does not return what it cut off
                 wanted = self.reference(*pair, max_length=max_length, truncation=True)
-            n = len(wanted["input_ids"])
-            if (row[:n], kinds[:n]) != (wanted["input_ids"], wanted["token_type_ids"]) or any(row[n:] + kinds[n:]):
+            types = [0] * n_first + [1] * (len(row) - n_first)
+            if (row, types) != (wanted["input_ids"], wanted["token_type_ids"]):
                 found.append(pair)
         return found
 
@@ -91,9 +90,9 @@ class Both:
         found = []
         for text in texts:
             wanted = self.reference(text, max_length=MAX_LENGTH, truncation=True)
-            ids, types = self.device.encode_batch([text], MAX_LENGTH)
-            if (ids[0].tolist(), types[0].tolist()) != (wanted["input_ids"], wanted["token_type_ids"]):
-                found.append((text, wanted["input_ids"], ids[0].tolist()))
+            [ids] = self.device.encode([text], MAX_LENGTH)
+            if ids != wanted["input_ids"] or any(wanted["token_type_ids"]):
+                found.append((text, wanted["input_ids"], ids))
         return found
 
 
@@ -173,26 +172,26 @@ def test_real_texts(both: Both) -> None:
 
 
 @given(text=mixed)
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_texts(both: Both, text: str) -> None:
     assert both.differences([text]) == []
 
 
 @given(pair=st.tuples(mixed, mixed), max_length=st.integers(3, 48))
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_pairs(both: Both, pair: tuple[str, str], max_length: int) -> None:
     assert both.pair_differences([pair], max_length) == []
 
 
 @given(text=mixed)
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tokens_stand_where_their_offsets_say(both: Both, text: str) -> None:
     """A text that ends where a word ends gives the tokens up to there: nothing more is in front of it, nothing less."""
-    ids, _, [offsets] = both.device.encode_with_offsets([text], MAX_LENGTH)
-    assert len(offsets) == ids.shape[1]
-    tokens = [both.reference.convert_ids_to_tokens(number) for number in ids[0].tolist()]
+    [ids], [offsets] = both.device.encode_with_offsets([text], MAX_LENGTH)
+    assert len(offsets) == len(ids)
+    tokens = [both.reference.convert_ids_to_tokens(number) for number in ids]
     for place, (start, end) in enumerate(offsets[1:-1], start=1):
         assert start < end
         if not tokens[place + 1].startswith("##"):
-            upto = both.device.encode_batch([text[:end]], MAX_LENGTH)[0][0].tolist()
-            assert upto[:-1] == ids[0, : place + 1].tolist(), (text, end)
+            [upto] = both.device.encode([text[:end]], MAX_LENGTH)
+            assert upto[:-1] == ids[: place + 1], (text, end)

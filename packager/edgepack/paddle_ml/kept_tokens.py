@@ -51,9 +51,9 @@ def _unknown_words(tokenizer: ErnieTokenizer, texts: Sequence[str]) -> Iterator[
     """What stands in `texts` where the tokens are [UNK]."""
     if not texts:
         return
-    ids, _, offsets = tokenizer.encode_with_offsets(texts, _WHOLE)  # (B, T)
-    for text, row, places in zip(texts, ids, offsets, strict=True):
-        for number, (start, end) in zip(row.tolist(), places, strict=False):  # the row is padded
+    rows, offsets = tokenizer.encode_with_offsets(texts, _WHOLE)
+    for text, row, places in zip(texts, rows, offsets, strict=True):
+        for number, (start, end) in zip(row, places, strict=True):
             if number == tokenizer.unk_id:
                 yield text[start:end]
 

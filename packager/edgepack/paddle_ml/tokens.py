@@ -44,11 +44,8 @@ def encode(
     """Token ids and types of each row, special tokens included, cut to `max_length`; with offsets if asked for."""
     texts = [row.text for row in rows]
     if with_offsets:
-        ids, types, offsets = tokenizer.encode_with_offsets(texts, max_length)  # (B, T), (B, T), B lists
-        return [
-            Encoded(row_ids[: len(places)], row_types[: len(places)], tuple(places))  # without the padding
-            for row_ids, row_types, places in zip(ids.tolist(), types.tolist(), offsets, strict=True)
-        ]
+        found = zip(*tokenizer.encode_with_offsets(texts, max_length), strict=True)
+        return [Encoded(row_ids, [0] * len(row_ids), tuple(places)) for row_ids, places in found]
     pairs = [row.text_pair for row in rows if row.text_pair is not None]
     if not pairs:
         return [Encoded(row_ids, [0] * len(row_ids)) for row_ids in tokenizer.encode(texts, max_length)]

@@ -316,7 +316,7 @@ def test_files_of_two_tasks_are_refused(tmp_path: Path) -> None:
     ]
 
 
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 CONTENT = st.one_of(
     st.binary(max_size=200),
     st.text('text\tlabel\n,;|"{}[]: 01好坏的很。\ufeff\x00', max_size=200).map(lambda text: text.encode()),

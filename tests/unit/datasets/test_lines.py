@@ -108,7 +108,7 @@ def test_a_file_of_another_encoding_that_was_cut_is_named(tmp_path: Path, encodi
     assert stopped.value.finding.line == 2
 
 
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SAME_FOLDER

@@ -232,7 +232,7 @@ VALUE = st.recursive(
 KEYS = ("text", "text_pair", "label", "labels", "spans", "tokens", "tags")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.fixed_dictionaries(dict.fromkeys(KEYS, VALUE)), st.sampled_from([PAIRS, MANY, SPANS, TOKENS]))
 def test_any_values_make_a_row_that_holds_or_a_finding(
     tmp_path: Path, values: dict[str, object], columns: Columns

@@ -95,7 +95,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20
 )
 LABEL = st.text(st.characters(exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cc", "Cf"]), min_size=1, max_size=8)
 ROWS = st.lists(st.tuples(TEXT, LABEL), min_size=1, max_size=6)
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SAME_FOLDER

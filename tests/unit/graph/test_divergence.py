@@ -18,7 +18,7 @@ def shares(logits: np.ndarray) -> np.ndarray:
     return np.asarray(found / found.sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LOGITS, LOGITS)
 def test_it_is_the_kl_of_the_shares(before: np.ndarray, after: np.ndarray) -> None:
     p, q = shares(before[0]), shares(after[0])
@@ -26,7 +26,7 @@ def test_it_is_the_kl_of_the_shares(before: np.ndarray, after: np.ndarray) -> No
     assert divergence([before], [after], multi_label=False) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(LOGITS, st.floats(-20, 20))
 def test_what_all_logits_have_in_common_says_nothing(before: np.ndarray, offset: float) -> None:
     assert divergence([before], [before + np.float32(offset)], multi_label=False) == pytest.approx(0, abs=1e-5)

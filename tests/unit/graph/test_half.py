@@ -69,7 +69,7 @@ def test_float16_is_near_float32_and_half_its_size(name: str, layout: Layout) ->
     assert all(np.array_equal(after[key], before[key]) for key in before.keys() - floats)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 999),
     layers=st.integers(1, 3),

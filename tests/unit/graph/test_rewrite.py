@@ -40,7 +40,7 @@ def test_a_rewritten_graph_gives_the_same_logits(name: str, layout: Layout) -> N
     assert np.abs(run(rewritten, ids, types) - expected).max() <= TOLERANCE
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, VOCABULARY - 1), min_size=1, max_size=12), st.sampled_from(NAMES))
 def test_any_text_gives_the_same_logits(tokens: list[int], name: str) -> None:
     model = exported(name)

@@ -160,7 +160,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_damaged_file_fails_in_one_way(
     tmp_path_factory: pytest.TempPathFactory, file: Path, data: st.DataObject
 ) -> None:

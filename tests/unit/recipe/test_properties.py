@@ -37,7 +37,7 @@ VALUES = st.recursive(
 )
 
 
-SUPPRESSED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+SUPPRESSED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def outcome(

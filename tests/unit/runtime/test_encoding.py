@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_model import LABELS, logits_of, write_model_folder
 
@@ -28,7 +28,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
 
 
 @given(st.text("好差店很ok, \ud83d\u0301", max_size=30), st.sampled_from(["one", "several", "tokens"]))
-@settings(deadline=None)
 def test_a_text_that_fits_is_answered_the_same(models: dict[str, Predictor], text: str, kind: str) -> None:
     if len(models[kind]._tokenizer.encode([text], 1000)[0]) <= 16:
         assert models[f"{kind}, windows"].predict(text) == models[kind].predict(text)
@@ -64,14 +63,13 @@ def test_of_several_labels_each_has_its_highest_probability(models: dict[str, Pr
 
 
 @given(st.text("店很好差，ok \u0301\ud83d", max_size=120))
-@settings(deadline=None)
 def test_spans_are_found_to_the_end_and_tell_their_characters(models: dict[str, Predictor], text: str) -> None:
     """The tiny model sees each token by itself, so windows must find what one long window would."""
     found, tokenizer = models["tokens, windows"].predict(text), models["tokens"]._tokenizer
     places = {tokenizer.encode([word], 16)[0][1] for word in "店很"}
     expected = [
         text[start]
-        for ids, offsets in zip(*tokenizer.encode_offsets([text], 10_000), strict=True)
+        for ids, offsets in zip(*tokenizer.encode_with_offsets([text], 10_000), strict=True)
         for token, (start, _) in zip(ids, offsets, strict=True)
         if token in places
     ]

@@ -46,7 +46,6 @@ def manifests(draw: st.DrawFn) -> Manifest:
 
 
 @given(manifests())
-@settings(deadline=None)
 def test_what_is_dumped_is_parsed_back(manifest: Manifest) -> None:
     raw = dump(manifest)
     assert parse(raw) == manifest
@@ -64,7 +63,7 @@ def test_any_bytes_give_a_manifest_or_one_kind_of_error(raw: bytes) -> None:
 
 
 @given(manifests(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_other_value_anywhere_gives_a_manifest_or_one_kind_of_error(
     manifest: Manifest, data: st.DataObject
 ) -> None:

@@ -90,7 +90,7 @@ def make(folder: Path, lines: list[str]) -> dict[str, str]:
     half=st.booleans(),
     data=st.data(),
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_stopped_at_every_change_of_the_disk_it_ends_with_the_same_files(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], every: int, half: bool, data: st.DataObject
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime import rows, texts
@@ -229,7 +229,6 @@ LAYOUTS = {".txt": b"\n", ".tsv": b"\n\t", ".csv": b'\n,"\r', ".jsonl": b'\n{}"[
 
 
 @given(st.data(), st.sampled_from(sorted(LAYOUTS)), st.booleans())
-@settings(deadline=None)
 def test_whatever_a_file_holds_it_can_be_read_on_from_every_row(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, suffix: str, good: bool
 ) -> None:

@@ -57,7 +57,7 @@ def threads() -> set[str]:
     st.integers(1, 80),
     st.integers(1, 9),
 )  # fmt: skip
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_a_stream_is_the_texts_one_by_one(
     models: dict[str, Predictor], texts: list[str], kind: str, workers: int, batch_tokens: int, block_items: int
 ) -> None:

@@ -40,9 +40,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ErnieTokenizer:
 
 def tokens(tokenizer: ErnieTokenizer, text: str, max_length: int = 64) -> list[str]:
     """The tokens of `text` without [CLS] and [SEP]."""
-    ids, types = tokenizer.encode_batch([text], max_length)
-    assert ids.dtype == types.dtype == np.int64 and ids.shape == types.shape and not types.any()
-    found = [VOCAB[number] for number in ids[0]]
+    [ids] = tokenizer.encode([text], max_length)
+    found = [VOCAB[number] for number in ids]
     assert found[0] == "[CLS]" and found[-1] == "[SEP]"
     return found[1:-1]
 
@@ -77,51 +76,44 @@ def test_a_word_of_more_than_100_characters_is_unknown(tokenizer: ErnieTokenizer
 
 def test_lone_surrogates_are_dropped(tokenizer: ErnieTokenizer) -> None:
     assert tokens(tokenizer, "o\ud800k\udfff好") == ["ok", "好"]
-    ids, _ = tokenizer.encode_batch(["好", "\ud83d", "差"], 8)
-    assert ids.tolist() == [[1, ID["好"], 2], [1, 2, 0], [1, ID["差"], 2]]
+    assert tokenizer.encode(["好", "\ud83d", "差"], 8) == [[1, ID["好"], 2], [1, 2], [1, ID["差"], 2]]
 
 
-def test_texts_are_padded_to_the_longest_and_cut(tokenizer: ErnieTokenizer) -> None:
-    ids, types = tokenizer.encode_batch(["好差店", "很", "好" * 90], 6)
-    assert ids.tolist() == [
-        [1, ID["好"], ID["差"], ID["店"], 2, 0],
-        [1, ID["很"], 2, 0, 0, 0],
-        [1, *[ID["好"]] * 4, 2],
-    ]
-    assert types.shape == ids.shape
+def test_texts_are_cut_and_padded_to_the_longest(tokenizer: ErnieTokenizer) -> None:
+    rows = tokenizer.encode(["好差店", "很", "好" * 90], 6)
+    assert rows == [[1, ID["好"], ID["差"], ID["店"], 2], [1, ID["很"], 2], [1, *[ID["好"]] * 4, 2]]
+    ids = tokenizer.padded(rows)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == [[*rows[0], 0], [*rows[1], 0, 0, 0], rows[2]]
 
 
 def test_an_empty_batch_is_no_error(tokenizer: ErnieTokenizer) -> None:
-    ids, types = tokenizer.encode_batch([], 8)
-    assert ids.shape == types.shape == (0, 0)
+    assert tokenizer.padded(tokenizer.encode([], 8)).shape == (0, 0)
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------
 
 
 def test_a_pair_is_one_row_of_two_types(tokenizer: ErnieTokenizer) -> None:
-    ids, types = tokenizer.encode_batch(["好差", "", "很"], 16, ["店", "很店", ""])
+    rows, n_first = tokenizer.encode_pairs(["好差", "", "很"], ["店", "很店", ""], 16)
     good, bad, shop, very = (ID[token] for token in "好差店很")
-    assert ids.dtype == types.dtype == np.int64
-    assert ids.tolist() == [[1, good, bad, 2, shop, 2], [1, 2, very, shop, 2, 0], [1, very, 2, 2, 0, 0]]
-    assert types.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0]]
-    assert tokenizer.encode_pairs(["很"], [""], 16) == ([[1, very, 2, 2]], [3])
+    assert rows == [[1, good, bad, 2, shop, 2], [1, 2, very, shop, 2], [1, very, 2, 2]]
+    assert n_first == [4, 2, 3]
 
 
 def test_a_sep_in_a_text_does_not_end_it(tokenizer: ErnieTokenizer) -> None:
-    ids, types = tokenizer.encode_batch(["好[SEP]差"], 16, ["店"])
-    assert (ids[0].tolist()[2], types[0].tolist()) == (2, [0, 0, 0, 0, 0, 1, 1])
+    [ids], [n_first] = tokenizer.encode_pairs(["好[SEP]差"], ["店"], 16)
+    assert (ids[2], len(ids), n_first) == (2, 7, 5)
 
 
 @pytest.mark.parametrize(("first", "second"), [(["好"], []), ([], ["好"]), (["好"], ["差", "店"])])
 def test_half_a_pair_is_refused(tokenizer: ErnieTokenizer, first: list[str], second: list[str]) -> None:
     with pytest.raises(ValueError, match="make no pairs"):
-        tokenizer.encode_batch(first, 8, second)
+        tokenizer.encode_pairs(first, second, 8)
 
 
 def test_a_batch_of_no_pairs_is_empty(tokenizer: ErnieTokenizer) -> None:
-    ids, types = tokenizer.encode_batch([], 8, [])
-    assert ids.shape == types.shape == (0, 0)
+    assert tokenizer.encode_pairs([], [], 8) == ([], [])
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 30))
@@ -135,14 +127,12 @@ def test_the_longer_text_loses_its_end_first(n_first: int, n_second: int, room: 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=4), st.integers(3, 20))
 def test_a_pair_is_made_of_its_texts(tokenizer: ErnieTokenizer, pairs: list[tuple[str, str]], max_length: int) -> None:
     firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
-    ids, types = tokenizer.encode_batch(firsts, max_length, seconds)
-    assert ids.shape == types.shape and ids.shape[1] <= max_length
+    rows, firsts_of_rows = tokenizer.encode_pairs(firsts, seconds, max_length)
     alone = tokenizer.encode(firsts, 99), tokenizer.encode(seconds, 99)
-    for first, second, row, kinds in zip(*alone, ids.tolist(), types.tolist(), strict=True):
+    for first, second, row, n_first in zip(*alone, rows, firsts_of_rows, strict=True):
         left, second_left = _cut(len(first) - 2, len(second) - 2, max_length - 3)
-        made = [*first[: left + 1], 2, *second[1 : second_left + 1], 2]
-        assert row == made + [0] * (len(row) - len(made))
-        assert kinds == [0] * (left + 2) + [1] * (second_left + 1) + [0] * (len(row) - len(made))
+        assert row == [*first[: left + 1], 2, *second[1 : second_left + 1], 2]
+        assert n_first == left + 2 and len(row) <= max_length
 
 
 # --- offsets --------------------------------------------------------------------------------------------------
@@ -150,15 +140,10 @@ def test_a_pair_is_made_of_its_texts(tokenizer: ErnieTokenizer, pairs: list[tupl
 
 def slices(tokenizer: ErnieTokenizer, text: str, max_length: int = 64) -> list[tuple[str, str]]:
     """The tokens of `text` without [CLS] and [SEP], and the characters that each stands for."""
-    ids, types, [offsets] = tokenizer.encode_with_offsets([text], max_length)
-    expected, _ = tokenizer.encode_batch([text], max_length)
-    assert ids.tolist() == expected.tolist() and ids.dtype == types.dtype == np.int64
-    assert not types.any() and types.shape == ids.shape
-    assert len(offsets) == ids.shape[1] and offsets[0] == offsets[-1] == (0, 0)
-    return [
-        (VOCAB[number], text[start:end])
-        for number, (start, end) in zip(ids[0, 1:-1].tolist(), offsets[1:-1], strict=True)
-    ]
+    [ids], [offsets] = tokenizer.encode_with_offsets([text], max_length)
+    assert [ids] == tokenizer.encode([text], max_length)
+    assert len(offsets) == len(ids) and offsets[0] == offsets[-1] == (0, 0)
+    return [(VOCAB[number], text[start:end]) for number, (start, end) in zip(ids[1:-1], offsets[1:-1], strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -184,14 +169,14 @@ def test_offsets_are_indices_of_the_text(tokenizer: ErnieTokenizer, text: str, e
 
 
 def test_offsets_are_cut_with_their_tokens(tokenizer: ErnieTokenizer) -> None:
-    ids, _, offsets = tokenizer.encode_with_offsets(["好差店很", "", "很 好"], 5)
-    assert ids.shape == (3, 5)
+    rows, offsets = tokenizer.encode_with_offsets(["好差店很", "", "很 好"], 5)
+    assert [len(row) for row in rows] == [5, 2, 4]
     assert offsets == [
         [(0, 0), (0, 1), (1, 2), (2, 3), (0, 0)],
         [(0, 0), (0, 0)],
         [(0, 0), (0, 1), (2, 3), (0, 0)],
     ]
-    assert tokenizer.encode_with_offsets([], 5)[2] == []
+    assert tokenizer.encode_with_offsets([], 5) == ([], [])
 
 
 plain = st.text(st.sampled_from("好差店很，！～★〇1２ok OKAY12 \t\u3000一丁七\U00020000"), max_size=40)
@@ -207,10 +192,10 @@ def test_the_slices_of_plain_text_are_its_tokens(tokenizer: ErnieTokenizer, text
 
 @given(st.lists(st.text(st.characters() | often, max_size=30), max_size=4), st.integers(3, 20))
 def test_offsets_are_in_order_and_within_any_text(tokenizer: ErnieTokenizer, texts: list[str], max_length: int) -> None:
-    ids, _, offsets = tokenizer.encode_with_offsets(texts, max_length)
-    assert ids.tolist() == tokenizer.encode_batch(texts, max_length)[0].tolist()
-    for text, row, places in zip(texts, ids.tolist(), offsets, strict=True):
-        assert row[len(places) - 1] == 2 and set(row[len(places) :]) <= {0}
+    rows, offsets = tokenizer.encode_with_offsets(texts, max_length)
+    assert rows == tokenizer.encode(texts, max_length)
+    for text, row, places in zip(texts, rows, offsets, strict=True):
+        assert len(row) == len(places) and row[-1] == 2
         inner = places[1:-1]
         for start, end in inner:
             assert 0 <= start < end <= len(text)
@@ -223,14 +208,12 @@ def test_offsets_are_in_order_and_within_any_text(tokenizer: ErnieTokenizer, tex
 def test_without_lower_casing_nothing_is_folded(tmp_path: Path) -> None:
     vocab = write_vocab(tmp_path, "\n".join([*VOCAB, "OK", "É"]))
     cased = ErnieTokenizer(vocab, TokenizerConfig(lower_case=False))
-    ids, _ = cased.encode_batch(["OK ok É"], 8)
-    assert ids.tolist() == [[1, len(VOCAB), ID["ok"], len(VOCAB) + 1, 2]]
+    assert cased.encode(["OK ok É"], 8) == [[1, len(VOCAB), ID["ok"], len(VOCAB) + 1, 2]]
 
 
 def test_an_entry_that_stands_twice_has_its_last_id(tmp_path: Path) -> None:
     vocab = write_vocab(tmp_path, "[PAD]\n$\n[CLS]\n[SEP]\n$\n[UNK]")
-    ids, _ = ErnieTokenizer(vocab, TokenizerConfig()).encode_batch(["$?"], 8)
-    assert ids.tolist() == [[2, 4, 5, 3]]
+    assert ErnieTokenizer(vocab, TokenizerConfig()).encode(["$?"], 8) == [[2, 4, 5, 3]]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -238,7 +221,7 @@ def test_line_ends_do_not_matter(tmp_path: Path, end: str) -> None:
     # U+2028 is a line end to str.splitlines and an entry like any other to PaddleNLP.
     vocab = write_vocab(tmp_path, end.join(["[PAD]", "[CLS]", "[SEP]", "\u2028", "", "ok", "[UNK]", ""]))
     tokenizer = ErnieTokenizer(vocab, TokenizerConfig())
-    assert tokenizer.encode_batch(["ok x"], 8)[0].tolist() == [[1, 5, 6, 2]]
+    assert tokenizer.encode(["ok x"], 8) == [[1, 5, 6, 2]]
 
 
 def test_a_vocabulary_without_a_special_token_is_refused(tmp_path: Path) -> None:
@@ -304,15 +287,10 @@ def test_words_are_those_of_paddlenlp(tokenizer: ErnieTokenizer, text: str) -> N
 
 @given(st.lists(st.text(st.characters(), max_size=40), max_size=5), st.integers(3, 20))
 def test_any_texts_give_ids_of_the_vocabulary(tokenizer: ErnieTokenizer, texts: list[str], max_length: int) -> None:
-    ids, types = tokenizer.encode_batch(texts, max_length)
-    assert ids.shape == types.shape and ids.shape[0] == len(texts)
-    assert ids.shape[1] <= max_length
-    assert ((ids >= 0) & (ids < tokenizer.vocab_size)).all()
-    for text, row in zip(texts, ids.tolist(), strict=True):  # a batch is the texts one by one
-        assert (
-            row[: len(tokens(tokenizer, text, max_length)) + 2]
-            == tokenizer.encode_batch([text], max_length)[0][0].tolist()
-        )
+    rows = tokenizer.encode(texts, max_length)
+    for text, row in zip(texts, rows, strict=True):
+        assert len(row) <= max_length and set(row) <= set(range(tokenizer.vocab_size))
+        assert [row] == tokenizer.encode([text], max_length)  # a batch is the texts one by one
 
 
 PIECES = st.sampled_from(
@@ -328,7 +306,7 @@ def test_what_is_not_read_of_a_long_text_makes_no_difference(
 ) -> None:
     def all_ways() -> list[object]:
         pairs = [*texts[1:], *texts[:1]]
-        rows, offsets = tokenizer.encode_offsets(texts, max_length)
+        rows, offsets = tokenizer.encode_with_offsets(texts, max_length)
         return [tokenizer.encode(texts, max_length), rows, offsets, tokenizer.encode_pairs(texts, pairs, max_length)]
 
     with pytest.MonkeyPatch.context() as patch:

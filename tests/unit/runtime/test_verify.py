@@ -62,7 +62,7 @@ def test_a_flip_names_the_member(small_bundle: Path, tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_cuts_insertions_and_swaps_are_found(
     small_bundle: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

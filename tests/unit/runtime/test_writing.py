@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime import rows, texts
@@ -77,7 +77,6 @@ def test_the_keys_are_those_of_the_task() -> None:
 
 
 @given(st.lists(LINES, min_size=1, max_size=5))
-@settings(deadline=None)
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
     predictions: list[dict[str, Any]] = [{"label": "好", "score": 0.5, "scores": {"好": 0.5, "差": 0.5}} for _ in lines]
     folder = tmp_path_factory.mktemp("out")

@@ -71,7 +71,7 @@ def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
         max_size=6,
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_reader_gives_back_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:

@@ -81,7 +81,7 @@ def test_libraries_of_the_system_leave_out_glibc_and_what_is_carried() -> None:
     assert elf.from_system([binary], {"libx.so"}) == ("libz.so.1",)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_is_reported_and_never_crashes(so: Path, make_elf: MakeElf, data: st.DataObject) -> None:
     whole = bytearray(make_elf(["GLIBC_2.17", "GLIBC_2.28"], ["libc.so.6"]))
