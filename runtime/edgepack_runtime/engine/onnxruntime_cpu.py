@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgepack_runtime.engine import onnxruntime_session
 from edgepack_runtime.engine.denormals import DenormalsAsZero
-from edgepack_runtime.engine.graph_inputs import OUTPUTS, checked_inputs, model_path
+from edgepack_runtime.engine.graph_inputs import OUTPUTS, model_path
 from edgepack_runtime.errors import StepFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.tuning import Tuning
@@ -23,9 +23,7 @@ class OnnxRuntimeCpuEngine:
         # The first session of a process sets the mode of the thread that opens it, too, and for good.
         with DenormalsAsZero():
             self._session = onnxruntime_session.open_session(config, model_path(folder), tuning, [config.provider])
-        self._inputs = checked_inputs(
-            (item.name for item in self._session.get_inputs()), (item.name for item in self._session.get_outputs())
-        )
+        self._inputs = onnxruntime_session.inputs(self._session)
 
     @property
     def providers(self) -> Tuple[str, ...]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edgepack_runtime.engine import onnxruntime_session, tensorrt
 from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape
-from edgepack_runtime.engine.graph_inputs import checked_inputs, model_path
+from edgepack_runtime.engine.graph_inputs import model_path
 from edgepack_runtime.engine.onnxruntime_session import Provider
 from edgepack_runtime.errors import StepFailedError
 from edgepack_runtime.model_config import CUDA, TENSORRT, EngineConfig
@@ -49,9 +49,7 @@ class OnnxRuntimeGpuEngine:
             self._session = self._thread.submit(
                 onnxruntime_session.open_session, config, path, tuning, providers(config, folder)
             ).result()
-        self._inputs = checked_inputs(
-            (item.name for item in self._session.get_inputs()), (item.name for item in self._session.get_outputs())
-        )
+        self._inputs = onnxruntime_session.inputs(self._session)
         self._device = "cuda"
         self._captures = config.provider == CUDA
         self._shapes: Dict[Tuple[int, int], BoundShape] = {}

@@ -7,6 +7,7 @@ from typing import Any, List, Mapping, Sequence, Tuple, Union
 
 import onnxruntime
 
+from edgepack_runtime.engine.graph_inputs import checked_inputs
 from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.tuning import Tuning
@@ -33,6 +34,11 @@ def open_session(config: EngineConfig, path: Path, tuning: Tuning, providers: Se
             fix="look at what onnxruntime printed above; or build the bundle for a target that this device offers",
         )
     return session
+
+
+def inputs(session: Any) -> Tuple[str, ...]:
+    """What the model of a session reads. Raises as `graph_inputs.checked_inputs`."""
+    return checked_inputs((one.name for one in session.get_inputs()), (one.name for one in session.get_outputs()))
 
 
 def _require_available(provider: str) -> None:
