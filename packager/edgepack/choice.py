@@ -16,7 +16,7 @@ from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import Quantize
 from edgepack.targets import carried, measure
 from edgepack.wording import counted, mib
-from edgepack_runtime import doctor
+from edgepack_runtime import device
 
 LEAST_GAIN: Final = 0.10  # a small file ships when it is at least this much smaller and faster than the float file
 LEAST_GAIN_OF_ENGINE: Final = 0.05  # of `auto`: what an engine other than the first has to be faster by
@@ -202,14 +202,14 @@ def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
     if made.kept_float:
         parts = counted(len(made.kept_float), "part")
         found.append(f"`quantize.max_drop_points` keeps {parts} float: {', '.join(made.kept_float)}")
-    if not doctor.int8_flags():
+    if not device.int8_flags():
         found.append("this CPU has no instructions for INT8 products, as VNNI or SDOT")
     return Doubts(tuple(found))
 
 
 def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
     """What it loses on dev, where that is more than it may; a CPU whose engines do not compute in float16."""
-    found = () if doctor.half_flags() else ("on this CPU the engine computes float16 in float32",)
+    found = () if device.half_flags() else ("on this CPU the engine computes float16 in float32",)
     if scores.exceeds(tried.drop_points, may_lose_points):
         limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
         return Doubts(found, f"it loses {tried.drop_points:.2f} points on dev, where {limit}")

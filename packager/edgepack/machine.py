@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from edgepack_runtime import doctor
+from edgepack_runtime import device, doctor
 
 _ROOT: Final = Path("/")
 _NO_LIMIT_BYTES: Final = 2**60  # the first version of control groups tells "none" by a number near 2**63
@@ -61,7 +61,7 @@ class Machine:
 
 def look(root: Path = _ROOT) -> Machine:
     """This machine; `root` is where /proc and /sys lie."""
-    return Machine(doctor.cpu_model(), cores(root), memory(root))
+    return Machine(device.cpu_model(), cores(root), memory(root))
 
 
 def cores(root: Path = _ROOT) -> Cores:
@@ -79,7 +79,7 @@ def memory(root: Path = _ROOT) -> Memory:
     limits = [int(value) for value in told if value is not None and value < _NO_LIMIT_BYTES]
     total = next((line.split()[1] for line in _lines(root / "proc/meminfo") if line.startswith("MemTotal:")), "")
     kib = _number(total)
-    return Memory(None if kib is None else int(kib) * 1024, doctor.memory_available_bytes(), min(limits, default=None))
+    return Memory(None if kib is None else int(kib) * 1024, device.memory_available_bytes(), min(limits, default=None))
 
 
 def is_amd(root: Path = _ROOT) -> bool:

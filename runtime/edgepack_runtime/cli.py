@@ -28,7 +28,16 @@ from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.located import locate
 from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
-from edgepack_runtime.state import Prefix, default_prefix, lock, os_errors, read_state, unfit, write_receipt
+from edgepack_runtime.state import (
+    Prefix,
+    default_prefix,
+    lock,
+    os_errors,
+    read_state,
+    unfit,
+    write_atomic,
+    write_receipt,
+)
 from edgepack_runtime.texts import Item
 
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
@@ -102,8 +111,13 @@ def emit(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> N
 
 
 def _doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
-    from edgepack_runtime import doctor
+    from edgepack_runtime import doctor, probe
 
+    facts = probe.collect()
+    if options.probe is not None:
+        with os_errors(f"the probe {options.probe} cannot be written"):
+            write_atomic(options.probe, probe.dump(facts))
+        say(f"facts of this device: {options.probe}")
     if context.release is not None:
         manifest, _ = verify.read_manifest(context.release)
         checks = doctor.check_device(manifest)
@@ -111,7 +125,7 @@ def _doctor(options: argparse.Namespace, context: Context, arguments: List[str])
         manifest = _manifest_of(context.bundle or options.bundle)
         checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
     good = all(check.ok for check in checks)
-    result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": doctor.probe()}
+    result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": facts}
     verdict = f"this device {'can' if good else 'cannot'} run {manifest.name} {manifest.version}"
     emit(options, result, doctor.render(checks) + "\n" + verdict)
     return ExitCode.OK if good else ExitCode.ENVIRONMENT_UNFIT

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 import tokenizers
 
-from edgepack_runtime import doctor
+from edgepack_runtime import device
 
 _ROOT = Path("/")
 _X86 = ("x86_64", "i686", "i586", "i386")
@@ -32,8 +32,8 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
     """
     why_emulated = emulation(platform.machine(), root)
     return {
-        "cpu_model": doctor.cpu_model(),
-        "cpu_flags": doctor.cpu_flags(),
+        "cpu_model": device.cpu_model(),
+        "cpu_flags": device.cpu_flags(),
         "machine": platform.machine(),
         "cores": usable_cores(),
         "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

@@ -9,10 +9,12 @@ import platform
 import struct
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
+from edgepack_runtime import device, jetson, nvidia_libraries
 from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.manifest import Manifest, TargetFacts
+from edgepack_runtime.model_config import CUDA, TENSORRT
 
 MIB = 1024 * 1024
 # Python 3.11 caches 6 MiB for numpy, onnxruntime and tokenizers: once where they are staged, once where they serve.
@@ -20,10 +22,6 @@ _BYTECODE_BYTES = 16 * MIB
 # Extensions of the standard library that numpy and onnxruntime import, and that minimal systems leave out.
 _MODULES = ("ctypes", "decimal", "fcntl", "hashlib", "json", "pickle", "secrets", "unicodedata", "zlib")
 _LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # every onnxruntime wheel needs them and none carries them
-# Flags as /proc/cpuinfo names them, for instructions that multiply 8-bit numbers and add into 32 bits at once.
-_INT8_FLAGS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm")
-_HALF_FLAGS = ("asimdhp",)  # of ARM64; AVX512-FP16 of x86 is used by none of the engines that a bundle may carry
-_VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_HALF_FLAGS, *_INT8_FLAGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +51,7 @@ def check_device(
         _check_python(target),
         _check_modules(),
         *(_check_library(name) for name in _LIBRARIES if target.system == "Linux"),
+        *_check_gpu(target),
         _check_cpu(manifest),
         _check_memory(manifest),
     ]
@@ -60,6 +59,7 @@ def check_device(
         place = existing_parent(prefix)
         checks += [
             check_space(place, manifest.total_bytes if needed_bytes is None else needed_bytes),
+            check_writable(place),
             check_executable(place),
         ]
     return checks
@@ -91,65 +91,6 @@ def render(checks: Sequence[Check]) -> str:
     return "\n".join(lines)
 
 
-def probe() -> Dict[str, Any]:
-    """Facts about this device as plain JSON values, to travel back to where bundles are built."""
-    return {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "kernel": platform.release(),
-        "libc": "{} {}".format(*libc()),
-        "python": platform.python_version(),
-        "python_bits": struct.calcsize("P") * 8,
-        "python_abi_flags": sys.abiflags,
-        "interpreter": sys.executable,
-        "cpu_model": cpu_model(),
-        "cpu_flags": cpu_flags(),
-        "cores": os.cpu_count(),
-        "memory_available_mib": _rounded(memory_available_bytes()),
-    }
-
-
-def libc() -> Tuple[str, str]:
-    """Name and version of this process's C library, e.g. ("glibc", "2.36"); ("unknown", "") if it is not glibc."""
-    try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (ValueError, OSError):  # another libc does not know the name
-        return "unknown", ""
-    return (name, version) if version else ("unknown", "")
-
-
-def cpu_flags() -> List[str]:
-    """The vector, float16 and int8 instructions in /proc/cpuinfo that matter to inference, sorted."""
-    words = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
-    return sorted(words.intersection(_VECTOR_FLAGS))
-
-
-def int8_flags() -> List[str]:
-    """Those of them that multiply int8 numbers and add up the products in one instruction."""
-    return sorted(set(cpu_flags()).intersection(_INT8_FLAGS))
-
-
-def half_flags() -> List[str]:
-    """Those of them by which an engine computes float16 in float16, and not in float32."""
-    return sorted(set(cpu_flags()).intersection(_HALF_FLAGS))
-
-
-def cpu_model() -> str:
-    """The CPU's name, or the machine type where the kernel gives none."""
-    return _cpuinfo("model name") or _cpuinfo("Model") or platform.machine()
-
-
-def memory_available_bytes() -> Optional[int]:
-    """Bytes of memory that new processes can get without swapping, or None where the kernel does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        return None  # no /proc, or a kernel before 3.14: unknown, and reported as such
-    return None
-
-
 def existing_parent(path: Path) -> Path:
     """`path`, or the nearest folder above it that exists."""
     path = Path(os.path.abspath(path))  # noqa: PTH100 - Path.resolve would follow links that do not exist yet
@@ -169,6 +110,18 @@ def check_space(place: Path, needed_bytes: int) -> Check:
     if disk.f_files and disk.f_favail < 2000:
         return Check("disk", False, f"{disk.f_favail} inodes left at {place}", "a release has many files", "free some")
     return Check("disk", True, what)
+
+
+def check_writable(place: Path) -> Check:
+    """Whether this user may write to `place` (which exists)."""
+    if os.statvfs(place).f_flag & getattr(os, "ST_RDONLY", 0):
+        why = "nothing can be installed there as it is"
+        return Check("write", False, f"{place} is mounted read-only", why, "mount it for writing, or use --prefix")
+    if not os.access(place, os.W_OK | os.X_OK):
+        what = f"user {os.geteuid()} may not write to {place}"
+        why = "a release, its state and its receipts are written there"
+        return Check("write", False, what, why, "run as the user who owns it, or choose another folder with --prefix")
+    return Check("write", True, f"{place} may be written")
 
 
 def check_executable(place: Path) -> Check:
@@ -196,7 +149,7 @@ def _check_system(target: TargetFacts) -> Check:
 
 
 def _check_libc(target: TargetFacts) -> Check:
-    name, version = libc()
+    name, version = device.libc()
     what = f"{name} {version}".strip()
     if name != target.libc or _numbers(version) < _numbers(target.libc_min):
         why = f"the bundle's libraries need {target.libc} {target.libc_min} or newer"
@@ -243,21 +196,54 @@ def _check_library(name: str) -> Check:
     return Check("library", True, name)
 
 
+def _check_gpu(target: TargetFacts) -> List[Check]:
+    """For targets that compute on a GPU: its driver, and TensorRT where that is asked for."""
+    if target.provider not in (CUDA, TENSORRT):
+        return []
+    try:
+        from edgepack_runtime import cuda_driver  # needs ctypes, which `_check_modules` speaks of
+
+        gpu = cuda_driver.facts()
+    except ImportError:
+        return [Check("gpu", False, "the GPU cannot be asked for", "this Python lacks ctypes")]
+    except EnvironmentUnfitError as error:
+        return [Check("gpu", False, error.what, error.why, error.fix)]
+    what = f"{gpu.name}, compute capability {gpu.sm}, driver for CUDA up to {gpu.driver}, {gpu.memory_mib} MiB"
+    checks = [Check("gpu", True, what), *_check_power()]
+    if target.provider == TENSORRT:
+        version = nvidia_libraries.tensorrt_version()
+        if version is None:
+            fix = "install TensorRT (JetPack brings it), or build the bundle for CUDA"
+            checks.append(Check("tensorrt", False, "there is no TensorRT", "libnvinfer cannot be loaded", fix))
+        else:
+            checks.append(Check("tensorrt", True, f"TensorRT {version}"))
+    return checks
+
+
+def _check_power() -> List[Check]:
+    """Never fails: which power mode is right is for the device's owner to say, and what it costs for the gate."""
+    board = jetson.facts()
+    if board is None:
+        return []
+    mode = board.power_mode or "not told"
+    return [Check("jetson", True, f"JetPack {board.jetpack}, Jetson Linux {board.l4t}, power mode {mode}")]
+
+
 def _check_cpu(manifest: Manifest) -> Check:
     """Never fails: what a slow or saturating CPU costs is for the gate to measure."""
-    fast = int8_flags()
+    fast = device.int8_flags()
     note = ", ".join(fast) if fast else "no VNNI or SDOT"
     precision = manifest.model.get("precision")
     if not fast and precision == "int8":
         note += ": int8 runs, but slower and with other rounding; the gate decides"
-    if precision == "float16" and not half_flags():
+    if precision == "float16" and not device.half_flags():
         note += "; float16 runs, but computed in float32 and no faster; the gate decides"
-    return Check("cpu", True, f"{cpu_model()}, {os.cpu_count()} cores, int8: {note}")
+    return Check("cpu", True, f"{device.cpu_model()}, {os.cpu_count()} cores, int8: {note}")
 
 
 def _check_memory(manifest: Manifest) -> Check:
     needed, source = _needed_memory(manifest)
-    available = memory_available_bytes()
+    available = device.memory_available_bytes()
     if available is None:
         return Check("memory", True, "the kernel does not tell how much memory is available")
     what = f"{available // MIB} MiB available; {needed // MIB} MiB needed ({source})"
@@ -275,22 +261,5 @@ def _needed_memory(manifest: Manifest) -> Tuple[int, str]:
     return (size if isinstance(size, int) else 0), "the model's file alone"
 
 
-def _cpuinfo(key: str) -> str:
-    """The first value of `key` in /proc/cpuinfo, or an empty text."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""  # no /proc: unknown, and reported as such
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""
-
-
 def _numbers(version: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
-def _rounded(count: Optional[int]) -> Optional[int]:
-    return None if count is None else count // MIB

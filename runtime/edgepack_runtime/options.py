@@ -149,10 +149,11 @@ class _TopParser(_Parser):
 def _add_doctor(verbs: _Verbs) -> None:
     parser = verbs.add(
         "doctor",
-        "check whether this device can run the bundle; writes nothing",
-        "System, C library, Python, CPU, memory, disk. With --json it also prints the facts of this device, to be\n"
-        "carried back to where bundles are built.",
+        "check whether this device can run the bundle; installs nothing",
+        "System, C library, Python, GPU, CPU, memory, disk. What does not fit is told with what helps. With --probe\n"
+        "the facts of this device go into a file, to be carried back to where bundles are built.",
     )
+    parser.add_argument("--probe", type=Path, metavar="FILE", help="write the facts of this device to FILE, as JSON")
     if verbs.named:
         parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
     if verbs.context.release is None:

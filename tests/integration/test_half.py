@@ -14,7 +14,7 @@ from onnx import TensorProto
 from tests.integration.conftest import Project
 
 from edgepack.targets.local import base_python
-from edgepack_runtime import doctor
+from edgepack_runtime import device
 
 pytestmark = pytest.mark.integration
 HALF = ("build", "tiny.yaml", "--set", "quantize.method=fp16")
@@ -42,7 +42,7 @@ def test_both_files_are_measured_and_what_ships_has_a_reason(project: Project) -
     assert row["p50_ms"] > 0
     assert "points below float on 60 dev rows" in row["note"]
     assert reason.startswith("FP16 has 0.5")
-    if made["shipped"] == "float32" and not doctor.half_flags():
+    if made["shipped"] == "float32" and not device.half_flags():
         assert reason.endswith("float ships (on this CPU the engine computes float16 in float32)")
     graph = onnx.load(str(folder / "onnx-fp16" / "model.onnx")).graph
     tables = {item.name: item.data_type for item in graph.initializer if len(item.dims) == 2}

@@ -18,7 +18,7 @@ import edgepack_runtime
 from edgepack.progress import SILENT
 from edgepack.targets import profiles, wheels
 from edgepack.targets.site import SiteFacts, assemble
-from edgepack_runtime.doctor import libc
+from edgepack_runtime.device import libc
 from edgepack_runtime.model_config import EngineConfig
 
 pytestmark = pytest.mark.integration

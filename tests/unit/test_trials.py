@@ -70,7 +70,7 @@ class Counted:
         monkeypatch.setattr("edgepack.targets.measure.logits", lambda right, rows: ())
         monkeypatch.setattr("edgepack.trials.divergence", lambda *_, multi_label: 0.0)
         monkeypatch.setattr("edgepack.scores.value", lambda metric, rows, right: right / len(rows))
-        monkeypatch.setattr("edgepack_runtime.doctor.half_flags", lambda: ("made up",))
+        monkeypatch.setattr("edgepack_runtime.device.half_flags", lambda: ("made up",))
 
     def refused(self, rows: int, right: int, lost: int, limit_points: float) -> bool:
         """Whether this is more than may be lost."""

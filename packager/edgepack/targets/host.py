@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from edgepack_runtime.doctor import cpu_model
+from edgepack_runtime.device import cpu_model
 
 
 def host_facts() -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
 from edgepack.targets import facts
-from edgepack_runtime.doctor import libc
+from edgepack_runtime.device import libc
 
 _HOST_PYTHON = "host"
 

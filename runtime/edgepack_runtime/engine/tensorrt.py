@@ -8,7 +8,6 @@ folder of its own, and never an engine that was made for something else.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import sys
@@ -19,11 +18,10 @@ from typing import Dict, Iterator, Optional, Sequence
 
 import onnxruntime
 
-from edgepack_runtime import cuda_driver, located, model_config
+from edgepack_runtime import cuda_driver, located, model_config, nvidia_libraries
 from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.model_config import MODEL_NAME, TENSORRT, EngineConfig
 
-_LIBRARIES = ("libnvinfer.so.10", "libnvinfer.so.8", "libnvinfer.so")
 _MOST_ROWS = 128
 _TOLD_EVERY_S = 10.0
 
@@ -109,20 +107,14 @@ def tensorrt_version() -> str:
     Raises:
         EnvironmentUnfitError: there is none.
     """
-    for name in _LIBRARIES:
-        try:
-            number = int(ctypes.CDLL(name).getInferLibVersion())
-        except OSError:
-            continue  # not that one
-        # 10.3.0 is 100300 since TensorRT 10, and 8.5.2 was 8502.
-        if number >= 100_000:
-            return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
-        return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
-    raise EnvironmentUnfitError(
-        "there is no TensorRT on this device",
-        why="none of {} can be loaded".format(", ".join(_LIBRARIES)),
-        fix="install TensorRT (on a Jetson: JetPack brings it), or build the bundle for CUDA",
-    )
+    found = nvidia_libraries.tensorrt_version()
+    if found is None:
+        raise EnvironmentUnfitError(
+            "there is no TensorRT on this device",
+            why="its library libnvinfer cannot be loaded",
+            fix="install TensorRT (on a Jetson: JetPack brings it), or build the bundle for CUDA",
+        )
+    return found
 
 
 @contextlib.contextmanager

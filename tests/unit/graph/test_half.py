@@ -22,7 +22,7 @@ from edgepack.graph.encoder import Encoder, Linear
 from edgepack.graph.half import half
 from edgepack.graph.recognise import recognise
 from edgepack.targets import golden
-from edgepack_runtime import doctor
+from edgepack_runtime import device
 
 LAYOUTS = {
     "plain": PLAIN,
@@ -158,7 +158,7 @@ def operators(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
-@pytest.mark.skipif(bool(doctor.half_flags()), reason="this CPU computes in float16")
+@pytest.mark.skipif(bool(device.half_flags()), reason="this CPU computes in float16")
 def test_without_half_arithmetic_products_are_computed_in_float32(tmp_path: Path) -> None:
     """Why float16 does not ship for such a CPU: the weights are widened when the model is loaded."""
     ran = optimized(half(compose(random_encoder(), fastest(pairs=False))), tmp_path)

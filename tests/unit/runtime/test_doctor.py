@@ -9,12 +9,14 @@ import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from edgepack_runtime import doctor
+from edgepack_runtime import cuda_driver, device, doctor, jetson, nvidia_libraries
+from edgepack_runtime.cuda_driver import CudaFacts
 from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.jetson import JetsonFacts
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.verify import verify_file
 
@@ -62,20 +64,10 @@ def test_each_unfit_fact_is_named_with_a_remedy(manifest: Manifest, facts: dict[
 
 
 def test_versions_are_compared_as_numbers(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "libc", lambda: ("glibc", "2.9"))
+    monkeypatch.setattr(device, "libc", lambda: ("glibc", "2.9"))
     assert failed(with_target(manifest, libc_min="2.28")) == ["libc"]
-    monkeypatch.setattr(doctor, "libc", lambda: ("glibc", "2.100"))
+    monkeypatch.setattr(device, "libc", lambda: ("glibc", "2.100"))
     assert failed(with_target(manifest, libc_min="2.28")) == []
-
-
-def test_another_libc_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(name: str) -> str:
-        raise ValueError("unrecognized configuration name")
-
-    monkeypatch.setattr(os, "confstr", unknown)
-    assert doctor.libc() == ("unknown", "")
-    monkeypatch.setattr(os, "confstr", lambda name: None)
-    assert doctor.libc() == ("unknown", "")
 
 
 def test_other_builds_of_python_are_refused(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,34 +110,11 @@ def test_noexec_and_inodes(manifest: Manifest, tmp_path: Path, monkeypatch: pyte
 
 def test_memory(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     gated = dataclasses.replace(manifest, gates={"memory": {"peak_rss_mib": 250}})
-    monkeypatch.setattr(doctor, "memory_available_bytes", lambda: 200 * 2**20)
+    monkeypatch.setattr(device, "memory_available_bytes", lambda: 200 * 2**20)
     assert failed(manifest) == []
     assert failed(gated) == ["memory"]
-    monkeypatch.setattr(doctor, "memory_available_bytes", lambda: None)
+    monkeypatch.setattr(device, "memory_available_bytes", lambda: None)
     assert failed(gated) == []
-
-
-def test_a_system_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(self: Path, *args: object, **options: object) -> str:
-        raise FileNotFoundError(2, "No such file or directory")
-
-    monkeypatch.setattr(Path, "read_text", missing)
-    assert doctor.memory_available_bytes() is None
-    assert doctor.cpu_flags() == []
-    assert doctor.cpu_model() == platform.machine()
-
-
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [
-        ("processor : 0\nflags\t: fpu avx2 avx512_vnni\n", ["avx2", "avx512_vnni"]),
-        ("processor : 0\nFeatures\t: fp asimd asimddp asimdhp\n", ["asimd", "asimddp", "asimdhp"]),
-        ("processor : 0\n", []),
-    ],
-)
-def test_cpu_flags_of_both_kinds_of_machine(monkeypatch: pytest.MonkeyPatch, text: str, flags: list[str]) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda self, **options: text)
-    assert doctor.cpu_flags() == flags
 
 
 @pytest.mark.parametrize(
@@ -161,15 +130,37 @@ def test_cpu_flags_of_both_kinds_of_machine(monkeypatch: pytest.MonkeyPatch, tex
 def test_what_a_cpu_lacks_for_a_precision_is_told_and_does_not_fail(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch, precision: str, flags: str, told: str
 ) -> None:
-    monkeypatch.setattr(doctor, "cpu_flags", flags.split)
+    monkeypatch.setattr(device, "cpu_flags", flags.split)
     manifest = dataclasses.replace(manifest, model={**manifest.model, "precision": precision})
     (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
     assert check.ok
     assert check.what.endswith(told)
 
 
-def test_the_probe_is_plain_json() -> None:
-    import json
+def no_gpu() -> NoReturn:
+    raise EnvironmentUnfitError("NVIDIA's driver is not there", why="no libcuda", fix="install it")
 
-    assert json.loads(json.dumps(doctor.probe())) == doctor.probe()
-    assert doctor.probe()["machine"] == platform.machine()
+
+def test_a_target_with_a_gpu_wants_one(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for_cuda = with_target(manifest, provider="CUDAExecutionProvider")
+    for_tensorrt = with_target(manifest, provider="TensorrtExecutionProvider")
+    monkeypatch.setattr(cuda_driver, "facts", no_gpu)
+    assert (failed(manifest), failed(for_cuda), failed(for_tensorrt)) == ([], ["gpu"], ["gpu"])
+    monkeypatch.setattr(cuda_driver, "facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
+    monkeypatch.setattr(nvidia_libraries, "tensorrt_version", lambda: None)
+    assert (failed(for_cuda), failed(for_tensorrt)) == ([], ["tensorrt"])
+    monkeypatch.setattr(nvidia_libraries, "tensorrt_version", lambda: "10.3.0")
+    monkeypatch.setattr(jetson, "facts", lambda: JetsonFacts("36.4.3", "6.2", "MAXN (0)"))
+    told = doctor.render(doctor.check_device(for_tensorrt))
+    assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in told
+    assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in told
+    assert "TensorRT 10.3.0" in told
+
+
+def test_a_place_that_cannot_be_written(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = {"f_bavail": 10**9, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": os.ST_RDONLY}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: SimpleNamespace(**disk))
+        assert failed(manifest, prefix=tmp_path) == ["write"]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert failed(manifest, prefix=tmp_path) == ["write"]

@@ -220,18 +220,6 @@ class TestTensorRt:
         assert "cannot be kept" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("number", "version"), [(100300, "10.3.0"), (101102, "10.11.2"), (8502, "8.5.2"), (8610, "8.6.10")]
-)
-def test_versions_of_tensorrt_are_read(number: int, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Library:
-        def getInferLibVersion(self) -> int:
-            return number
-
-    monkeypatch.setattr("ctypes.CDLL", lambda name: Library())
-    assert tensorrt.tensorrt_version() == version
-
-
 def test_no_tensorrt_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise OSError(name)

@@ -1,0 +1,116 @@
+"""What this device is, as far as a bundle depends on it: system, libraries, processor, memory (standard library only).
+
+Nothing here raises when a file is missing or unreadable: systems differ in what they tell. What is not told is None, or
+empty.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import List, Mapping, Optional, Tuple
+
+ROOT = Path("/")
+# Flags as /proc/cpuinfo names them, for instructions that multiply 8-bit numbers and add into 32 bits at once.
+_INT8_FLAGS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm")
+_HALF_FLAGS = ("asimdhp",)  # of ARM64; AVX512-FP16 of x86 is used by none of the engines that a bundle may carry
+_VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_HALF_FLAGS, *_INT8_FLAGS)
+_LIBSTDCXX = "libstdc++.so.6"
+
+
+def libc() -> Tuple[str, str]:
+    """Name and version of this process's C library, e.g. ("glibc", "2.36"); ("unknown", "") if it is not glibc."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError):  # another libc does not know the name
+        return "unknown", ""
+    return (name, version) if version else ("unknown", "")
+
+
+def libstdcxx() -> Optional[str]:
+    """The newest version of symbols in this system's C++ library, as "3.4.30" (the GLIBCXX_3.4.30 of binaries)."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(_LIBSTDCXX)
+        mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except (ImportError, OSError):
+        return None
+    for line in mapped:
+        path = line.rpartition(" ")[2]
+        if f"/{_LIBSTDCXX}" in path:
+            # The file is called libstdc++.so.6.0.30, and 6.0.30 is what has the symbols up to 3.4.30.
+            _, _, minor = os.path.realpath(path).rpartition(f"{_LIBSTDCXX}.0.")
+            return f"3.4.{minor}" if minor.isdigit() else None
+    return None
+
+
+def system_release(root: Path = ROOT) -> Mapping[str, str]:
+    """`id`, `version` and `name` of the distribution, as its os-release tells them, e.g. "ubuntu" and "22.04"."""
+    told = {}
+    for line in (read(root / "etc/os-release") or read(root / "usr/lib/os-release") or "").splitlines():
+        key, _, value = line.partition("=")
+        told[key.strip()] = value.strip().strip("\"'")
+    return {"id": told.get("ID", ""), "version": told.get("VERSION_ID", ""), "name": told.get("PRETTY_NAME", "")}
+
+
+def board(root: Path = ROOT) -> Optional[str]:
+    """What the firmware calls the board, e.g. "NVIDIA Jetson Orin Nano Developer Kit"; not told by most PCs."""
+    return read(root / "proc/device-tree/model")
+
+
+def cpu_flags(root: Path = ROOT) -> List[str]:
+    """The vector, float16 and int8 instructions in /proc/cpuinfo that matter to inference, sorted."""
+    words = set((_cpuinfo("flags", root) or _cpuinfo("Features", root)).split())
+    return sorted(words.intersection(_VECTOR_FLAGS))
+
+
+def int8_flags() -> List[str]:
+    """Those of them that multiply int8 numbers and add up the products in one instruction."""
+    return sorted(set(cpu_flags()).intersection(_INT8_FLAGS))
+
+
+def half_flags() -> List[str]:
+    """Those of them by which an engine computes float16 in float16, and not in float32."""
+    return sorted(set(cpu_flags()).intersection(_HALF_FLAGS))
+
+
+def cpu_model(root: Path = ROOT) -> str:
+    """The CPU's name, or the machine type where the kernel gives none."""
+    return _cpuinfo("model name", root) or _cpuinfo("Model", root) or platform.machine()
+
+
+def memory_available_bytes(root: Path = ROOT) -> Optional[int]:
+    """Bytes of memory that new processes can get without swapping; kernels before 3.14 do not tell."""
+    return _meminfo("MemAvailable", root)
+
+
+def memory_total_bytes(root: Path = ROOT) -> Optional[int]:
+    """Bytes of memory that the kernel manages; on a Jetson processor and GPU share them."""
+    return _meminfo("MemTotal", root)
+
+
+def read(path: Path) -> Optional[str]:
+    """A small text file of the system, without the blanks and NULs around its text; None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip(" \t\r\n\0") or None
+    except OSError:
+        return None
+
+
+def _meminfo(key: str, root: Path) -> Optional[int]:
+    for line in (read(root / "proc/meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == key and value.split()[0].isdigit():
+            return int(value.split()[0]) * 1024
+    return None
+
+
+def _cpuinfo(key: str, root: Path) -> str:
+    """The first value of `key` in /proc/cpuinfo, or an empty text."""
+    for line in (read(root / "proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
