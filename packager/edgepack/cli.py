@@ -26,6 +26,7 @@ COMMANDS: Final = (
     "verify",
     "inspect",
     "diff",
+    "receipts",
     "clean",
     "completion",
 )  # in the order in which they are needed

@@ -14,12 +14,13 @@ from rich.text import Text
 
 from edgepack.nvidia import sm_name
 from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, quantity, span
-from edgepack.wording import duration, metric_name, mib, safe
+from edgepack.wording import counted, duration, metric_name, mib, safe
 from edgepack_runtime.model_config import ONNXRUNTIME
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
     from edgepack.examination import Report
+    from edgepack.fleet import Device, Fleet
     from edgepack.plan import Plan
     from edgepack.selection import SelectArtifact
 
@@ -31,6 +32,7 @@ STYLES: Final = {
     "warning": "yellow",
 }
 LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
+SLOWER: Final = 1.2  # from here on, a later p95 is no noise of an idle device
 MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
 _NUMERIC: Final = (
     "MiB",
@@ -38,6 +40,7 @@ _NUMERIC: Final = (
     "on the device MiB",
     "p50 ms",
     "p95 ms",
+    "drift",
     "value",
     "limit",
     "n",
@@ -233,6 +236,42 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
         few = [path for paths in kinds.values() for path in paths][:3]
         yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
+
+
+def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
+    """What `edgepack.fleet.summarize` found: a row for each device, remarks, what serves how often."""
+    made = table(live, "device", "serves", "gate", "score", "drift", "p95 ms", "limit")
+    for device in found.devices:
+        made.add_row(safe(device.name), safe(device.serving or NOTHING), *_gated(device))
+    yield made
+    yield Text("score: on the bundle's rows; drift: points above what the file scored on them when built", style="dim")
+    for device in found.devices:
+        told = [device.last] if device.last not in (None, "install: installed", "install: already installed") else []
+        told += [line for line in (device.error or "").splitlines() if line]
+        if device.gate is not None:
+            told += device.gate.missed
+        if device.slower is not None and device.slower >= SLOWER:
+            told.append(f"p95 is {device.slower:.2f} times what the first gate of this release measured here")
+        told += [f"not a receipt: {line}" for line in device.unreadable]
+        for line in told:
+            yield Text(safe(f"{device.name}: {line}"))
+    for (bundle, release), devices in sorted(found.releases.items(), key=lambda item: -item[1]):
+        what = f"{bundle} {release} serves" if release else f"nothing of {bundle or 'any bundle'} serves"
+        yield Text(safe(f"{what} on {counted(devices, 'device')}"), style="bold")
+
+
+def _gated(device: Device) -> Sequence[Text | str]:
+    gate = device.gate
+    if gate is None:
+        return ()
+    limit_ms, drift = gate.p95_limit_ms, gate.drift_points
+    return (
+        Text(safe(gate.verdict), style=STYLES.get(gate.verdict, "")),
+        quantity(gate.accuracy.value, "fraction"),
+        NOTHING if drift is None else f"{drift:+.2f}",
+        quantity(gate.latency.p95_ms, "ms").removesuffix(" ms"),
+        NOTHING if limit_ms is None else f"{limit_ms:g}",
+    )
 
 
 def _column(size_bytes: int) -> str:

@@ -81,6 +81,7 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
         "verdict": stats.overall([check.verdict for check in checks]),
         "checks": [check.as_json() for check in checks],
         "accuracy": gate_accuracy.summary(measured, limits.confidence),
+        "promised": _promised(manifest),
         "classes": gate_accuracy.classes(measured, predictor.config),
         "latency": gate_latency.summary(timing, threads),
         "tuning": dataclasses.asdict(predictor.tuning),
@@ -119,6 +120,12 @@ def render(receipt: Mapping[str, Any]) -> str:
     lines.append("{cpu_model}, {cores} cores, {kernel}, {engine}, Python {python}".format(**where))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return "\n".join(lines)
+
+
+def _promised(manifest: Manifest) -> Optional[Dict[str, Any]]:
+    """What the shipped file scored when it was built, on the rows that travel with it."""
+    score = manifest.ledger[-1].get("score") if manifest.ledger else None
+    return dict(score) if isinstance(score, dict) else None
 
 
 def _identity(manifest: Manifest, raw: bytes) -> Dict[str, Any]:

@@ -282,6 +282,7 @@ def _new_receipt(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
         "exit_code": 0,
         "error": None,
         "previous": None,
+        "serving": None,
         "interpreter": isolated.interpreter(),
         "device_clock_unix_s": int(time.time()),  # for the reader's orientation only: device clocks are often wrong
         "steps": [],
@@ -294,6 +295,7 @@ def _new_receipt(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
 
 
 def _leave_receipt(run: Install, *, best_effort: bool) -> None:
+    run.receipt["serving"] = run.prefix.current_id()
     try:
         with os_errors(f"the receipt cannot be written; the verdict is: {run.receipt['verdict']}"):
             path = write_receipt(run.prefix, "install", run.receipt)

@@ -17,7 +17,7 @@ DEVICE = ROOT / "runtime" / "edgepack_runtime"
 LAYERS: list[set[str]] = [
     {"cli"},
     {"commands"},
-    {"delivery", "inspection", "examination"},
+    {"delivery", "inspection", "examination", "fleet"},
     {"plan"},
     {"pipeline"},
     {"walk"},

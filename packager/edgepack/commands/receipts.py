@@ -1,0 +1,29 @@
+"""`edgepack receipts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgepack.commands import common
+
+
+@click.command()
+@common.speaking
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.pass_context
+def command(context: click.Context, folder: Path, as_json: bool) -> None:
+    """Summarise the receipts in DIR that came back from devices: what runs where, gate figures, drift.
+
+    Copy each device's PREFIX/receipts into a folder below DIR, called as you call the device.
+    """
+    from edgepack import fleet, tables
+
+    found = fleet.summarize(folder)
+    if as_json:
+        click.echo(fleet.as_json(found))
+    else:
+        console = common.console(context)
+        console.show(tables.fleet(found, live=console.is_live))

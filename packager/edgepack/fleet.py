@@ -1,0 +1,236 @@
+"""What receipts that came back from many devices tell: what runs where, its gate figures, how they drift.
+
+A folder that holds receipts (`NNNNNN-VERB.json`) is a device, and is called as the folder is: copy each device's
+`<prefix>/receipts` into a folder with a name that you know it by. Receipts are ordered by their numbers, for the clocks
+of devices are often wrong. They come from outside: what is no receipt is told, and never trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from edgepack.errors import UsageError
+
+RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
+_MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has some 20 KB
+_FOLDER: Final = "receipts"
+P95: Final = "latency.p95_ms"
+
+
+class _Part(BaseModel):
+    """A part of a receipt: what is not named here is left out, for newer runtimes say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Score(_Part):
+    """A metric on `n` labelled rows, from 0 to 1."""
+
+    metric: str
+    value: FiniteFloat
+    n: int
+
+
+class Check(_Part):
+    """One gate of the recipe, as it was measured."""
+
+    gate: str
+    verdict: str
+    value: FiniteFloat | None
+    limit: FiniteFloat
+    unit: str
+
+
+class Latency(_Part):
+    """Text in to label out."""
+
+    p50_ms: FiniteFloat
+    p95_ms: FiniteFloat
+    threads: int
+
+
+class Conditions(_Part):
+    """Where it was measured."""
+
+    cpu_model: str = ""
+    engine: str = ""
+    emulated: bool = False
+
+
+class Bundle(_Part):
+    """Which release a receipt is about."""
+
+    name: str
+    release_id: str
+
+
+class Gate(_Part):
+    """A run of the gate on a device. `promised`: what the same file scored on the same rows when it was built."""
+
+    bundle: Bundle
+    verdict: str
+    accuracy: Score
+    promised: Score | None = None
+    latency: Latency
+    conditions: Conditions = Conditions()
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def drift_points(self) -> float | None:
+        """Percentage points above what was promised; None where nothing comparable was."""
+        if self.promised is None or (self.promised.metric, self.promised.n) != (self.accuracy.metric, self.accuracy.n):
+            return None
+        return 100 * (self.accuracy.value - self.promised.value)
+
+    @property
+    def p95_limit_ms(self) -> float | None:
+        return next((check.limit for check in self.checks if check.gate == P95), None)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Gates that did not pass."""
+        return tuple(f"{check.gate}: {check.verdict}" for check in self.checks if check.verdict != "pass")
+
+
+class Receipt(_Part):
+    """One receipt; of a gate that ran by itself, `gate` is the whole of it."""
+
+    verb: str
+    verdict: str
+    bundle: Bundle
+    error: str | None = None
+    serving: str | None = None
+    notes: tuple[str, ...] = Field(default=(), max_length=1000)
+    gate: Gate | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one device's receipts tell.
+
+    `serving` is the release that serves after the newest of them, `last` what that did, and `error` why it failed;
+    `gate` is the newest gate of that release there, `first_gate` the oldest; `unreadable` says which files are none.
+    """
+
+    name: str
+    bundle: str | None
+    serving: str | None
+    last: str | None
+    error: str | None
+    gate: Gate | None
+    first_gate: Gate | None
+    receipts: int
+    unreadable: tuple[str, ...]
+
+    @property
+    def slower(self) -> float | None:
+        """p95 of the newest gate as a multiple of the first one's, of the same release and threads."""
+        if self.gate is None or self.first_gate is None or self.gate is self.first_gate:
+            return None
+        if self.gate.latency.threads != self.first_gate.latency.threads or not self.first_gate.latency.p95_ms:
+            return None
+        return self.gate.latency.p95_ms / self.first_gate.latency.p95_ms
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All devices, by name, and how many of them each release serves on; None: nothing serves."""
+
+    devices: tuple[Device, ...]
+    releases: Mapping[tuple[str | None, str | None], int]
+
+
+def summarize(folder: Path) -> Fleet:
+    """Read every receipt below `folder`.
+
+    Raises:
+        UsageError: it is no folder, or holds no receipt.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", fix="give the folder that holds the devices' receipts")
+    found = [_device(name, files) for name, files in _by_device(folder)]
+    if not found:
+        raise UsageError(
+            f"{folder} holds no receipts",
+            why="they are called NNNNNN-VERB.json and lie in PREFIX/receipts of a device",
+            fix=f"copy them into a folder for each device: {folder}/DEVICE/000001-install.json",
+        )
+    return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in found))
+
+
+def as_json(found: Fleet) -> str:
+    """All of it as one line of JSON."""
+    devices = [
+        {
+            "device": device.name,
+            "bundle": device.bundle,
+            "serving": device.serving,
+            "last": device.last,
+            "error": device.error,
+            "gate": device.gate and device.gate.model_dump(),
+            "drift_points": device.gate and device.gate.drift_points,
+            "p95_of_first_gate": device.slower,
+            "receipts": device.receipts,
+            "unreadable": list(device.unreadable),
+        }
+        for device in found.devices
+    ]
+    releases = [{"bundle": name, "serving": release, "devices": n} for (name, release), n in found.releases.items()]
+    return json.dumps({"devices": devices, "releases": releases}, ensure_ascii=False)
+
+
+def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
+    """Folders with receipts, by name, and their receipts in order."""
+    folders = {path.parent for path in folder.rglob("*.json") if RECEIPT.match(path.name)}
+    for one in sorted(folders):
+        inside = one.relative_to(folder)
+        named = inside.parent if inside.name == _FOLDER else inside
+        name = named.as_posix() if named.parts else folder.resolve().name
+        yield name, sorted(path for path in one.iterdir() if RECEIPT.match(path.name))
+
+
+def _device(name: str, files: Sequence[Path]) -> Device:
+    receipts: list[Receipt] = []
+    unreadable: list[str] = []
+    for file in files:
+        read = _read(file)
+        receipts += [read] if isinstance(read, Receipt) else []
+        unreadable += [f"{file.name}: {read}"] if isinstance(read, str) else []
+    changes = [receipt for receipt in receipts if receipt.verb != "gate"]
+    last = changes[-1] if changes else None
+    serving = last.serving if last else None
+    gates = [receipt.gate for receipt in receipts if receipt.gate and receipt.gate.bundle.release_id == serving]
+    return Device(
+        name=name,
+        bundle=receipts[-1].bundle.name if receipts else None,
+        serving=serving,
+        last=f"{last.verb}: {last.verdict}" if last else None,
+        error=last.error if last else None,
+        gate=gates[-1] if gates else None,
+        first_gate=gates[0] if gates else None,
+        receipts=len(receipts),
+        unreadable=tuple(unreadable),
+    )
+
+
+def _read(file: Path) -> Receipt | str:
+    """The receipt in `file`, or why it is none."""
+    try:
+        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
+            return f"no file of at most {_MOST_BYTES} bytes"
+        raw = file.read_bytes()
+        receipt = Receipt.model_validate_json(raw)
+        return receipt.model_copy(update={"gate": Gate.model_validate_json(raw)}) if receipt.verb == "gate" else receipt
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
