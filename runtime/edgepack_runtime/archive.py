@@ -33,6 +33,7 @@ COMMENT_BYTES = len(COMMENT_MAGIC) + 64
 _LOCAL = struct.Struct("<4s5H3I2H")
 _DIRECTORY = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
+_MOST_ENTRY_BYTES = _DIRECTORY.size + 4 * contract.MAX_PATH_CHARACTERS  # UTF-8 takes up to 4 bytes a character
 _TAIL_BYTES = _END.size + COMMENT_BYTES
 _VERSION = 20  # zip 2.0: deflate, and nothing newer
 _MADE_BY = 3 << 8 | _VERSION  # 3: Unix, so that the mode below is read
@@ -240,7 +241,9 @@ class Archive:
         count, directory_bytes, directory_offset = fields[4:7]
         if tail[: _END.size] != end_record(count, directory_bytes, directory_offset):
             raise self.damaged("the end record", "it is not as it was written")
-        if count > contract.MAX_FILES or directory_offset + directory_bytes != self.size - _TAIL_BYTES:
+        if count > contract.MAX_FILES or directory_bytes > count * _MOST_ENTRY_BYTES:
+            raise self.damaged("the end record", "the directory is larger than one that the writer writes")
+        if directory_offset + directory_bytes != self.size - _TAIL_BYTES:
             raise self.damaged("the end record", "the directory is not where it says")
         digest = tail[_END.size + len(COMMENT_MAGIC) :]
         if tail[_END.size :] != COMMENT_MAGIC + digest or not digest.isalnum():

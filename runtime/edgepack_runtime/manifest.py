@@ -22,6 +22,8 @@ SIGNATURE_NAME = "manifest.json.sig"
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024  # a manifest of 600 files has about 90 KB; more than this is an attack
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 8 * 1024**3
+MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, and what travels shrinks to a third or so
+MAX_PATH_CHARACTERS = 240
 # Names double as file and folder names on FAT sticks and in shell completions: keep them plain.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+.][0-9A-Za-z.-]{1,32})?\Z")
@@ -125,7 +127,7 @@ def parse(raw: bytes) -> Manifest:
 
 def safe_path(path: str) -> bool:
     """Whether `path` is a plain relative POSIX path that means the same on every file system we meet."""
-    if not path or len(path) > 240 or path != unicodedata.normalize("NFC", path):
+    if not path or len(path) > MAX_PATH_CHARACTERS or path != unicodedata.normalize("NFC", path):
         return False
     if any(unicodedata.category(c).startswith("C") or c in '\\:*?"<>|' for c in path):
         return False
@@ -155,6 +157,8 @@ def _files(rows: List[Any]) -> Tuple[FileEntry, ...]:
     if paths != sorted(paths):
         raise _invalid("`files` is not sorted by path")
     _no_collisions(paths)
+    if sum(entry.size for entry in entries) > MAX_RELEASE_BYTES:
+        raise _invalid(f"`files` has more than {MAX_RELEASE_BYTES} bytes in all")
     return tuple(entries)
 
 

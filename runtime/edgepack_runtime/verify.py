@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
 
 from edgepack_runtime import manifest as contract
-from edgepack_runtime.archive import CHUNK_BYTES, Archive
+from edgepack_runtime import onnx_file
+from edgepack_runtime.archive import CHUNK_BYTES, Archive, Member
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.manifest import FileEntry, Manifest
 from edgepack_runtime.state import RELEASE_ID, os_errors
 
+_ONNX = ".onnx"
 _SHOWN = 5  # damaged files named in one message; `find_damage` returns all
 
 
@@ -50,13 +52,39 @@ def verify_archive(archive: Archive) -> Tuple[Manifest, bytes]:
         member = archive.members.get(path)
         if member is None:
             raise archive.damaged(f"member {path}", "the manifest lists it, and it is missing")
-        digest = hashlib.sha256()
-        for data in archive.chunks(member):
-            digest.update(data)
-        if member.size != entry.size or digest.hexdigest() != entry.sha256:
-            raise archive.damaged(f"member {path}", "its content is not what the manifest lists")
+        _verify_member(archive, member, entry)
     archive.check_digest()
     return manifest, raw
+
+
+def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:
+    region = f"member {entry.path}"
+    if member.size != entry.size:
+        raise archive.damaged(region, f"it has {member.size} bytes; the manifest lists {entry.size}")
+    digest = hashlib.sha256()
+    content = _hashed(archive.chunks(member), digest)
+    foreign = _foreign(content, entry.size) if entry.path.endswith(_ONNX) else ""
+    for _ in content:  # what is left of it
+        pass
+    if digest.hexdigest() != entry.sha256:
+        raise archive.damaged(region, "its content is not what the manifest lists")
+    if foreign:
+        raise archive.damaged(region, foreign)
+
+
+def _foreign(content: Iterator[bytes], size: int) -> str:
+    """Why a model is none that a bundle may hold."""
+    try:
+        alone = onnx_file.stands_alone(content, size)
+    except ValueError as error:
+        return f"it is no ONNX model: {error}"
+    return "" if alone else "it refers to a file outside of itself, which nobody has checked"
+
+
+def _hashed(chunks: Iterator[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
+    for data in chunks:
+        digest.update(data)
+        yield data
 
 
 def verify_folder(path: Path) -> Tuple[Manifest, bytes]:

@@ -19,7 +19,7 @@ from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
 
 CONTENT = {
     "__main__.py": b"print()\n",
-    "model/model.onnx": b"m" * 3000,
+    "model/model.onnx": b"\x12\xb5\x17" + b"m" * 2997,
     "model/model.json": json.dumps({"labels": ["好", "差"], "max_length": 32}).encode(),
     "site/numpy/core.so": b"n" * 2000,
     "site/numpy.libs/blas.so": b"b" * 1000,
@@ -107,7 +107,7 @@ def test_a_difference_is_told_by_value_and_by_file(tmp_path: Path) -> None:
     one = bundle(tmp_path / "a.edgepack")
     two = bundle(
         tmp_path / "b.edgepack", version="1.3.0", accuracy=17,
-        model__model_onnx=b"M" * 4000, golden__rows_jsonl=None, LICENSE=b"free",
+        model__model_onnx=b"\x12\x9d\x1f" + b"M" * 3997, golden__rows_jsonl=None, LICENSE=b"free",
     )  # fmt: skip
     found = compare(inspect(one), inspect(two))
     assert found["values"]["version"] == ["1.2.0", "1.3.0"]

@@ -150,7 +150,7 @@ def small_members() -> dict[str, bytes]:
         "__main__.py": b"raise SystemExit(0)\n",
         "edgepack_runtime/__init__.py": b"",
         "golden/rows.jsonl": '{"text": "很好", "label": "1", "float_label": "1"}\n'.encode() * 9,
-        "model/model.onnx": bytes(range(256)),
+        "model/model.onnx": b"\x12\xfd\x01" + bytes(range(253)),  # the name of a producer, and nothing else
         "site/词.txt": b"abc",
     }
 
@@ -177,7 +177,7 @@ def runnable_members(
     members = {f"edgepack_runtime/{path.name}": path.read_bytes() for path in real}
     members.update({f"edgepack_runtime/{name}.py": text.encode() for name, text in FAKES.items()})
     members["__main__.py"] = main_source()
-    members["model/model.onnx"] = bytes(1000)
+    members["model/model.onnx"] = b"\x12\xe5\x07" + bytes(997)  # the name of a producer, and nothing else
     members["model/model.json"] = model_config.dump(model_config.ModelConfig(task, ("差", "好"), 16, "int8"))
     members["model/vocab.txt"] = "差 好\n".encode()
     members["golden/rows.jsonl"] = '{"text": "很好", "label": "好", "float_label": "好"}\n'.encode()
