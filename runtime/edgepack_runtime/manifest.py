@@ -100,7 +100,8 @@ def parse(raw: bytes) -> Manifest:
     except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, or a number of 5000 digits
         raise _invalid(f"it is not JSON: {error}") from error
     fields = _object(document, "the document")
-    if fields.pop("edgepack_bundle", None) != FORMAT:
+    found = fields.pop("edgepack_bundle", None)
+    if found != FORMAT or isinstance(found, bool):  # True is 1 to Python
         raise _invalid(f"`edgepack_bundle` is not {FORMAT}: it was made by another version")
     _exact_keys(fields, _field_names(Manifest), "the document")
     target = _object(fields["target"], "target")

@@ -1,0 +1,69 @@
+"""Bundles that somebody made to do harm are refused before anything of them is written, and with one exit code."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests import hostile
+
+from edgepack_runtime import verify
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.install import install
+
+CASES = dict(hostile.cases())
+MUTATIONS = 3000
+Device = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_the_writer_of_these_bundles_writes_good_ones_too(tmp_path: Path) -> None:
+    assert hostile.judge(hostile.pack(hostile.good()), tmp_path)
+
+
+@pytest.mark.parametrize("about", CASES)
+def test_each_is_refused_and_leaves_nothing(about: str, tmp_path: Path) -> None:
+    bundle, prefix = tmp_path / "case.edgepack", tmp_path / "prefix"
+    bundle.write_bytes(CASES[about])
+    with pytest.raises(BundleInvalidError) as caught:
+        verify.verify_file(bundle)
+    assert caught.value.exit_code == ExitCode.BUNDLE_INVALID
+    assert str(caught.value).isprintable() or "\n" in str(caught.value)
+    with pytest.raises(BundleInvalidError):
+        install(bundle, prefix, say=lambda text: None)
+    assert {path.name for path in tmp_path.iterdir()} == {"case.edgepack"}
+
+
+@pytest.mark.parametrize("about", ["name: one folder up", "a link", "a model with data elsewhere", "no manifest"])
+def test_on_the_command_line_too(about: str, tmp_path: Path, device: Device) -> None:
+    bundle = tmp_path / "case.edgepack"
+    bundle.write_bytes(CASES[about])
+    for verb in (["verify", bundle], ["install", bundle, "--prefix", tmp_path / "prefix"], ["doctor", bundle]):
+        done = device(sys.executable, "-m", "edgepack_runtime", *verb, env={"PYTHONPATH": _paths()})
+        if verb[0] != "doctor" or about == "no manifest":
+            assert done.returncode == ExitCode.BUNDLE_INVALID, done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "prefix").exists()
+
+
+def _paths() -> str:
+    return ":".join(path for path in sys.path if path)
+
+
+def test_random_changes_are_refused_or_make_another_good_bundle(tmp_path: Path) -> None:
+    """3,000 of them here; benchmarks/hostile.py tries as many as it is told to."""
+    refused = 0
+    for about, raw in itertools.islice(hostile.mutations(seed=0), MUTATIONS):
+        folder = tmp_path / "one"
+        folder.mkdir()
+        try:
+            refused += not hostile.judge(raw, folder)
+        except Exception as error:
+            raise AssertionError(f"{about}: {raw!r}") from error
+        shutil.rmtree(folder)
+    assert refused > MUTATIONS * 0.8
