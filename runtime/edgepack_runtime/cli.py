@@ -300,8 +300,7 @@ def _serve(options: argparse.Namespace, context: Context, arguments: List[str]) 
         serve_verb.check_carried(_manifest_of(context.bundle))
         return _elsewhere(options, context, arguments)
     with _damage_first(context.release):
-        code = serve_verb.run(options, context.release)
-    return _INTERRUPTED if code == signal.SIGINT else ExitCode.OK
+        return serve_verb.run(options, context.release)
 
 
 def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:

@@ -237,6 +237,69 @@ def test_who_goes_away_leaves_no_text_behind() -> None:
     run(test)
 
 
+def test_a_client_that_is_gone_is_not_computed() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        first = await waiting(batcher, "a")
+        left = asyncio.Event()
+
+        async def gone() -> None:
+            await left.wait()
+
+        task = asyncio.ensure_future(batcher.submit(["b", "c"], 20, gone))
+        stays = asyncio.ensure_future(batcher.submit(["d"], 20, asyncio.Event().wait))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert batcher.queued == 3
+        left.set()
+        with pytest.raises(Refusal) as caught:
+            await task
+        assert (caught.value.status, batcher.queued) == (499, 1)
+        model.gate.set()
+        assert await first == ["a!"]
+        assert [answered.prediction for answered in await stays] == ["d!"]
+        assert model.batches == [["a"], ["d"]]
+
+    run(test)
+
+
+def test_of_a_client_that_is_gone_what_runs_is_not_waited_for() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_batch=1)
+        model.gate.clear()
+        with pytest.raises(Refusal) as caught:
+            await batcher.submit(["a", "b"], 20, lambda: asyncio.sleep(0))
+        assert (caught.value.status, batcher.queued, batcher.running) == (499, 0, 1)  # what runs cannot be stopped
+        model.gate.set()
+        assert await ask(batcher, "c") == ["c!"]
+        assert model.batches == [["a"], ["c"]]
+
+    run(test)
+
+
+def test_a_text_that_runs_at_once_is_not_watched_over() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        def gone() -> Any:
+            raise AssertionError
+
+        (answered,) = await make().submit(["a"], 20, gone)
+        assert answered.prediction == "a!"
+
+    run(test)
+
+
+def test_what_goes_wrong_in_watching_is_told() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        async def gone() -> None:
+            raise OSError("no such connection")
+
+        model.gate.clear()
+        with pytest.raises(OSError, match="no such connection"):
+            await make(max_batch=1).submit(["a", "b"], 20, gone)
+
+    run(test)
+
+
 def test_a_text_that_breaks_the_model_spoils_no_other() -> None:
     async def test(model: Model, make: Callable[..., Batcher]) -> None:
         batcher = make()
@@ -277,10 +340,31 @@ def test_what_does_not_end_in_time_is_given_up() -> None:
         batcher = make()
         model.gate.clear()
         tasks = [await waiting(batcher, text) for text in "ab"]
-        assert await batcher.drain(0.01) == 2
+        late = await waiting(batcher, "c", timeout_s=0.01)
+        with pytest.raises(Refusal):
+            await late
+        assert await batcher.drain(0.01) == 2  # nobody waits for the third one any more
         for task in tasks:
             with pytest.raises(Refusal) as caught:
                 await task
             assert caught.value.code == "draining"
+
+    run(test)
+
+
+def test_draining_ends_when_it_is_told_to_give_up() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        tasks = [await waiting(batcher, text) for text in "abc"]
+        drain = asyncio.ensure_future(batcher.drain(3600))
+        await asyncio.sleep(0)
+        batcher.give_up()
+        assert await drain == 3
+        for task in tasks:
+            with pytest.raises(Refusal) as caught:
+                await task
+            assert caught.value.code == "draining"
+        assert (batcher.queued, batcher.running) == (0, 1)
 
     run(test)
