@@ -19,7 +19,7 @@ from tiny_model import write_lines, write_model_folder
 from edgepack_runtime import cli, predict_verb, resume
 from edgepack_runtime.errors import StepFailedError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.options import Context
+from edgepack_runtime.parsing import Context
 from edgepack_runtime.predictor import Predictor
 
 OUTSIDE = Context("edgert", bundle=None, release=None)
