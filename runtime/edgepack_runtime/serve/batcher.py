@@ -25,6 +25,7 @@ Gone = Callable[[], Coroutine[Any, Any, None]]
 PADDING = 1.25  # what a padded batch may hold, as a multiple of its texts
 _SLACK = 16  # characters of padding that are always allowed: less than what a run of its own costs
 _WINDOW = 8  # batches: how far down the queue companions are looked for
+_UNWATCHED_S = 0.05  # how long a request waits before it is looked whether its client is still there
 _SMOOTHING = 0.1  # share of the newest batch in the mean time of a text
 
 
@@ -140,12 +141,12 @@ class Batcher:
         if wait_s > timeout_s:  # it would wait for nothing
             raise refusals.overloaded(f"{self.queued} texts wait, which is about {wait_s:.1f} s", retry_after_s)
 
-    async def submit(self, items: Sequence[Item], timeout_s: float, gone: Optional[Gone] = None) -> List[Answered]:
+    async def submit(self, items: Sequence[Item], timeout_s: float, gone: Gone) -> List[Answered]:
         """Answers for `items`, in their order.
 
         Args:
             gone: returns when nobody waits for the answers any more. What has not begun is then not computed. It is
-                asked only where texts have to wait: nothing could be saved otherwise, and watching is not free.
+                not asked at first: watching is not free, and most are answered before anybody loses patience.
 
         Raises:
             Refusal: there is no room for all of them (429), whoever asked is gone (499), the server is stopping (503),
@@ -160,23 +161,36 @@ class Batcher:
             self._queue.append(_Waiting(item, self._length(item), now, busy, future))
         self._idle.clear()
         self._pump()
-        watch = asyncio.ensure_future(gone()) if gone is not None and self._queue else None
-        if watch is not None:
-            watch.add_done_callback(lambda _: self._forget(futures))
         try:
-            _, late = await asyncio.wait(futures, timeout=timeout_s)
+            late = await self._wait(futures, timeout_s, gone)
         finally:  # also when the request was given up
-            left = watch is not None and not watch.cancel()  # it had ended: there was nothing to cancel
             self._forget(futures)
-        if watch is not None and left:
-            watch.result()
-            raise refusals.gone()
         if late:
             raise refusals.expired(timeout_s)
         errors = [error for error in (future.exception() for future in futures) if error is not None]
         if errors:
             raise errors[0]
         return [future.result() for future in futures]
+
+    async def _wait(self, futures: Sequence[asyncio.Future[Answered]], timeout_s: float, gone: Gone) -> bool:
+        """Wait for `futures`; return whether time ran out.
+
+        Raises:
+            Refusal: whoever asked is gone.
+        """
+        _, late = await asyncio.wait(futures, timeout=min(timeout_s, _UNWATCHED_S))
+        if not late:
+            return False
+        watch = asyncio.ensure_future(gone())
+        watch.add_done_callback(lambda _: self._forget(futures))
+        try:
+            _, late = await asyncio.wait(futures, timeout=max(0.0, timeout_s - _UNWATCHED_S))
+        finally:
+            stays = watch.cancel()  # had it ended, there would be nothing to cancel
+        if stays:
+            return bool(late)
+        watch.result()
+        raise refusals.gone()
 
     def refuse(self) -> None:
         """Take nothing more; what waits is still answered."""
