@@ -39,7 +39,8 @@ STDLIB_ONLY = {
     "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
-    "rows", "writing", "resume", "progress", "predict_files", "windows",
+    "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
+    "rows", "writing", "journal", "resume", "progress", "predict_files", "windows",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
     "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip

@@ -54,6 +54,7 @@ CapabilityBoundingSet=
 LockPersonality=yes
 NoNewPrivileges=yes
 PrivateDevices=yes
+PrivateMounts=yes
 PrivateTmp=yes
 PrivateUsers=yes
 ProtectClock=yes

@@ -14,7 +14,7 @@ import pytest
 from edgepack_runtime import cli
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.options import Context
+from edgepack_runtime.parsing import Context
 from edgepack_runtime.serve import systemd
 from edgepack_runtime.state import Prefix
 
