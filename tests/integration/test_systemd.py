@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["", " with a blank"])
+@pytest.fixture(params=["", " with a blank", " on a GPU"])
 def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """The unit of a prefix whose command is there."""
     prefix = Prefix(tmp_path / f"prefix{request.param}")
@@ -27,7 +27,8 @@ def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
     path = tmp_path / "hotel.service"  # of a system's Python: one in a home would have other rights
-    path.write_text(systemd.unit(prefix, "hotel", interpreter=Path("/usr/bin/python3"), user="nobody"))
+    gpu = "GPU" in request.param
+    path.write_text(systemd.unit(prefix, "hotel", interpreter=Path("/usr/bin/python3"), user="nobody", gpu=gpu))
     return path
 
 
