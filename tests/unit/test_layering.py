@@ -40,7 +40,8 @@ STDLIB_ONLY = {
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
     "device", "jetson", "nvidia_libraries", "probe", "onnx_file",
-    "rows", "writing", "resume", "progress", "predict_files", "windows",
+    "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
+    "rows", "writing", "journal", "resume", "progress", "predict_files", "windows",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
     "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip

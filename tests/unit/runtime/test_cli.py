@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from tiny_model import write_lines, write_model_folder
 
-from edgepack_runtime import cli
+from edgepack_runtime import cli, model_verbs
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.options import Context, build_parser
+from edgepack_runtime.options import build_parser
+from edgepack_runtime.parsing import Context
 from edgepack_runtime.state import Prefix
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -190,9 +191,9 @@ def test_bench_finds_texts_beside_the_models(
     (tmp_path / "onnx-int8" / "model.json").touch()
     assert edgert("bench", tmp_path / "onnx-int8") == ExitCode.USAGE
     assert "no texts to measure with" in capsys.readouterr().err
-    assert cli._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
+    assert model_verbs._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
     (tmp_path / "texts.txt").touch()
-    assert cli._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
+    assert model_verbs._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
 
 
 def test_predict_reads_lines_and_keeps_their_order(installed: Prefix, device: Device) -> None:
