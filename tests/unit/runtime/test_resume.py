@@ -164,8 +164,9 @@ def test_an_interrupt_between_the_last_renames_leaves_what_the_next_run_finishes
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     expected = make(tmp_path, ["a", "", "b"])
+    done = getattr(resume, operation)
 
-    def interrupt(*arguments: Any, done: Any = getattr(resume, operation)) -> None:
+    def interrupt(*arguments: Any) -> None:
         done(*arguments)
         raise KeyboardInterrupt
 
