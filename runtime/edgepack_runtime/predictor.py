@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import numbers
 import time
 from pathlib import Path
 from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
@@ -19,7 +20,7 @@ from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.texts import Item
 from edgepack_runtime.tokenizer import ErnieTokenizer
-from edgepack_runtime.tuning import Tuning
+from edgepack_runtime.tuning import MAX_THREADS, Tuning
 
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
@@ -58,7 +59,7 @@ class Predictor:
 
     Raises:
         UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model; or
-            `threads` is less than 1.
+            `threads` is no whole number from 1 to 256.
         BundleInvalidError: a file is missing or not what it should be.
         EnvironmentUnfitError: the execution provider that the model asks for is not active.
         StepFailedError: the engine cannot load or run the model.
@@ -73,6 +74,8 @@ class Predictor:
         long_texts: str = windows.TRUNCATE,
     ) -> None:
         _at_least_one(threads=threads)
+        if threads is not None and threads > MAX_THREADS:
+            raise UsageError(f"threads is {threads}", fix=f"give a number of at most {MAX_THREADS}")
         found = located.own() if path is None else located.locate(Path(path))
         opened = tuned or found.tuning() or Tuning()
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
@@ -196,6 +199,7 @@ class Predictor:
             Shape (B, n_labels); for token classification (B, T, n_labels), T tokens of which the first is [CLS] and
             the last of each text, before the padding to the longest, [SEP]. What stands for padding means nothing.
         """
+        _require_several(texts)
         if not texts:
             shape = (0, 0) if self._tokens else (0,)
             return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
@@ -275,11 +279,11 @@ class Predictor:
             )
 
 
-def _at_least_one(**numbers: Optional[int]) -> None:
+def _at_least_one(**given: Optional[int]) -> None:
     """Refuse numbers that mean nothing: some would be taken for a default, others never end."""
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise UsageError(f"{name} is {number}", fix="give a number of at least 1")
+    for name, number in given.items():
+        if number is not None and (not isinstance(number, numbers.Integral) or number < 1):
+            raise UsageError(f"{name} is {number!r}", fix="give a whole number of at least 1")
 
 
 def _require_several(items: Iterable[Item]) -> None:

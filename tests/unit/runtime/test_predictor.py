@@ -48,14 +48,28 @@ def test_a_batch_is_the_texts_one_by_one_in_their_order(predictor: Predictor) ->
 
 
 @pytest.mark.parametrize("name", ["workers", "batch_tokens", "block_items"])
-@pytest.mark.parametrize("number", [0, -1])
-def test_numbers_that_mean_nothing_are_refused(predictor: Predictor, name: str, number: int) -> None:
+@pytest.mark.parametrize("number", [0, -1, 1.5, math.nan])
+def test_numbers_that_mean_nothing_are_refused(predictor: Predictor, name: str, number: Any) -> None:
     with pytest.raises(UsageError, match=f"{name} is {number}"):
         list(predictor.stream(["好"], **{name: number}))
     with pytest.raises(UsageError, match=f"batch_size is {number}"):
         predictor.predict_batch(["好"], batch_size=number)
     with pytest.raises(UsageError, match=f"threads is {number}"):
         Predictor(threads=number)
+
+
+def test_more_threads_than_any_device_has_are_refused() -> None:
+    with pytest.raises(UsageError, match="threads is 1000000000"):
+        Predictor(threads=10**9)
+
+
+def test_a_number_of_numpy_is_a_number(predictor: Predictor) -> None:
+    assert len(predictor.predict_batch(["好", "差"], batch_size=np.int64(1))) == 2  # type: ignore[arg-type]
+
+
+def test_one_text_is_no_batch_for_logits_either(predictor: Predictor) -> None:
+    with pytest.raises(UsageError, match="one text was given"):
+        predictor.logits("好差")
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification"])
