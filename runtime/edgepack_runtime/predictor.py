@@ -105,7 +105,8 @@ class Predictor:
         """The answer for one text, or one pair of texts, of any length.
 
         Without windows it is cut to the model's `max_length` tokens: a pair loses tokens at the end of the longer text,
-        and spans beyond the cut are not found.
+        and spans beyond the cut are not found. A text without a token, as an empty one, is answered too: what the
+        model says of nothing. The command line, files and `serve` refuse such texts.
 
         Args:
             text: a text; a pair may come as one tuple too.
@@ -120,13 +121,14 @@ class Predictor:
         """
         return self.timed_predict(text, text_pair)[0]
 
-    def predict_batch(self, texts: Sequence[Item], batch_size: int = 32) -> List[AnyPrediction]:
+    def predict_batch(self, texts: Iterable[Item], batch_size: int = 32) -> List[AnyPrediction]:
         """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
         _at_least_one(batch_size=batch_size)
         _require_several(texts)
+        items = list(texts)
         predictions: List[AnyPrediction] = []
-        for start in range(0, len(texts), batch_size):
-            predictions += self.timed_batch(texts[start : start + batch_size])[0]
+        for start in range(0, len(items), batch_size):
+            predictions += self.timed_batch(items[start : start + batch_size])[0]
         return predictions
 
     def stream(
@@ -215,6 +217,9 @@ class Predictor:
 
         They are one batch; with windows, batches of 32 rows.
         """
+        _require_several(items)
+        if not items:
+            return [], Split(0.0, 0.0, 0.0)
         begin = time.perf_counter()
         encoded = self._encoding.encode(items)
         tokenized = time.perf_counter()

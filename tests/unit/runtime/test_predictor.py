@@ -348,3 +348,14 @@ def test_one_text_is_not_several(tmp_path: Path) -> None:
         predictor.predict_batch("很好")
     with pytest.raises(UsageError, match="one text was given where several"):
         next(iter(predictor.stream("很好")))
+
+
+def test_several_are_whatever_can_be_gone_through_once(predictor: Predictor) -> None:
+    texts = ["店很好", "差", "好"]
+    expected = [predictor.predict(text) for text in texts]
+    assert predictor.predict_batch(text for text in texts) == expected
+    assert predictor.predict_batch(dict.fromkeys(texts)) == expected
+    assert predictor.predict_batch([]) == []
+    assert predictor.timed_batch([]) == ([], (0.0, 0.0, 0.0))
+    with pytest.raises(UsageError, match="one text was given"):
+        predictor.timed_batch("店很好")
