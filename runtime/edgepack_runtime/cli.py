@@ -45,26 +45,59 @@ def run(arguments: Sequence[str], context: Context) -> int:
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     # NumPy's OpenBLAS otherwise starts a thread for each core when it is imported, for products that nobody computes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    signal.signal(signal.SIGTERM, _terminate)  # so that temporary folders and half-staged releases are cleared
+    arrived = _notice_signals()
     try:
         options = build_parser(context).parse_args(list(arguments))
         code = _VERBS[options.verb](options, context, list(arguments))
         sys.stdout.flush()
-    except DeviceError as error:
+    except KeyboardInterrupt:
+        return _ended_by(signal.SIGINT)
+    except Exception as error:  # noqa: BLE001 - `_told` raises what nobody foresaw again
+        if arrived:  # a library that was just being loaded makes an error of its own of it
+            return _ended_by(arrived[0])
+        return _told(error, context)
+    return int(code)
+
+
+def _told(error: Exception, context: Context) -> int:
+    """Print what ended a command, and return its exit code; what nobody foresaw is raised again."""
+    if isinstance(error, DeviceError):
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return _INTERRUPTED
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         # Whoever read our output has had enough.
         _drop_output()
         return _BROKEN_PIPE
-    except OSError as error:  # a result that finds no room on the disk its reader chose, most of all
+    if isinstance(error, OSError):  # a result that finds no room on the disk its reader chose, most of all
         _drop_output()
         print(f"error: {unfit(f'{context.prog} could not go on', error)}", file=sys.stderr)
         return ExitCode.ENVIRONMENT_UNFIT
-    return int(code)
+    raise error
+
+
+def _notice_signals() -> List[int]:
+    """Have SIGTERM and SIGINT end this process in order, so that temporary folders and half-staged releases are
+    cleared; return the list that they will stand in. A SIGINT that is ignored, as in the background, stays so."""
+    arrived: List[int] = []
+
+    def end(number: int, frame: Optional[FrameType]) -> NoReturn:
+        arrived.append(number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(_TERMINATED)
+
+    signal.signal(signal.SIGTERM, end)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, end)
+    return arrived
+
+
+def _ended_by(number: int) -> int:
+    """The exit code of a command that the signal `number` ended."""
+    if number == signal.SIGTERM:
+        return _TERMINATED
+    print("interrupted", file=sys.stderr)
+    return _INTERRUPTED
 
 
 def _open_streams() -> None:

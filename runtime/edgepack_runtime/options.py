@@ -19,7 +19,7 @@ _BUNDLE_INTRO = """\
 """
 
 _RELEASE_INTRO = """\
-{name}: an installed text classifier.
+{name}: an installed model for texts.
 
   {prog} predict TEXT        one JSON object a line: {{"label": "1", "score": 0.98}}
   {prog} predict --input reviews.csv --output labels.csv

@@ -57,7 +57,8 @@ class Output:
         self._good = _Part(path)
         self._bad = _Part(self.errors_path)
         self._since = time.monotonic()
-        self._broken = False  # what is in memory may hold half a row or be half written: it is not to be counted
+        # What is in memory may hold half a row or be half written, or all was counted: it is not to be counted.
+        self._broken = False
         self.complete = False  # nothing is left to do; at first, where an earlier run was killed in its last renames
         self.done = self.before = Done()
 
@@ -130,7 +131,7 @@ class Output:
                 read = self._input.sha256(self.done.position.offset)
                 journal = Journal(self._identity, self.done, self._good.size, self._bad.size, read, finished)
                 _replace_journal(self._journal, journal.dump())
-        self._broken = False
+        self._broken = finished  # then the journal has said its last word
         self._since = time.monotonic()
 
     def _rename(self, bad: int) -> None:

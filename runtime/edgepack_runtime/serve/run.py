@@ -56,8 +56,7 @@ def serve(settings: Settings, where: Where) -> int:
     logger = logs.configure(settings.log_level)
     with listening(where) as sock:
         check_bound(sock, settings)
-        signal.signal(signal.SIGTERM, _stop_loading)
-        app = application.application(settings, logger, application.load(settings))
+        app = application.application(settings, logger, _loaded(settings))
         server = Server(app, settings, sock, logger, uds=where.uds)
         # uvicorn puts back what was there before; a signal that comes between it and us must find the same.
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -173,8 +172,22 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _stop_loading(number: int, frame: Optional[FrameType]) -> NoReturn:
-    raise SystemExit(0)
+def _loaded(settings: Settings) -> application.Model:
+    """The model; SIGTERM ends the process in order while it is being loaded. Raises as `application.load`."""
+    stopped = False
+
+    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+        nonlocal stopped
+        stopped = True
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        return application.load(settings)
+    except Exception:
+        if stopped:  # a library that was just being loaded makes an error of its own of it
+            raise SystemExit(0) from None
+        raise
 
 
 def patient(timeout_s: float) -> Type[H11Protocol]:

@@ -24,7 +24,7 @@ _UNIT = """\
 # {name} over HTTP, on this machine alone. Written by its installer, which writes it anew: put changes into a drop-in
 # (systemctl edit {name}). After an update of the release: systemctl restart {name}
 [Unit]
-Description={name}: an offline text classifier over HTTP
+Description={name}: an offline model for texts over HTTP
 
 [Service]
 Type=notify

@@ -101,6 +101,16 @@ def test_a_file_without_a_good_row_is_an_error(here: Path, capsys: Capture) -> N
         assert names(here) == {"in.txt", "out.jsonl", "out.jsonl.errors.jsonl"}
 
 
+def test_a_file_without_a_good_row_is_answered_when_it_is_mended(here: Path) -> None:
+    (here / "in.txt").write_bytes("很好\n很差\n".encode("gbk"))
+    for _ in range(2):
+        assert predict() == ExitCode.USAGE
+        assert sorted(path.name for path in here.glob("out*")) == ["out.jsonl", "out.jsonl.errors.jsonl"]
+    (here / "in.txt").write_text("很好\n很差\n", encoding="utf-8")
+    assert predict() == ExitCode.OK
+    assert [path.name for path in here.glob("out*")] == ["out.jsonl"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "more", "named"),
     [

@@ -159,6 +159,24 @@ def test_an_interrupt_keeps_what_was_answered(tmp_path: Path) -> None:
     assert sorted(files(tmp_path)) == ["in.txt", "out.jsonl"]
 
 
+@pytest.mark.parametrize("operation", ["_rename", "_remove"])
+def test_an_interrupt_between_the_last_renames_leaves_what_the_next_run_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    expected = make(tmp_path, ["a", "", "b"])
+    done = getattr(resume, operation)
+
+    def interrupt(*arguments: Any) -> None:
+        done(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(resume, operation, interrupt)
+        run(tmp_path)
+    run(tmp_path)
+    assert files(tmp_path) == expected
+
+
 def test_an_interrupt_before_the_first_row_leaves_one_head(tmp_path: Path) -> None:
     expected = make(tmp_path, list("ab"))
     for _ in range(2):
