@@ -272,13 +272,22 @@ class Archive:
             raise self.damaged(f"header of member {member.path}", "it does not agree with the directory")
 
 
-def extract(archive: Archive, manifest: contract.Manifest, folder: Path, *, durable: bool) -> None:
-    """Write the manifest and every file it lists into `folder`, which must not exist yet.
+def extract(
+    archive: Archive,
+    manifest: contract.Manifest,
+    folder: Path,
+    *,
+    raw: bytes,
+    signature: Optional[bytes],
+    durable: bool,
+) -> None:
+    """Write the manifest, its signature and every file it lists into `folder`, which must not exist yet.
 
     Our own loop on purpose: only regular files that the manifest lists are made, with modes we choose (a bundle
     carries none), never more bytes than listed, never through a link that is already there. `durable` makes
     files and folders survive a power cut before this returns, and drops them from the page cache, so that whoever
-    hashes them next reads the disk.
+    hashes them next reads the disk. `raw` and `signature` are the manifest's bytes as they were verified, and are
+    not read again.
 
     Raises:
         BundleInvalidError: a member is missing or damaged, or longer than the manifest says.
@@ -286,7 +295,10 @@ def extract(archive: Archive, manifest: contract.Manifest, folder: Path, *, dura
     """
     make_folder(folder, fresh=True)
     folders, files = {folder}, [folder / contract.MANIFEST_NAME]
-    _write_new(files[0], iter([archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)]))
+    _write_new(files[0], iter([raw]))
+    if signature is not None:
+        files.append(folder / contract.SIGNATURE_NAME)
+        _write_new(files[1], iter([signature]))
     for entry in manifest.files:
         member = archive.members.get(entry.path)
         if member is None or member.size != entry.size:

@@ -118,8 +118,19 @@ def _doctor(options: argparse.Namespace, context: Context, arguments: List[str])
 
 
 def _verify(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import trust
+
     path = _named(options, context)
-    manifest, raw = verify.verify_folder(path) if path.is_dir() else verify.verify_file(path)
+    own = Prefix.around(path.resolve()) if path.is_dir() else _own_prefix(context)
+    pins = trust.read_pins(own.root if own else None)
+    if path.is_dir():
+        manifest, raw = verify.verify_folder(path)
+        signature = verify.read_signature(path)
+    else:
+        with Archive(path) as archive:
+            raw, signature = verify.read_sealed(archive)
+            manifest, _ = verify.verify_archive(archive, raw)
+    proof = trust.require(pins, path.name, raw, signature)
     release = contract.release_id(manifest, raw)
     result = {
         "ok": True,
@@ -128,8 +139,11 @@ def _verify(options: argparse.Namespace, context: Context, arguments: List[str])
         "target": manifest.target.profile,
         "release_id": release,
         "files": len(manifest.files) + 1,
+        "signature": proof.as_json(),
     }
-    emit(options, result, f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built")
+    signed = proof.note or f"signed by {proof.principals}, {proof.fingerprint}"
+    text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built\n{signed}"
+    emit(options, result, text)
     return ExitCode.OK
 
 
@@ -175,6 +189,25 @@ def _status(options: argparse.Namespace, context: Context, arguments: List[str])
     if found["ok"]:
         return ExitCode.OK
     return ExitCode.BUNDLE_INVALID if reporter.holds_install(found) else ExitCode.ENVIRONMENT_UNFIT
+
+
+def _trust(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import trust_verb
+
+    prefix = Prefix(options.prefix.absolute()) if options.prefix else _own_prefix(context)
+    name = context.name if context.bundle or context.release else None
+    if prefix is None and context.bundle is not None:
+        prefix = Prefix(default_prefix(context.name))
+    if options.action == "list":
+        found = trust_verb.listed(prefix)
+    elif prefix is None:
+        raise UsageError("trust needs to know where", fix=f"{context.prog} trust {options.action} ... --prefix DIR")
+    elif options.action == "add":
+        found = trust_verb.add(prefix, name, options.file)
+    else:
+        found = trust_verb.remove(prefix, name, options.fingerprint)
+    emit(options, found, trust_verb.render(found))
+    return ExitCode.OK
 
 
 def _selftest(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -334,7 +367,7 @@ def _elsewhere(options: argparse.Namespace, context: Context, arguments: List[st
     if path.is_dir():
         verify.verify_folder(path)
         return isolated.run(path, arguments)
-    with isolated.unpacked(path) as release:
+    with isolated.unpacked(path, checked=context.bundle is None) as release:
         if options.verb == "gate":
             arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
         return isolated.run(release, arguments, to_drain=options.verb == "serve")
@@ -377,6 +410,7 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "verify": _verify,
     "install": _install,
     "status": _status,
+    "trust": _trust,
     "selftest": _selftest,
     "gate": _gate,
     "tune": _tune,

@@ -150,14 +150,15 @@ def test_a_damaged_release_is_repaired_in_place(small_bundle: Path, prefix: Pref
 def test_keeps_one_release_before_and_no_more(
     make_bundle: MakeBundle, bundle: Path, second: Path, prefix: Prefix, proven: list[list[str]]
 ) -> None:
-    third = make_bundle(version="1.4.0")
+    third = make_bundle(version="1.4.0", sequence=3)
+    fourth = make_bundle(version="1.5.0", sequence=4)
     for item in (bundle, second, third):
         install(item, prefix.root, say=silent)
     assert {path.name for path in prefix.releases.iterdir()} == {id_of(second), id_of(third)}
     assert {path.name for path in prefix.interpreters.iterdir()} == {id_of(second), id_of(third)}
     (prefix.releases / "not-ours").mkdir()
-    install(bundle, prefix.root, say=silent)
-    assert {path.name for path in prefix.releases.iterdir()} == {id_of(third), id_of(bundle), "not-ours"}
+    install(fourth, prefix.root, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(third), id_of(fourth), "not-ours"}
 
 
 @pytest.mark.parametrize(
