@@ -151,7 +151,7 @@ class Archive:
         region = f"member {member.path}"
         crc, size = 0, 0
         try:
-            for data in self._inflated(member) if member.method == DEFLATED else self._raw(member):
+            for data in self._inflated(member) if member.method == DEFLATED else self.stored(member):
                 size += len(data)
                 if size > member.size:
                     raise self.damaged(region, f"it holds more than its {member.size} bytes")
@@ -190,7 +190,8 @@ class Archive:
                 "every header and every unpacked file is intact, but the file's sha256 is not the recorded one",
             )
 
-    def _raw(self, member: Member) -> Iterator[bytes]:
+    def stored(self, member: Member) -> Iterator[bytes]:
+        """The member's data as they are stored, deflated or not, and not checked."""
         left = member.compressed_size
         self._file.seek(member.data_offset)
         while left:
@@ -202,7 +203,7 @@ class Archive:
 
     def _inflated(self, member: Member) -> Iterator[bytes]:
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        raw = self._raw(member)
+        raw = self.stored(member)
         while not inflater.eof:
             source = inflater.unconsumed_tail or next(raw, b"")
             data = inflater.decompress(source, CHUNK_BYTES)

@@ -36,7 +36,7 @@ TOOLS = ("/usr/bin/ssh-keygen", "/bin/ssh-keygen", "/usr/local/bin/ssh-keygen")
 _OLDEST = "OpenSSH 8.1"  # the first whose ssh-keygen has -Y
 _KRL_MAGIC = b"SSHKRL\n\0"
 _TIMEOUT_S = 60.0
-_TOO_OLD = re.compile(r"(unknown|invalid|illegal|unrecognized) option", re.IGNORECASE)
+TOO_OLD = re.compile(r"(unknown|invalid|illegal|unrecognized) option", re.IGNORECASE)
 _NO_USER = "No user exists for uid"
 _PACKAGES = "install the system's OpenSSH client (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh)"
 
@@ -274,7 +274,7 @@ def _check(name: str, words: Sequence[str], raw: bytes, files: Dict[str, bytes])
 
 def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> DeviceError:
     said = " ".join(done.stdout.decode("utf-8", "replace").split())
-    if _TOO_OLD.search(said):
+    if TOO_OLD.search(said):
         return EnvironmentUnfitError(
             "signatures cannot be checked: this ssh-keygen is too old",
             why=said[:200],

@@ -25,6 +25,7 @@ LAYERS: list[set[str]] = [
     {"keys"},
     {"stages", "workspace", "console"},
     {"tables", "int8", "choice"},
+    {"signing"},
     {"engines", "trials"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome", "scores", "places"},
