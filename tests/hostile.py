@@ -478,8 +478,9 @@ def judge(raw: bytes, folder: Path) -> bool:
     file.write_bytes(raw)
     try:
         with form.Archive(file) as archive:
-            manifest, raw_manifest = verify.verify_archive(archive)
-            form.extract(archive, manifest, out, durable=False)
+            raw_manifest, signature = verify.read_sealed(archive)
+            manifest, _ = verify.verify_archive(archive, raw_manifest)
+            form.extract(archive, manifest, out, raw=raw_manifest, signature=signature, durable=False)
     except BundleInvalidError:
         assert {path.name for path in folder.iterdir()} <= {"case.edgepack"}, "a refused bundle left something"
         return False

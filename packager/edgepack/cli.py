@@ -23,6 +23,7 @@ COMMANDS: Final = (
     "plan",
     "build",
     "gate",
+    "sign",
     "verify",
     "inspect",
     "diff",
@@ -126,7 +127,8 @@ def main() -> None:
     edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
-    edgepack verify dist/NAME.edgepack         check every byte of a bundle
+    edgepack sign dist/NAME.edgepack --key K   sign a finished bundle with an SSH key
+    edgepack verify dist/NAME.edgepack         check every byte of a bundle, and who signed it
     edgepack inspect dist/NAME.edgepack        what it holds, and what each part weighs
     edgepack diff OLD.edgepack NEW.edgepack    what changed from one to the other
     edgepack clean                             free the space of what no build can take up

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgepack import signing
 from edgepack.choice import TEXTS_FILE
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.outcome import Build, Delivery
+from edgepack.recipe.model import Sign
 from edgepack.report import document
 
 BUNDLE_SUFFIX = ".edgepack"
@@ -46,12 +48,16 @@ def require_writable(dist: Path) -> None:
 def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
     """Fill `dist` and return what was put there, bundles first. `report` is that of `report.document`.
 
+    Where the recipe says so bundles are signed here and not in their stage: a key in hardware then need not be touched
+    for a bundle that lies there signed already.
+
     A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
     in `dist` has passed. Reports are written whatever the verdict. `NAME.sha256` lists the digests of it all, for
     `sha256sum -c` and for the next build, which writes again what is not as it was.
 
     Raises:
-        StageFailedError: when `dist` cannot be written.
+        StageFailedError: when `dist` cannot be written, or a bundle not be signed.
+        UsageError, EnvironmentUnfitError: the key cannot be used, or there is no ssh-keygen.
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
@@ -61,7 +67,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
         dist.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
-            fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged))]
+            fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged, build.recipe.sign))]
             json_file = dist / f"{stem}.report.json"
             if not (
                 json_file.is_file()
@@ -118,12 +124,15 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
     _models(build, files["models"])
 
 
-def _bundle(item: Delivery, dist: Path, staged: Path) -> str | None:
-    """Copy a bundle that passed and return its name; of one that did not, remove what an earlier build left."""
+def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str | None:
+    """Copy or sign a bundle that passed and return its name; of one that did not, remove what an earlier build left."""
     name = item.bundle.file_name
     if item.gate.verdict != "pass":
         (dist / name).unlink(missing_ok=True)
         return None
+    if sign is not None:
+        signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)
+        return name
     with item.bundle.path.open("rb") as read, (staged / name).open("wb") as write:
         shutil.copyfileobj(read, write, 1 << 20)
         write.flush()

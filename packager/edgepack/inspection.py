@@ -12,7 +12,7 @@ from typing import Any
 from edgepack.targets.parts import bytes_by_part, part_of
 from edgepack.targets.site import SITE
 from edgepack.targets.verified import verified
-from edgepack_runtime import golden
+from edgepack_runtime import golden, sshsig, verify
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.manifest import Manifest
@@ -22,18 +22,21 @@ from edgepack_runtime.model_config import CONFIG_NAME
 def inspect(bundle: Path) -> dict[str, Any]:
     """Name, target, sizes, gates, ledger and versions of `bundle`, as plain JSON values. Every byte is checked first.
 
+    `signed_by` is the fingerprint that its signature names; whether that is right, `edgepack verify` tells.
+
     Raises:
         BundleInvalidError: naming what is damaged.
     """
     manifest = verified(bundle)
     with Archive(bundle) as archive:
-        raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
+        raw, signature = verify.read_sealed(archive)
         config = json.loads(archive.read(f"{golden.MODEL_FOLDER}/{CONFIG_NAME}", contract.MAX_MANIFEST_BYTES))
     return {
         "file": bundle.name,
         "bundle_bytes": bundle.stat().st_size,
-        "unpacked_bytes": manifest.total_bytes + len(raw),
+        "unpacked_bytes": manifest.total_bytes + len(raw) + len(signature or b""),
         "sha256": hashlib.sha256(raw).hexdigest(),
+        "signed_by": None if signature is None else sshsig.parse_signature(signature).key.fingerprint,
         "release_id": contract.release_id(manifest, raw),
         "name": manifest.name,
         "version": manifest.version,

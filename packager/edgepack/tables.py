@@ -191,6 +191,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         "sequence": found["sequence"],
         "built with": ", ".join(f"{name} {version}" for name, version in sorted(found["tools"].items())),
         "recipe": f"sha256 {found['recipe_sha256']}",
+        "signed by": found["signed_by"] or "nobody",
     }
     width = max(map(len, facts))
     for name, value in facts.items():

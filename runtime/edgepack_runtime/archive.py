@@ -152,7 +152,7 @@ class Archive:
         region = f"member {member.path}"
         crc, size = 0, 0
         try:
-            for data in self._inflated(member) if member.method == DEFLATED else self._raw(member):
+            for data in self._inflated(member) if member.method == DEFLATED else self.stored(member):
                 size += len(data)
                 if size > member.size:
                     raise self.damaged(region, f"it holds more than its {member.size} bytes")
@@ -191,7 +191,8 @@ class Archive:
                 "every header and every unpacked file is intact, but the file's sha256 is not the recorded one",
             )
 
-    def _raw(self, member: Member) -> Iterator[bytes]:
+    def stored(self, member: Member) -> Iterator[bytes]:
+        """The member's data as they are stored, deflated or not, and not checked."""
         left = member.compressed_size
         self._file.seek(member.data_offset)
         while left:
@@ -203,7 +204,7 @@ class Archive:
 
     def _inflated(self, member: Member) -> Iterator[bytes]:
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        raw = self._raw(member)
+        raw = self.stored(member)
         while not inflater.eof:
             source = inflater.unconsumed_tail or next(raw, b"")
             data = inflater.decompress(source, CHUNK_BYTES)
@@ -275,13 +276,22 @@ class Archive:
             raise self.damaged(f"header of member {member.path}", "it does not agree with the directory")
 
 
-def extract(archive: Archive, manifest: contract.Manifest, folder: Path, *, durable: bool) -> None:
-    """Write the manifest and every file it lists into `folder`, which must not exist yet.
+def extract(
+    archive: Archive,
+    manifest: contract.Manifest,
+    folder: Path,
+    *,
+    raw: bytes,
+    signature: Optional[bytes],
+    durable: bool,
+) -> None:
+    """Write the manifest, its signature and every file it lists into `folder`, which must not exist yet.
 
     Our own loop on purpose: only regular files that the manifest lists are made, with modes we choose (a bundle
     carries none), never more bytes than listed, never through a link that is already there. `durable` makes
     files and folders survive a power cut before this returns, and drops them from the page cache, so that whoever
-    hashes them next reads the disk.
+    hashes them next reads the disk. `raw` and `signature` are the manifest's bytes as they were verified, and are
+    not read again.
 
     Raises:
         BundleInvalidError: a member is missing or damaged, or longer than the manifest says.
@@ -289,7 +299,10 @@ def extract(archive: Archive, manifest: contract.Manifest, folder: Path, *, dura
     """
     make_folder(folder, fresh=True)
     folders, files = {folder}, [folder / contract.MANIFEST_NAME]
-    _write_new(files[0], iter([archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)]))
+    _write_new(files[0], iter([raw]))
+    if signature is not None:
+        files.append(folder / contract.SIGNATURE_NAME)
+        _write_new(files[1], iter([signature]))
     for entry in manifest.files:
         member = archive.members.get(entry.path)
         if member is None or member.size != entry.size:

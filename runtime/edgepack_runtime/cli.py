@@ -121,6 +121,7 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "verify": release_verbs.run_verify,
     "install": release_verbs.run_install,
     "status": release_verbs.run_status,
+    "trust": release_verbs.run_trust,
     "selftest": release_verbs.run_selftest,
     "gate": release_verbs.run_gate,
     "tune": release_verbs.run_tune,

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from edgepack_runtime import isolated, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.manifest import MANIFEST_NAME, Manifest
+from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest
 from edgepack_runtime.state import (
     FOLDER_MODE,
     RELEASE_ID,
     Prefix,
     State,
     fsync_folder,
+    highest_installed,
     make_folder,
     os_errors,
     read_state,
@@ -85,7 +86,7 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     except BundleInvalidError as error:
         notes.append(f"{error.what} ({error.why}); it is rebuilt from `current`")
         found = None
-    state = found or State(name)
+    state = found or State(name, floor=highest_installed(prefix))
     if state.pending is not None:
         if state.pending == current != state.current:
             notes.append(f"the install of {current} was interrupted right after its commit; it serves")
@@ -95,7 +96,7 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
         notes.append(f"`current` was changed from {state.current} to {current or 'nothing'} outside an install")
     if state.current != current:
         state = dataclasses.replace(state, previous=state.current, **_facts(prefix, current))
-    state = dataclasses.replace(state, pending=None)
+    state = dataclasses.replace(state, pending=None, floor=_higher(state.floor, state.sequence))
     clear_staging(prefix)
     if state != found:
         write_state(prefix, state)
@@ -242,7 +243,17 @@ def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
         remove_tree(manifest_file)
         fresh.replace(manifest_file)
         fsync_folder(final)
-    return bool(damage) or not same
+    return _replace_signature(final, stage) or bool(damage) or not same
+
+
+def _replace_signature(final: Path, stage: Path) -> bool:
+    """Give the release the bundle's signature where it has another; one that the bundle lacks stays."""
+    signature = verify.read_signature(stage)
+    if signature is None or signature == verify.read_signature(final):
+        return False
+    (stage / SIGNATURE_NAME).replace(final / SIGNATURE_NAME)
+    fsync_folder(final)
+    return True
 
 
 def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
@@ -276,7 +287,13 @@ def _state_after(run: Install, before: State) -> State:
         manifest_sha256=hashlib.sha256(run.raw).hexdigest(),
         sequence=run.manifest.sequence,
         bundle_bytes=run.receipt["bundle_bytes"],
+        floor=_higher(before.floor, run.manifest.sequence),
     )
+
+
+def _higher(one: Optional[int], other: Optional[int]) -> Optional[int]:
+    known = [number for number in (one, other) if number is not None]
+    return max(known) if known else None
 
 
 def _facts(prefix: Prefix, current: Optional[str]) -> Dict[str, Any]:

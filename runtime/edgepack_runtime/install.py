@@ -1,6 +1,6 @@
 """Installs a bundle so that the device is on a known-good release at every instant (standard library only).
 
-    verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> tune -> gate -> commit -> read back
+    trust -> verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> tune -> gate -> commit -> read back
 
 Until the commit, one atomic rename of the symlink `current`, the old release serves. Whatever fails before
 it leaves the old release serving and nothing of the new one but a receipt. What fails in the read-back right
@@ -16,11 +16,11 @@ import hashlib
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from edgepack_runtime import archive as container
-from edgepack_runtime import commit, doctor, isolated, tuning, verify
-from edgepack_runtime.errors import DeviceError, GateFailedError, GateInconclusiveError
+from edgepack_runtime import commit, doctor, isolated, trust, tuning, verify
+from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
 from edgepack_runtime.state import (
@@ -47,6 +47,7 @@ class Install:
     prefix: Prefix
     manifest: Manifest
     raw: bytes  # bytes of the manifest
+    signature: Optional[bytes]  # bytes of its signature
     say: Say
     tune: bool
     receipt: Dict[str, Any]
@@ -88,7 +89,8 @@ def install(bundle: Path, root: Path, *, say: Say, tune: bool = True) -> Dict[st
         EnvironmentUnfitError: this device cannot run it, or the prefix cannot be written.
         StepFailedError: staging, self-test or gate broke down.
         GateFailedError, GateInconclusiveError: the gate did not pass. Nothing was switched.
-        BundleInvalidError: the bundle is damaged, or the staged files are.
+        BundleInvalidError: the bundle is damaged, or the staged files are; keys are pinned, and none of them signed
+            it; or something newer was installed before.
         RolledBackError: the new release failed right after the switch; the one before serves again.
     """
     prefix = Prefix(root.absolute())
@@ -109,11 +111,20 @@ def _readable_by_all() -> Iterator[None]:
 
 def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool) -> Dict[str, Any]:
     with container.Archive(bundle) as archive:
-        manifest, raw = verify.verify_archive(archive)
+        # Who made it comes first: nothing of it is parsed, unpacked or run before. And it is read once: what was
+        # checked is what is used, whatever a stick answers when it is asked again.
+        raw, signature = verify.read_sealed(archive)
+        proof = trust.require(trust.read_pins(prefix.root), bundle.name, raw, signature)
+        if proof.proven:
+            say(f"  ok    signature  by {proof.principals}, {proof.fingerprint}")
+        manifest, _ = verify.verify_archive(archive, raw)
         say("  ok    verify     every byte is as it was built")
         check_is_ours(prefix, manifest.name)
-        run = Install(bundle, prefix, manifest, raw, say, tune, _new_receipt(manifest, raw))
+        run = Install(bundle, prefix, manifest, raw, signature, say, tune, _new_receipt(manifest, raw))
         run.receipt["bundle_bytes"] = archive.size
+        run.receipt["signature"] = proof.as_json()
+        if proof.note:
+            run.note(proof.note)
         with run.step("doctor"):
             there = (prefix.releases / run.release).is_dir()
             _doctor(run, needed_bytes=0 if there else manifest.total_bytes)
@@ -136,6 +147,7 @@ def _install_locked(run: Install, archive: container.Archive) -> None:
         for note in notes:
             run.note(note)
     run.receipt["previous"] = before.current
+    _check_floor(run, before)
     if before.current == run.release and _is_intact(run):
         run.receipt["verdict"] = "already installed"
         with os_errors("the launcher cannot be written"):
@@ -161,6 +173,22 @@ def _install_locked(run: Install, archive: container.Archive) -> None:
     commit.prune(run)
 
 
+def _check_floor(run: Install, before: State) -> None:
+    """Refuse to go below what was installed before. The release that serves may always be installed once more."""
+    sequence, current = run.manifest.sequence, before.current or "nothing"
+    version = run.manifest.version
+    if before.floor is None or run.release == before.current:
+        return
+    if sequence < before.floor:
+        raise BundleInvalidError(
+            f"{run.bundle.name} is older than what was installed here before",
+            why=f"its sequence is {sequence} ({version}), and {before.floor} was installed; {current} serves",
+            fix="install a newer bundle; the way back to the release before is the verb `rollback`",
+        )
+    if sequence == before.floor:
+        run.note(f"its sequence, {sequence}, was installed before with other content; {current} serves until now")
+
+
 def _clear_staging(run: Install) -> None:
     try:
         commit.clear_staging(run.prefix)
@@ -181,6 +209,9 @@ def _is_intact(run: Install) -> bool:
         if not manifest_file.is_file() or manifest_file.read_bytes() != run.raw:
             return False
         damage = verify.find_damage(folder, run.manifest)
+    if not damage and run.signature not in (None, verify.read_signature(folder)):
+        run.note("the installed release has another signature than the bundle; it gets that of the bundle")
+        return False
     for item in damage[:5]:
         run.note(f"the installed release is damaged: {item.path} {item.why}")
     return not damage and _tuning_is_readable(run, folder)
@@ -199,11 +230,11 @@ def _stage(run: Install, archive: container.Archive) -> Path:
     stage = run.prefix.staging / run.release
     with run.step("stage"), os_errors(f"{run.bundle.name} cannot be unpacked into {run.prefix.root}"):
         made = make_folder(run.prefix.staging)
-        container.extract(archive, run.manifest, stage, durable=True)
+        container.extract(archive, run.manifest, stage, raw=run.raw, signature=run.signature, durable=True)
         for folder in [run.prefix.staging, *(path.parent for path in made)]:
             fsync_folder(folder)
     with run.step("re-hash"):
-        verify.verify_folder(stage)
+        verify.verify_staged(stage, run.manifest, run.raw, run.signature)
     return stage
 
 
@@ -283,6 +314,7 @@ def _new_receipt(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
         "error": None,
         "previous": None,
         "serving": None,
+        "signature": None,
         "interpreter": isolated.interpreter(),
         "device_clock_unix_s": int(time.time()),  # for the reader's orientation only: device clocks are often wrong
         "steps": [],

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import archive as container
-from edgepack_runtime import doctor, verify
+from edgepack_runtime import doctor, trust, verify
 from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
@@ -159,15 +159,22 @@ def died(verb: str, code: int) -> StepFailedError:
 
 
 @contextlib.contextmanager
-def unpacked(bundle: Path) -> Iterator[Path]:
+def unpacked(bundle: Path, *, checked: bool) -> Iterator[Path]:
     """A private, verified, unpacked copy of `bundle` that is gone after the block; yields the release folder.
 
+    Args:
+        checked: whether it must be signed where keys are pinned for the machine. A bundle that runs already, and
+            unpacks itself, is beyond that.
+
     Raises:
-        BundleInvalidError: the bundle is damaged.
+        BundleInvalidError: the bundle is damaged, or not from whom this machine trusts.
         EnvironmentUnfitError: this device cannot run it, or there is no place to unpack it.
     """
     with container.Archive(bundle) as archive:
-        manifest, raw = verify.verify_archive(archive)
+        raw, signature = verify.read_sealed(archive)
+        if checked:
+            trust.require(trust.read_pins(None), bundle.name, raw, signature)
+        manifest, _ = verify.verify_archive(archive, raw)
         doctor.require(doctor.check_device(manifest))
         base = _temporary_base(manifest.total_bytes)
         what = f"the bundle cannot be unpacked below {base}"
@@ -176,7 +183,7 @@ def unpacked(bundle: Path) -> Iterator[Path]:
         try:
             release = Prefix(root).releases / release_id(manifest, raw)
             with os_errors(what):
-                container.extract(archive, manifest, release, durable=False)
+                container.extract(archive, manifest, release, raw=raw, signature=signature, durable=False)
             yield release
         finally:
             with os_errors(f"the temporary folder {root} cannot be removed"):

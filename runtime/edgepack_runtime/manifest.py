@@ -1,6 +1,6 @@
 """The bundle contract: what `manifest.json` says, as frozen dataclasses (standard library only).
 
-The manifest lists path, size and sha256 of every file of a release except itself (and its signature).
+The manifest lists path, size and sha256 of every file of a release except itself and its signature, where it has one.
 A file it does not list is an error, and so is a listed file that is missing or different: whoever trusts
 the manifest trusts every byte. Both sides read it through `parse`; the build side writes it with `dump`.
 """
@@ -19,6 +19,7 @@ from edgepack_runtime.errors import BundleInvalidError
 FORMAT = 1
 MANIFEST_NAME = "manifest.json"
 SIGNATURE_NAME = "manifest.json.sig"
+MAX_SIGNATURE_BYTES = 64 * 1024  # one by a 4096-bit RSA key has 1.6 KB, one by a hardware key less
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024  # a manifest of 600 files has about 90 KB; more than this is an attack
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 8 * 1024**3

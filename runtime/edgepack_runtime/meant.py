@@ -36,7 +36,7 @@ def elsewhere(options: argparse.Namespace, context: Context, arguments: List[str
     if path.is_dir():
         verify.verify_folder(path)
         return isolated.run(path, arguments)
-    with isolated.unpacked(path) as release:
+    with isolated.unpacked(path, checked=context.bundle is None) as release:
         if options.verb == "gate":
             arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
         return isolated.run(release, arguments, to_drain=options.verb == "serve")

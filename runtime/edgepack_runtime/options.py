@@ -53,6 +53,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     _add_verify(verbs)
     _add_install(verbs)
     _add_status(verbs)
+    _add_trust(verbs)
     _add_proofs(verbs)
     _add_tune(verbs)
     _add_env(verbs)
@@ -118,10 +119,13 @@ def _add_install(verbs: Verbs) -> None:
     parser = verbs.add(
         "install",
         "prove the bundle on this device, then switch to it",
-        "verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. Until the switch,\n"
-        "which is one atomic rename, the release that serves goes on serving; if anything fails it serves on, and\n"
-        "the receipt in PREFIX/receipts says why. The release before is kept. Installing the serving release again\n"
-        "checks it and repairs damaged files.\n\n"
+        "Signature, verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. Until the\n"
+        "switch, which is one atomic rename, the release that serves goes on serving; if anything fails it serves on,\n"
+        "and the receipt in PREFIX/receipts says why. The release before is kept. Installing the serving release\n"
+        "again checks it and repairs damaged files.\n\n"
+        "Where keys are pinned (`trust`), one of them must have signed the bundle, and what is older than anything\n"
+        "that was installed before is refused. Started as PREFIX/bin/NAME install FILE, all of that is decided by the\n"
+        "installed release before any code of the new one runs.\n\n"
         "The install uses the Python it is started with, from then on.",
     )
     if verbs.context.bundle is None:
@@ -142,6 +146,27 @@ def _add_status(verbs: Verbs) -> None:
     )
     verbs.add_prefix(parser)
     verbs.add_json(parser)
+
+
+def _add_trust(verbs: Verbs) -> None:
+    parser = verbs.add(
+        "trust",
+        "pin the keys of which one must have signed what is installed",
+        "  add FILE            pin a public key (KEY.pub), or all in a file in OpenSSH's allowed_signers format\n"
+        "  list                tell which keys are pinned\n"
+        "  remove FINGERPRINT  pin a key no longer\n\n"
+        "They lie in PREFIX/trusted_signers. Keys in /etc/edgepack/trusted_signers hold for every install of this\n"
+        "machine. Public keys or a KRL in a file `revoked_keys` beside either are not accepted.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    for action, argument in (("add", "file"), ("list", None), ("remove", "fingerprint")):
+        below = actions.add_parser(action, prog=f"{verbs.context.prog} trust {action}")
+        if argument == "file":
+            below.add_argument("file", type=Path, metavar="FILE", help="a public key, or a file of allowed signers")
+        elif argument == "fingerprint":
+            below.add_argument("fingerprint", metavar="FINGERPRINT", help="as `trust list` prints it: SHA256:...")
+        verbs.add_prefix(below)
+        verbs.add_json(below)
 
 
 def _add_proofs(verbs: Verbs) -> None:

@@ -11,6 +11,7 @@ from typing import Any, List, Mapping
 
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import tuning, verify
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.meant import elsewhere, emit, manifest_of, named, own_prefix, say
@@ -40,8 +41,19 @@ def run_doctor(options: argparse.Namespace, context: Context, arguments: List[st
 
 
 def run_verify(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import trust
+
     path = named(options, context)
-    manifest, raw = verify.verify_folder(path) if path.is_dir() else verify.verify_file(path)
+    own = Prefix.around(path.resolve()) if path.is_dir() else own_prefix(context)
+    pins = trust.read_pins(own.root if own else None)
+    if path.is_dir():
+        manifest, raw = verify.verify_folder(path)
+        signature = verify.read_signature(path)
+    else:
+        with Archive(path) as archive:
+            raw, signature = verify.read_sealed(archive)
+            manifest, _ = verify.verify_archive(archive, raw)
+    proof = trust.require(pins, path.name, raw, signature)
     release = contract.release_id(manifest, raw)
     result = {
         "ok": True,
@@ -50,8 +62,11 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
         "target": manifest.target.profile,
         "release_id": release,
         "files": len(manifest.files) + 1,
+        "signature": proof.as_json(),
     }
-    emit(options, result, f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built")
+    signed = proof.note or f"signed by {proof.principals}, {proof.fingerprint}"
+    text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built\n{signed}"
+    emit(options, result, text)
     return ExitCode.OK
 
 
@@ -97,6 +112,25 @@ def run_status(options: argparse.Namespace, context: Context, arguments: List[st
     if found["ok"]:
         return ExitCode.OK
     return ExitCode.BUNDLE_INVALID if reporter.holds_install(found) else ExitCode.ENVIRONMENT_UNFIT
+
+
+def run_trust(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import trust_verb
+
+    prefix = Prefix(options.prefix.absolute()) if options.prefix else own_prefix(context)
+    name = context.name if context.bundle or context.release else None
+    if prefix is None and context.bundle is not None:
+        prefix = Prefix(default_prefix(context.name))
+    if options.action == "list":
+        found = trust_verb.listed(prefix)
+    elif prefix is None:
+        raise UsageError("trust needs to know where", fix=f"{context.prog} trust {options.action} ... --prefix DIR")
+    elif options.action == "add":
+        found = trust_verb.add(prefix, name, options.file)
+    else:
+        found = trust_verb.remove(prefix, name, options.fingerprint)
+    emit(options, found, trust_verb.render(found))
+    return ExitCode.OK
 
 
 def run_selftest(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

@@ -11,6 +11,8 @@
     <prefix>/receipts/NNNNNN-*.json  what every install and gate found; numbered, since the clock may be wrong
     <prefix>/cache/pycache/          bytecode (never inside a release)
     <prefix>/.lock                   held while an install runs
+    <prefix>/trusted_signers         keys of which one must have signed what is installed (trust.py)
+    <prefix>/revoked_keys            keys that are not accepted any more
 
 `state.json` names the release that an install is about to commit (`pending`) before anything else is
 written, so that whoever comes after a power cut can tell what was going on. Modes are set without regard to the
@@ -38,10 +40,14 @@ FOLDER_MODE = 0o755
 STATE_FORMAT = 1
 RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
 _RECEIPT = re.compile(r"([0-9]{6})-.*\.json\Z")
+SIGNERS_NAME, REVOKED_NAME = "trusted_signers", "revoked_keys"
 _STATE_NAME = "state.json"
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 _LOCK_NAME = ".lock"
 _RELEASES, _STAGING = "releases", ".tmp"
+_RECEIPTS = "receipts"
+# What a prefix may hold before its first install: keys are pinned by then, best of all.
+_BEFORE_INSTALL = {_LOCK_NAME, f".{_STATE_NAME}.tmp", SIGNERS_NAME, f".{SIGNERS_NAME}.tmp", REVOKED_NAME, _RECEIPTS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Prefix:
 
     @property
     def receipts(self) -> Path:
-        return self.root / "receipts"
+        return self.root / _RECEIPTS
 
     @property
     def bin(self) -> Path:
@@ -117,7 +123,10 @@ class Prefix:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """`state.json`. `pending` is the id of a release whose install has begun and not ended."""
+    """`state.json`. `pending` is the id of a release whose install has begun and not ended.
+
+    `floor` is the highest sequence number that was ever committed here: installs do not go below it.
+    """
 
     name: str
     current: Optional[str] = None
@@ -126,6 +135,7 @@ class State:
     sequence: Optional[int] = None
     bundle_bytes: Optional[int] = None
     pending: Optional[str] = None
+    floor: Optional[int] = None
 
 
 def default_prefix(name: str) -> Path:
@@ -242,8 +252,8 @@ def remove_tree(path: Path) -> None:
         time.sleep(_REMOVE_PAUSE_S)
 
 
-def check_is_ours(prefix: Prefix, name: str) -> None:
-    """Refuse a prefix that holds anything but installs of the bundle `name`: what is not ours is never touched.
+def check_is_ours(prefix: Prefix, name: Optional[str]) -> None:
+    """Refuse a prefix that holds anything but installs of the bundle `name` (None: of any): what is not ours stays.
 
     Raises:
         UsageError: the folder holds other files, or another bundle.
@@ -251,7 +261,7 @@ def check_is_ours(prefix: Prefix, name: str) -> None:
     """
     with os_errors(f"the prefix {prefix.root} cannot be used"):
         found = {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
-    if _STATE_NAME not in found and found - {_LOCK_NAME, f".{_STATE_NAME}.tmp"}:
+    if _STATE_NAME not in found and found - _BEFORE_INSTALL:
         raise UsageError(
             f"the prefix {prefix.root} is not empty and holds no install",
             why=f"it holds {', '.join(sorted(found)[:3])}; an install owns its whole prefix",
@@ -259,7 +269,7 @@ def check_is_ours(prefix: Prefix, name: str) -> None:
         )
     with contextlib.suppress(BundleInvalidError):  # a damaged state.json is rebuilt by the install itself
         state = read_state(prefix)
-        if state is not None and state.name != name:
+        if state is not None and name is not None and state.name != name:
             raise UsageError(
                 f"the prefix {prefix.root} holds another bundle, {state.name}",
                 fix=f"choose another folder for {name}: install --prefix FOLDER",
@@ -328,6 +338,9 @@ def read_state(prefix: Prefix) -> Optional[State]:
         for value in (state.current, state.previous, state.pending):
             if value is not None and not RELEASE_ID.match(value):
                 raise ValueError(f"{value!r} is not a release id")
+        for number in (state.sequence, state.floor):
+            if number is not None and (type(number) is not int or number < 0):
+                raise ValueError(f"{number!r} is not a sequence number")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -371,3 +384,15 @@ def last_receipt(prefix: Prefix, verb: str) -> Optional[Dict[str, Any]]:
             if isinstance(document, dict):
                 return document
     return None
+
+
+def highest_installed(prefix: Prefix) -> Optional[int]:
+    """The highest sequence number in the receipts of installs that were committed; None where there is none."""
+    highest: Optional[int] = None
+    for path in prefix.receipts.glob("*-install.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            receipt = json.loads(path.read_text(encoding="utf-8"))
+            sequence = receipt["bundle"]["sequence"]
+            if receipt["exit_code"] == 0 and type(sequence) is int:
+                highest = max(sequence, highest or 0)
+    return highest

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from edgepack_runtime import tuning, verify
+from edgepack_runtime import trust, tuning, verify
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.state import Prefix, State, is_locked, last_receipt, read_state
 
@@ -21,6 +21,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
     running = is_locked(prefix)
     state = _state(prefix, notes)
     version = _version(prefix, current, notes)
+    proof, pinned = _trust(prefix, current, notes)
     if state is None and current is not None:
         notes.append("state.json does not say what is installed; installing again rebuilds it")
     if state is not None:
@@ -41,9 +42,12 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         "current": current,
         "previous": state.previous if state else None,
         "sequence": state.sequence if state else None,
+        "floor": state.floor if state else None,
         "pending": state.pending if state else None,
         "running": running,
         "tuning": _tuning(prefix, current, notes),
+        "trusted": pinned,
+        "signature": proof,
         "last_install": _summary(last_receipt(prefix, "install")),
         "last_gate": _summary(last_receipt(prefix, "gate")),
         "notes": notes,
@@ -63,6 +67,11 @@ def render(found: Mapping[str, Any]) -> str:
         lines.append(f"  before   {found['previous']} (kept)")
     if found["tuning"]:
         lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
+    lines += [
+        f"  trusts   {key['fingerprint']} ({key['principals']}, {key['source']})" for key in found["trusted"] or ()
+    ]
+    if found["signature"]:
+        lines.append(f"  signed   {_signed(found['signature'])}")
     for label in ("install", "gate"):
         last = found[f"last_{label}"]
         if last:
@@ -88,6 +97,39 @@ def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Option
     except DeviceError as error:
         notes.append(f"{error.what}; {error.why}")
         return None
+
+
+def _trust(
+    prefix: Prefix, current: Optional[str], notes: List[str]
+) -> Tuple[Optional[Dict[str, Any]], Optional[List[Dict[str, Any]]]]:
+    """Who signed the serving release, checked anew (its manifest, not its files), and which keys are pinned.
+
+    No key pinned is an empty list; where that cannot be told it is None.
+    """
+    try:
+        pins = trust.read_pins(prefix.root)
+    except DeviceError as error:
+        notes.append(f"{error.what}: {error.why}")
+        return None, None
+    if pins and not pins.pins:
+        notes.append(f"no key is trusted, so nothing can be installed: {pins.describe()}")
+    proof = None
+    if current is not None:
+        release = prefix.releases / current
+        try:
+            _, raw = verify.read_manifest(release)
+            proof = trust.of_release(pins, release, raw, verify.read_signature(release))
+        except DeviceError as error:
+            notes.append(f"{error.what}: {error.why}")
+    if proof is not None and pins and not proof.proven:
+        notes.append(f"{current} is not proven to come from whom this device trusts: {proof.note}")
+    return proof.as_json() if proof else None, [pin.as_json() for pin in pins.pins]
+
+
+def _signed(proof: Mapping[str, Any]) -> str:
+    if proof["proven"]:
+        return f"by {proof['principals']}, {proof['fingerprint']}"
+    return f"{proof['fingerprint']} says so, not proven" if proof["signed"] else "no"
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import onnx_file
@@ -40,13 +40,36 @@ def verify_file(path: Path) -> Tuple[Manifest, bytes]:
         return verify_archive(archive)
 
 
-def verify_archive(archive: Archive) -> Tuple[Manifest, bytes]:
-    """`verify_file` for a bundle that is open already."""
+def read_sealed(archive: Archive) -> Tuple[bytes, Optional[bytes]]:
+    """The manifest's bytes and those of its signature, None where it has none; read once, and not parsed yet.
+
+    Raises:
+        BundleInvalidError: one of them is too large, or the signature is none.
+    """
     raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
+    if contract.SIGNATURE_NAME not in archive.members:
+        return raw, None
+    signature = archive.read(contract.SIGNATURE_NAME, contract.MAX_SIGNATURE_BYTES)
+    try:
+        _parse_signature(signature)
+    except ValueError as error:
+        raise archive.damaged(f"member {contract.SIGNATURE_NAME}", f"it is no SSH signature: {error}") from error
+    return raw, signature
+
+
+def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manifest, bytes]:
+    """`verify_file` for a bundle that is open already.
+
+    Args:
+        raw: the manifest as `read_sealed` gave it, so that what was read once is not read again from a disk that
+            may answer otherwise the second time.
+    """
+    if raw is None:
+        raw, _ = read_sealed(archive)
     manifest = contract.parse(raw)
     listed: Dict[str, FileEntry] = {entry.path: entry for entry in manifest.files}
     for path in archive.members:
-        if path not in listed and path != contract.MANIFEST_NAME:
+        if path not in listed and path not in (contract.MANIFEST_NAME, contract.SIGNATURE_NAME):
             raise archive.damaged(f"member {path}", "the manifest does not list it")
     for path, entry in listed.items():
         member = archive.members.get(path)
@@ -99,16 +122,51 @@ def verify_folder(path: Path) -> Tuple[Manifest, bytes]:
     with os_errors(f"the release {path} cannot be read"):
         damage = find_damage(path, manifest)
     if damage:
-        first = damage[0]
-        more = [f"{d.path}: {d.why}" for d in damage[1:_SHOWN]]
-        if len(damage) > _SHOWN:
-            more.append(f"and {len(damage) - _SHOWN} more")
-        raise BundleInvalidError(
-            f"the release {path} is damaged: {first.path}: {first.why}",
-            why="; ".join(more),
-            fix="install the bundle again: it repairs a damaged release",
-        )
+        raise _damaged(path, damage, "install the bundle again: it repairs a damaged release")
     return manifest, raw
+
+
+def _damaged(folder: Path, damage: List[Damage], fix: str) -> BundleInvalidError:
+    first = damage[0]
+    more = [f"{d.path}: {d.why}" for d in damage[1:_SHOWN]]
+    if len(damage) > _SHOWN:
+        more.append(f"and {len(damage) - _SHOWN} more")
+    return BundleInvalidError(
+        f"the release {folder} is damaged: {first.path}: {first.why}", why="; ".join(more), fix=fix
+    )
+
+
+def verify_staged(folder: Path, manifest: Manifest, raw: bytes, signature: Optional[bytes]) -> None:
+    """Check every file of a release that was just unpacked against what was verified before, which we still hold.
+
+    Raises:
+        BundleInvalidError: naming the first file that is not as it was verified.
+        EnvironmentUnfitError: it cannot be read.
+    """
+    _, found = read_manifest(folder)
+    with os_errors(f"the release {folder} cannot be read"):
+        damage = find_damage(folder, manifest)
+    if found != raw:
+        damage.insert(0, Damage(contract.MANIFEST_NAME, "its content has changed", listed=False))
+    if read_signature(folder) != signature:
+        damage.insert(0, Damage(contract.SIGNATURE_NAME, "its content has changed", listed=False))
+    if damage:
+        raise _damaged(folder, damage, "copy the bundle again, and look at this disk")
+
+
+def read_signature(folder: Path) -> Optional[bytes]:
+    """The signature in an unpacked release, of at most one byte more than is allowed; None where it has none.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be read.
+    """
+    path = folder / contract.SIGNATURE_NAME
+    with os_errors(f"the release {folder} cannot be read"):
+        try:
+            with path.open("rb") as file:
+                return file.read(contract.MAX_SIGNATURE_BYTES + 1)
+        except FileNotFoundError:
+            return None
 
 
 def read_manifest(folder: Path) -> Tuple[Manifest, bytes]:
@@ -155,6 +213,9 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
     for path, kind in _walk(folder, ""):
         if path == contract.MANIFEST_NAME and kind == "file":
             continue  # compared with the release id by whoever reads it
+        if path == contract.SIGNATURE_NAME and kind == "file":
+            damage.extend(_check_signature(folder))
+            continue
         seen.add(path)
         if path in folders:
             if kind != "folder":
@@ -181,6 +242,23 @@ def _walk(folder: Path, inside: str) -> Iterator[Tuple[str, str]]:
                 yield from _walk(folder, path)
             else:
                 yield path, "file" if entry.is_file() else "special file"
+
+
+def _check_signature(folder: Path) -> Iterator[Damage]:
+    """Whether it is a signature at all; whether it is right, is for those who trust somebody (trust.py)."""
+    try:
+        raw = read_signature(folder)
+        if raw is None or len(raw) > contract.MAX_SIGNATURE_BYTES:
+            raise ValueError("it is too large")
+        _parse_signature(raw)
+    except ValueError as error:
+        yield Damage(contract.SIGNATURE_NAME, f"is no SSH signature: {error}", listed=False)
+
+
+def _parse_signature(raw: bytes) -> None:
+    from edgepack_runtime import sshsig  # a release that answers need not read signatures
+
+    sshsig.parse_signature(raw)
 
 
 def _compare(folder: Path, entry: FileEntry) -> Iterator[Damage]:

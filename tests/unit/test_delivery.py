@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ssh_keys import make_key, needs_ssh_keygen
 
 from edgepack.delivery import deliver as deliver_report
 from edgepack.delivery import require_writable
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.recipe.model import Sign
 from edgepack.report import document, html
+from edgepack.signing import verified
+from edgepack.targets.archive import write_bundle
+from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
 
 
 def deliver(build: Any, dist: Path) -> list[Path]:
@@ -109,3 +115,30 @@ def test_a_place_that_cannot_be_written_shows_before_anything_is_built(tmp_path:
     with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
         require_writable(tmp_path / "file" / "dist")
     assert "--dist" in caught.value.fix
+
+
+@needs_ssh_keygen
+def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stage's result stays unsigned, and the key is not touched again for one that lies there signed."""
+    key = make_key(tmp_path, "release")
+    passed = replace(passed, recipe=passed.recipe.model_copy(update={"sign": Sign(key=str(key))}))
+    made = passed.deliveries[0].bundle.path
+    entry = FileEntry("a", 1, hashlib.sha256(b"a").hexdigest())
+    facts = TargetFacts("test", "Linux", "x86_64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
+    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, (entry,))
+    write_bundle({"a": b"a", "manifest.json": dump(manifest)}, made)
+    before, dist = made.read_bytes(), tmp_path / "dist"
+    bundle = deliver(passed, dist)[0]
+    assert verified(bundle, key.with_name("release.pub"))[1].proven
+    assert made.read_bytes() == before
+    first = bundle.read_bytes()
+    monkeypatch.setattr("edgepack.signing._signature", lambda *args: pytest.fail("the key was touched again"))
+    deliver(passed, dist)
+    assert bundle.read_bytes() == first
+    text = (dist / "hotel-sentiment-1.2.0.report.json").read_text(encoding="utf-8")
+    assert '"key": "release"' in text
+    assert str(tmp_path) not in text
+    done = subprocess.run(
+        ["sha256sum", "-c", "hotel-sentiment-1.2.0.sha256"], cwd=dist, capture_output=True, check=False
+    )
+    assert done.returncode == 0

@@ -25,6 +25,7 @@ LAYERS: list[set[str]] = [
     {"keys"},
     {"stages", "workspace", "console"},
     {"tables", "int8", "choice"},
+    {"signing"},
     {"engines", "trials"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome", "scores", "places"},
@@ -42,6 +43,7 @@ STDLIB_ONLY = {
     "device", "jetson", "nvidia_libraries", "probe", "onnx_file",
     "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
     "rows", "writing", "journal", "resume", "progress", "predict_files", "windows",
+    "sshsig", "trust", "trust_verb",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
     "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip

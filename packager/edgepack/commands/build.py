@@ -64,6 +64,10 @@ def command(
     choice = part.chosen(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)
+        if loaded.sign is not None:
+            from edgepack import signing
+
+            console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
     built = pipeline.run(loaded, Workspace(workspace), console, choice)
     if isinstance(built, Part):
         _show_part(built, console, as_json)

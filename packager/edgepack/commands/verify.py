@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgepack.commands import common
 
+if TYPE_CHECKING:
+    from edgepack_runtime.trust import Proof
+
 
 @click.command()
 @common.speaking
 @common.bundle_argument
-def command(bundle: Path) -> None:
-    """Check every byte of BUNDLE against its manifest; exits 8 naming the damaged file."""
-    from edgepack.targets.verified import verified
+@click.option(
+    "--signers",
+    type=common.existing_file,
+    metavar="FILE",
+    help="Keys of which one must have signed it: OpenSSH's allowed_signers format, or a .pub file.",
+)
+def command(bundle: Path, signers: Path | None) -> None:
+    """Check every byte of BUNDLE against its manifest, and the manifest's signature; exits 8 naming what is wrong."""
+    from edgepack import signing
 
-    manifest = verified(bundle)
+    manifest, proof = signing.verified(bundle, signers)
     click.echo(
         f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, "
         f"{len(manifest.files)} files, intact"
     )
+    click.echo(_signed(proof))
+
+
+def _signed(proof: Proof) -> str:
+    if proof.proven:
+        return f"signed by {proof.principals}, {proof.fingerprint}"
+    if proof.signed:
+        return f"signed by {proof.fingerprint}; whose key that is, only --signers FILE can tell"
+    return "not signed"

@@ -16,6 +16,7 @@ from edgepack.recipe.explain import did_you_mean, dotted, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import BUILTIN_PREFIX, is_builtin
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE
+from edgepack.recipe.signing import check_sign
 from edgepack.recipe.sources import beside, is_file, is_folder, is_local, siblings
 from edgepack.recipe.training import Training
 from edgepack_runtime import metrics
@@ -56,6 +57,7 @@ def cross_checks(
         lambda doc: _check_targets(doc, known_targets),
         lambda doc: _check_engine(doc, known_targets),
         _check_gates,
+        check_sign,
     )
     problems = (problem for check in checks for problem in check(document))
     return [document.error(path, reason, fix) for path, reason, fix in problems if path not in said]

@@ -45,7 +45,6 @@ _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
-    ("sign",): ("sign bundles", _EARLIER),
     ("include",): ("add the Paddle graph to a bundle", _EARLIER),
 }
 NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {

@@ -221,6 +221,16 @@ class Gates(Section):
     cold_start: ColdStartGate | None = Field(None, description="How soon the first answer must come.")
 
 
+class Sign(Section):
+    """Who vouches for the bundles. It decides nothing about what they hold."""
+
+    key: str = Field(
+        min_length=1,
+        description="SSH key that signs them: a private key, or the .pub file of one that an agent or a piece of "
+        "hardware holds.",
+    )
+
+
 class Recipe(Section):
     """One recipe: everything that decides what a bundle holds."""
 
@@ -250,6 +260,7 @@ class Recipe(Section):
         False,
         description="Carry what the verb `serve` needs, half a MiB: HTTP on the device, with a page to try the model.",
     )
+    sign: Sign | None = Field(None, description="Sign what is delivered, for devices that pin keys; null for unsigned.")
     _candidates: tuple[Candidate, ...] = PrivateAttr(())
 
     @property

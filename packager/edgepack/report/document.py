@@ -90,6 +90,8 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
     pruning = recipe.student.pruning
     if pruning is not None and pruning.texts is not None:
         document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
+    if recipe.sign is not None:
+        document["sign"]["key"] = Path(recipe.sign.key).name
     return document
 
 

@@ -110,8 +110,11 @@ def sequence(version: str) -> int:
 
 
 def recipe_sha256(recipe: Recipe) -> str:
-    """Digest of the resolved recipe. Of absolute paths only the last part counts: a project may move."""
-    document = _without_folders(recipe.model_dump(mode="json", by_alias=True))
+    """Digest of the resolved recipe. Of absolute paths only the last part counts: a project may move.
+
+    Who signs decides nothing about what a bundle holds: a bundle is made first, and signed when it is delivered.
+    """
+    document = _without_folders(recipe.model_dump(mode="json", by_alias=True, exclude={"sign"}))
     return hashlib.sha256(json.dumps(document, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
 

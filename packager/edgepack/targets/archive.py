@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,11 +35,39 @@ def write_bundle(members: Mapping[str, Path | bytes], out: Path) -> None:
             raise StageFailedError(f"the bundle cannot hold a file named {path!r}", fix="rename it")
     if len(members) > contract.MAX_FILES:
         raise StageFailedError(f"the bundle has {len(members)} files; at most {contract.MAX_FILES} can be read")
+    _replace(out, lambda file: [_write_member(file, path, members[path]) for path in sorted(members)])
+
+
+def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
+    """Write the open bundle `archive` with `signature` instead of the one it may have; atomically, as `write_bundle`.
+
+    Its other members are copied as they are stored, so that the result is what `write_bundle` makes of the same
+    members, but for another zlib that it may have been written with. `out` may be the bundle itself.
+
+    Raises:
+        StageFailedError: as `write_bundle`.
+        edgepack_runtime.errors.BundleInvalidError: `archive` cannot be read.
+    """
+
+    def write(file: BinaryIO) -> list[form.Member]:
+        written = []
+        for path in sorted({*archive.members, contract.SIGNATURE_NAME}):
+            if path == contract.SIGNATURE_NAME:
+                written.append(_write_member(file, path, signature))
+            else:
+                written.append(_copy_member(file, archive, archive.members[path]))
+        return written
+
+    _replace(out, write)
+
+
+def _replace(out: Path, write: Callable[[BinaryIO], list[form.Member]]) -> None:
+    """Put what `write` writes, and the directory of the members it returns, in the place of `out`."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w+b") as file:
             os.fchmod(file.fileno(), FILE_MODE)
-            _write(members, file)
+            _finish(write(file), file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(out)
@@ -51,8 +80,7 @@ def write_bundle(members: Mapping[str, Path | bytes], out: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _write(members: Mapping[str, Path | bytes], file: BinaryIO) -> None:
-    written = [_write_member(file, path, members[path]) for path in sorted(members)]
+def _finish(written: list[form.Member], file: BinaryIO) -> None:
     offset = file.tell()
     directory = b"".join(form.directory_entry(member) for member in written)
     end = form.end_record(len(written), len(directory), offset)
@@ -89,6 +117,14 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes) -> form.Membe
     file.seek(offset)
     file.write(form.local_header(member))
     file.seek(0, os.SEEK_END)
+    return member
+
+
+def _copy_member(file: BinaryIO, archive: form.Archive, source: form.Member) -> form.Member:
+    member = replace(source, offset=file.tell())
+    file.write(form.local_header(member))
+    for data in archive.stored(source):
+        file.write(data)
     return member
 
 

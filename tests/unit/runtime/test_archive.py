@@ -152,8 +152,8 @@ def test_extracts_exactly_the_listed_files(small_bundle: Path, tmp_path: Path, d
     before = os.umask(0o077)
     try:
         with Archive(small_bundle) as archive:
-            manifest = parse(archive.read("manifest.json", 10**6))
-            extract(archive, manifest, target, durable=durable)
+            raw = archive.read("manifest.json", 10**6)
+            extract(archive, parse(raw), target, raw=raw, signature=None, durable=durable)
             contents = {path: archive.read(path, 10**6) for path in archive.members}
     finally:
         os.umask(before)
@@ -165,22 +165,22 @@ def test_extracts_exactly_the_listed_files(small_bundle: Path, tmp_path: Path, d
 
 def test_extraction_never_follows_or_overwrites(small_bundle: Path, tmp_path: Path) -> None:
     with Archive(small_bundle) as archive:
-        manifest = parse(archive.read("manifest.json", 10**6))
+        raw = archive.read("manifest.json", 10**6)
         (tmp_path / "there").mkdir()
         with pytest.raises(FileExistsError):
-            extract(archive, manifest, tmp_path / "there", durable=False)
+            extract(archive, parse(raw), tmp_path / "there", raw=raw, signature=None, durable=False)
         (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(FileExistsError):
-            extract(archive, manifest, tmp_path / "link", durable=False)
+            extract(archive, parse(raw), tmp_path / "link", raw=raw, signature=None, durable=False)
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_extraction_stops_at_a_size_the_manifest_does_not_list(tmp_path: Path, small_bundle: Path) -> None:
     with Archive(small_bundle) as archive:
-        manifest = parse(archive.read("manifest.json", 10**6))
+        raw = archive.read("manifest.json", 10**6)
         contents: dict[str, Path | bytes] = {path: archive.read(path, 10**6) for path in archive.members}
     contents["model/model.onnx"] = b"longer" * 100
     other = tmp_path / "other.edgepack"
     write_bundle(contents, other)
     with Archive(other) as archive, pytest.raises(BundleInvalidError, match=r"model/model\.onnx"):
-        extract(archive, manifest, tmp_path / "out", durable=False)
+        extract(archive, parse(raw), tmp_path / "out", raw=raw, signature=None, durable=False)

@@ -24,7 +24,20 @@ from edgepack_runtime.state import Prefix
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
 MakeBundle = Callable[..., Path]
-VERBS = ["doctor", "verify", "install", "status", "selftest", "tune", "gate", "env", "bench", "predict", "serve"]
+VERBS = [
+    "doctor",
+    "verify",
+    "install",
+    "status",
+    "trust",
+    "selftest",
+    "tune",
+    "gate",
+    "env",
+    "bench",
+    "predict",
+    "serve",
+]
 OUTSIDE = Context("edgert", bundle=None, release=None)
 
 

@@ -150,14 +150,15 @@ def test_a_damaged_release_is_repaired_in_place(small_bundle: Path, prefix: Pref
 def test_keeps_one_release_before_and_no_more(
     make_bundle: MakeBundle, bundle: Path, second: Path, prefix: Prefix, proven: list[list[str]]
 ) -> None:
-    third = make_bundle(version="1.4.0")
+    third = make_bundle(version="1.4.0", sequence=3)
+    fourth = make_bundle(version="1.5.0", sequence=4)
     for item in (bundle, second, third):
         install(item, prefix.root, say=silent)
     assert {path.name for path in prefix.releases.iterdir()} == {id_of(second), id_of(third)}
     assert {path.name for path in prefix.interpreters.iterdir()} == {id_of(second), id_of(third)}
     (prefix.releases / "not-ours").mkdir()
-    install(bundle, prefix.root, say=silent)
-    assert {path.name for path in prefix.releases.iterdir()} == {id_of(third), id_of(bundle), "not-ours"}
+    install(fourth, prefix.root, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(third), id_of(fourth), "not-ours"}
 
 
 @pytest.mark.parametrize(
@@ -249,9 +250,9 @@ def test_files_that_changed_on_the_disk_are_found(
 
     real = archive.extract
 
-    def lossy(opened: archive.Archive, manifest: Any, folder: Path, *, durable: bool) -> None:
-        assert durable
-        real(opened, manifest, folder, durable=durable)
+    def lossy(opened: archive.Archive, manifest: Any, folder: Path, **options: Any) -> None:
+        assert options["durable"]
+        real(opened, manifest, folder, **options)
         (folder / "model/model.onnx").write_bytes(bytes(999))
 
     monkeypatch.setattr(archive, "extract", lossy)
@@ -363,7 +364,7 @@ def test_the_next_command_tells_of_an_interrupted_install(small_bundle: Path, bu
             break
     note = f"an install of {id_of(small_bundle)} was interrupted; {id_of(bundle)} serves as before"
     assert status.status(prefix)["notes"] == [note]
-    assert install(small_bundle, prefix.root, say=silent)["notes"] == [note]
+    assert note in install(small_bundle, prefix.root, say=silent)["notes"]
 
 
 @pytest.mark.usefixtures("proven")
@@ -374,7 +375,7 @@ def test_a_damaged_state_is_rebuilt(small_bundle: Path, bundle: Path, prefix: Pr
     assert not told["ok"]
     assert "damaged" in told["notes"][0]
     receipt = install(bundle, prefix.root, say=silent)
-    assert "rebuilt from `current`" in receipt["notes"][0]
+    assert [note for note in receipt["notes"] if "rebuilt from `current`" in note]
     assert receipt["previous"] == id_of(small_bundle)
 
 

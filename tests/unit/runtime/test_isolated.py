@@ -36,7 +36,7 @@ def python(code: str) -> list[str]:
 
 
 def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Path) -> None:
-    with isolated.unpacked(bundle) as release:
+    with isolated.unpacked(bundle, checked=True) as release:
         verify_folder(release)
         assert release.parent.name == "releases"
         assert release.parent.parent.parent == temporary
@@ -47,7 +47,7 @@ def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Pat
 
 
 def test_the_copy_is_removed_when_something_breaks(bundle: Path, temporary: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), isolated.unpacked(bundle):
+    with pytest.raises(KeyboardInterrupt), isolated.unpacked(bundle, checked=True):
         raise KeyboardInterrupt
     assert list(temporary.iterdir()) == []
 
@@ -58,10 +58,13 @@ def test_damage_and_unfit_devices_are_found_before_unpacking(
     raw = bytearray(bundle.read_bytes())
     raw[len(raw) // 2] ^= 1
     (tmp_path / "x.edgepack").write_bytes(raw)
-    with pytest.raises(BundleInvalidError), isolated.unpacked(tmp_path / "x.edgepack"):
+    with pytest.raises(BundleInvalidError), isolated.unpacked(tmp_path / "x.edgepack", checked=True):
         raise AssertionError
     facts = TargetFacts("old", "Linux", "x86_64", "glibc", "99.0", "3.8", "CPUExecutionProvider")
-    with pytest.raises(EnvironmentUnfitError, match="C library"), isolated.unpacked(make_bundle(target=facts)):
+    with (
+        pytest.raises(EnvironmentUnfitError, match="C library"),
+        isolated.unpacked(make_bundle(target=facts), checked=True),
+    ):
         raise AssertionError
     assert list(temporary.iterdir()) == []
 
@@ -71,7 +74,7 @@ def test_tmpdir_is_used_or_refused_but_never_replaced(
 ) -> None:
     for bad, reason in ((tmp_path / "none", "is no folder"), (Path("/proc"), "free at /proc")):
         monkeypatch.setenv("TMPDIR", str(bad))
-        with pytest.raises(EnvironmentUnfitError, match=reason), isolated.unpacked(bundle):
+        with pytest.raises(EnvironmentUnfitError, match=reason), isolated.unpacked(bundle, checked=True):
             raise AssertionError
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
@@ -79,7 +82,7 @@ def test_tmpdir_is_used_or_refused_but_never_replaced(
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    with pytest.raises(EnvironmentUnfitError, match="Permission denied"), isolated.unpacked(bundle):
+    with pytest.raises(EnvironmentUnfitError, match="Permission denied"), isolated.unpacked(bundle, checked=True):
         raise AssertionError
 
 
@@ -89,7 +92,7 @@ def test_no_folder_for_temporary_files_at_all(bundle: Path, monkeypatch: pytest.
 
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "gettempdir", refuse)
-    with pytest.raises(EnvironmentUnfitError, match="set TMPDIR"), isolated.unpacked(bundle):
+    with pytest.raises(EnvironmentUnfitError, match="set TMPDIR"), isolated.unpacked(bundle, checked=True):
         raise AssertionError
 
 

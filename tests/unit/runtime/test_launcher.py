@@ -25,7 +25,7 @@ def release(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest, raw = verify_file(bundle)
     folder = tmp_path_factory.mktemp("prefix") / "releases" / release_id(manifest, raw)
     with Archive(bundle) as archive:
-        extract(archive, manifest, folder, durable=False)
+        extract(archive, manifest, folder, raw=raw, signature=None, durable=False)
     return folder
 
 

@@ -25,7 +25,7 @@ def release(small_bundle: Path, tmp_path: Path) -> Path:
     manifest, raw = verify_file(small_bundle)
     folder = tmp_path / release_id(manifest, raw)
     with Archive(small_bundle) as archive:
-        extract(archive, manifest, folder, durable=False)
+        extract(archive, manifest, folder, raw=raw, signature=None, durable=False)
     return folder
 
 

@@ -1,0 +1,184 @@
+"""OpenSSH's formats of signatures, public keys and allowed signers, read (standard library only).
+
+Nothing here decides whether a signature is right: `ssh-keygen` does, from `trust.py`. What is read here is which key
+a signature names, and which keys a file lists: as much as it takes to tell keys apart. Reading is strict, so that
+every byte of a signature counts.
+
+The formats are OpenSSH's PROTOCOL.sshsig, RFC 4253 section 6.6 (public keys) and ssh-keygen(1), ALLOWED SIGNERS.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+import re
+import struct
+from typing import List, Optional, Tuple
+
+MAX_SIGNERS_BYTES = 1024 * 1024  # a thousand RSA keys; a file of pinned keys has a few lines
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_MAGIC, _VERSION = b"SSHSIG", 1
+_KIND = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{1,64}\Z")
+_PRINCIPALS = re.compile(r"[^\s\"#\x00-\x1f\x7f]{1,256}\Z")
+_NAMESPACES = re.compile(r"namespaces=\"([A-Za-z0-9@._*?,!-]{1,256})\"\Z", re.IGNORECASE)
+_PRIVATE = ("PRIVATE KEY-----", "PuTTY-User-Key-File")
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicKey:
+    """A key as SSH sends it: its type, as `ssh-ed25519`, and all of its bytes."""
+
+    kind: str
+    blob: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """As `ssh-keygen -l` writes it."""
+        return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii").rstrip("=")
+
+    @property
+    def line(self) -> str:
+        """Type and base64, as in a .pub file."""
+        return f"{self.kind} {base64.b64encode(self.blob).decode('ascii')}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """What a signature says of itself: the key that made it, and what for. Whether that is true, is not known."""
+
+    key: PublicKey
+    namespace: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Signer:
+    """A line of an allowed_signers file: who, with which key, for which namespaces (None: for all)."""
+
+    principals: str
+    key: PublicKey
+    namespaces: Optional[str] = None
+
+    def line(self, principals: Optional[str] = None) -> str:
+        """The line in OpenSSH's form, under another name where one is given."""
+        options = "" if self.namespaces is None else f'namespaces="{self.namespaces}" '
+        return f"{principals or self.principals} {options}{self.key.line}"
+
+
+def parse_signature(raw: bytes) -> Signature:
+    """Read an armored signature, which must be all of `raw` and in canonical base64.
+
+    Raises:
+        ValueError: it is none.
+    """
+    lines = raw.decode("ascii").split("\n")
+    if len(lines) < 4 or lines[0] != _BEGIN or lines[-2:] != [_END, ""]:
+        raise ValueError(f"it does not begin with {_BEGIN} and end with {_END}")
+    blob = _unbase64("".join(lines[1:-2]))
+    if not blob.startswith(_MAGIC + struct.pack(">I", _VERSION)):
+        raise ValueError("it is no signature of version 1")
+    fields, rest = [], blob[len(_MAGIC) + 4 :]
+    for _ in range(5):  # key, namespace, reserved, hash, signature
+        field, rest = _string(rest)
+        fields.append(field)
+    if rest:
+        raise ValueError("bytes follow its end")
+    return Signature(parse_blob(fields[0]), fields[1].decode("utf-8"))
+
+
+def parse_blob(blob: bytes) -> PublicKey:
+    """The key whose bytes are `blob`.
+
+    Raises:
+        ValueError: they do not begin with the type of a key, or that of a certificate.
+    """
+    kind = _string(blob)[0].decode("ascii")
+    if not _KIND.match(kind):
+        raise ValueError(f"{kind[:40]!r} is no type of a key")
+    if "-cert-v" in kind:
+        raise ValueError("it is a certificate, which has dates, and a device may not know the date; use plain keys")
+    return PublicKey(kind, blob)
+
+
+def parse_signers(raw: bytes) -> List[Signer]:
+    """Read a file of allowed signers, or of public keys alone (.pub), in which the comment names the signer.
+
+    Raises:
+        ValueError: naming the line that is neither. Dates (`valid-after`, `valid-before`) and certificates are refused:
+            what a device's clock says decides nothing here.
+    """
+    if len(raw) > MAX_SIGNERS_BYTES:
+        raise ValueError(f"it has {len(raw)} bytes; at most {MAX_SIGNERS_BYTES} are read")
+    text = raw.decode("utf-8")
+    if any(mark in text for mark in _PRIVATE):
+        raise ValueError("it is a private key")
+    signers = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.strip().split()
+        if not words or words[0].startswith("#"):
+            continue
+        try:
+            signers.append(_signer(words))
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+    return signers
+
+
+def _signer(words: List[str]) -> Signer:
+    if _KIND.match(words[0]):
+        key = _key(words)
+        return Signer(_name(words[2:]), key)
+    principals, rest = words[0], words[1:]
+    if not _PRINCIPALS.match(principals):
+        raise ValueError(f"{principals[:40]!r} is no name of a signer: it may hold no quotes or control characters")
+    namespaces = None
+    if rest and not _KIND.match(rest[0]):
+        namespaces, rest = _options(rest[0]), rest[1:]
+    return Signer(principals, _key(rest), namespaces)
+
+
+def _options(text: str) -> str:
+    matched = _NAMESPACES.match(text)
+    if matched:
+        return matched.group(1)
+    if "valid-" in text.lower():
+        raise ValueError("valid-after and valid-before are not used: a device's clock may say 1970; list revoked_keys")
+    if "cert-authority" in text.lower():
+        raise ValueError("certificates are not used: they have dates; list the keys themselves")
+    raise ValueError(f'{text[:60]!r} is no option that is used here: namespaces="edgepack" is')
+
+
+def _key(words: List[str]) -> PublicKey:
+    if len(words) < 2 or not _KIND.match(words[0]):
+        raise ValueError("it is no public key: a type, as ssh-ed25519, and base64")
+    key = parse_blob(_unbase64(words[1]))
+    if key.kind != words[0]:
+        raise ValueError(f"it says {words[0]}, and the key is of type {key.kind}")
+    return key
+
+
+def _name(comment: List[str]) -> str:
+    """Who a bare key belongs to: the first word of its comment where that can be a name, else `signer`."""
+    name = comment[0] if comment else ""
+    return name if re.match(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}\Z", name) else "signer"
+
+
+def _unbase64(text: str) -> bytes:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"it is no base64 ({error})") from error
+    if base64.b64encode(data).decode("ascii") != text:
+        raise ValueError("its base64 has spare bits set")
+    return data
+
+
+def _string(data: bytes) -> Tuple[bytes, bytes]:
+    """The length-prefixed string that `data` begins with, and what follows it."""
+    if len(data) < 4:
+        raise ValueError("it ends too early")
+    (length,) = struct.unpack(">I", data[:4])
+    if len(data) < 4 + length:
+        raise ValueError("it ends too early")
+    return data[4 : 4 + length], data[4 + length :]

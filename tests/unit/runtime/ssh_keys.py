@@ -1,0 +1,52 @@
+"""Real SSH keys and signatures for tests, made by the ssh-keygen of this machine; tests skip where there is none."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edgepack.targets.archive import write_signed
+from edgepack_runtime import trust
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
+from edgepack_runtime.sshsig import PublicKey, parse_signers
+
+HAS_SSH_KEYGEN = shutil.which("ssh-keygen") is not None and any(Path(path).exists() for path in trust.TOOLS)
+needs_ssh_keygen = pytest.mark.skipif(not HAS_SSH_KEYGEN, reason="there is no ssh-keygen here")
+
+
+def make_key(folder: Path, name: str, *, kind: str = "ed25519", passphrase: str = "") -> Path:
+    """A new private key `folder/name`, with `name.pub` beside it."""
+    key = folder / name
+    line = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", name, "-f", str(key)]
+    subprocess.run(line, check=True, stdin=subprocess.DEVNULL)
+    return key
+
+
+def public(key: Path) -> PublicKey:
+    return parse_signers(key.with_name(f"{key.name}.pub").read_bytes())[0].key
+
+
+def sign(key: Path, raw: bytes, namespace: str = "edgepack") -> bytes:
+    """The armored signature of `raw`."""
+    line = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(key), "-n", namespace]
+    return subprocess.run(line, input=raw, stdout=subprocess.PIPE, check=True).stdout
+
+
+def pin(folder: Path, *keys: Path, options: str = 'namespaces="edgepack" ') -> Path:
+    """`folder/trusted_signers` with `keys`, each under its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "trusted_signers"
+    file.write_text("".join(f"{key.name} {options}{public(key).line}\n" for key in keys))
+    file.chmod(0o644)
+    return file
+
+
+def signed(bundle: Path, key: Path, out: Path) -> Path:
+    """A copy of `bundle` at `out`, signed with `key`."""
+    with Archive(bundle) as archive:
+        write_signed(archive, sign(key, archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES)), out)
+    return out

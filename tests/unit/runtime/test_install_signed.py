@@ -1,0 +1,357 @@
+"""Installing where keys are pinned, and never below what was installed before."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssh_keys import make_key, needs_ssh_keygen, pin, public, signed
+from tiny_model import TUNED
+
+from edgepack.targets.archive import write_bundle
+from edgepack_runtime import isolated, state, status, trust
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.errors import BundleInvalidError, DeviceError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.install import install
+from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse, release_id
+from edgepack_runtime.state import Prefix, read_state
+from edgepack_runtime.verify import verify_file, verify_folder
+
+Device = Callable[..., "subprocess.CompletedProcess[str]"]
+MakeBundle = Callable[..., Path]
+
+
+def silent(text: str) -> None:
+    """Nobody listens."""
+
+
+def id_of(bundle: Path) -> str:
+    return release_id(*verify_file(bundle))
+
+
+def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -> Path:
+    """`bundle` with another content of one file, whole and with a manifest that fits, and with other `fields`."""
+    with Archive(bundle) as archive:
+        members = {name: archive.read(name, 10**8) for name in archive.members}
+    manifest = parse(members.pop(MANIFEST_NAME))
+    members[path] = content
+    files = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(members.items()))
+    members[MANIFEST_NAME] = dump(dataclasses.replace(manifest, files=files, **fields))
+    write_bundle(dict(members), out)
+    return out
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(trust, "MACHINE", tmp_path / "etc")
+    return tmp_path / "etc"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("keys")
+    return make_key(folder, "release"), make_key(folder, "other")
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    return Prefix(tmp_path / "prefix")
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Self-test and gate pass without a process being started."""
+    monkeypatch.setattr(isolated, "run_json", lambda *args, **options: (ExitCode.OK, {"verdict": "pass", **TUNED}))
+
+
+@needs_ssh_keygen
+def test_updates_as_a_device_does_them(
+    make_bundle: MakeBundle, bundle: Path, keys: tuple[Path, Path], prefix: Prefix, device: Device, tmp_path: Path
+) -> None:
+    """Pinned before the first install, refused before anything of a bundle runs, and the way up alone is open."""
+    pub = keys[0].with_name("release.pub")
+    pinned = device(sys.executable, bundle, "trust", "add", pub, "--prefix", prefix.root)
+    assert pinned.returncode == 0, pinned.stderr
+    assert pinned.stdout.splitlines()[0] == f"added: {public(keys[0]).fingerprint} (release, ssh-ed25519)"
+    first = signed(bundle, keys[0], tmp_path / "first.edgepack")
+    done = device(sys.executable, first, "install", "--prefix", prefix.root)
+    assert done.returncode == 0, done.stderr
+    entry, marker = prefix.bin / "sentiment", tmp_path / "it ran"
+
+    code = f"import pathlib; pathlib.Path({str(marker)!r}).touch()\n".encode()
+    evil = altered(
+        bundle, tmp_path / "evil.edgepack", "edgepack_runtime/selftest.py", code, version="1.3.0", sequence=2
+    )
+    for name, file in (("unsigned", evil), ("other key", signed(evil, keys[1], tmp_path / "other.edgepack"))):
+        refused = device(entry, "install", file)
+        assert refused.returncode == 8, (name, refused.stderr)
+        assert "this device" in refused.stderr
+        assert not marker.exists()
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(bundle)}
+    assert not prefix.staging.exists()
+
+    second = signed(make_bundle(version="1.3.0", sequence=2), keys[0], tmp_path / "second.edgepack")
+    update = device(entry, "install", second, "--json")
+    assert update.returncode == 0, update.stderr
+    receipt = json.loads(update.stdout)
+    assert receipt["signature"]["proven"]
+    assert receipt["notes"] == []
+    release = prefix.releases / id_of(second)
+    assert (release / SIGNATURE_NAME).is_file()
+    verify_folder(release)
+    again = device(entry, "verify")
+    assert f"signed by release, {public(keys[0]).fingerprint}" in again.stdout
+    told = json.loads(device(entry, "status", "--json").stdout)
+    assert (told["notes"], told["floor"], told["sequence"]) == ([], 2, 2)
+    assert told["signature"]["proven"]
+    assert [key["fingerprint"] for key in told["trusted"]] == [public(keys[0]).fingerprint]
+
+    down = device(entry, "install", first)
+    assert down.returncode == 8
+    assert down.stderr.splitlines()[-3:] == [
+        "error: first.edgepack is older than what was installed here before",
+        f"  why: its sequence is 1 (1.2.0), and 2 was installed; {id_of(second)} serves",
+        "  fix: install a newer bundle; the way back to the release before is the verb `rollback`",
+    ]
+    assert prefix.current_id() == id_of(second)
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("proven")
+def test_refused_before_anything_is_written(small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix) -> None:
+    pin(prefix.root, keys[0])
+    before = sorted(prefix.root.iterdir())
+    with pytest.raises(BundleInvalidError, match="is not signed"):
+        install(small_bundle, prefix.root, say=silent)
+    assert sorted(prefix.root.iterdir()) == before
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("proven")
+def test_the_machine_s_keys_and_no_prefix_of_their_own(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, machine: Path, tmp_path: Path
+) -> None:
+    pin(machine, keys[0])
+    with pytest.raises(BundleInvalidError, match="is not signed"):
+        install(small_bundle, prefix.root, say=silent)
+    assert not prefix.root.exists()
+    receipt = install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=silent)
+    assert receipt["signature"]["pinned_in"] == str(machine / "trusted_signers")
+
+
+@needs_ssh_keygen
+def test_a_bundle_that_another_tool_runs_is_checked_too(
+    bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path
+) -> None:
+    pin(machine, keys[0])
+    with pytest.raises(BundleInvalidError, match="is not signed"), isolated.unpacked(bundle, checked=True):
+        pass
+    with isolated.unpacked(bundle, checked=False):
+        pass
+    good = signed(bundle, keys[0], tmp_path / "x.edgepack")
+    with isolated.unpacked(good, checked=True) as release:
+        assert (release / SIGNATURE_NAME).is_file()
+
+
+@pytest.mark.usefixtures("proven")
+def test_nothing_pinned_is_told_and_goes_on(small_bundle: Path, prefix: Prefix) -> None:
+    lines: list[str] = []
+    receipt = install(small_bundle, prefix.root, say=lines.append)
+    note = "who made it is not proven: it is not signed, and no key is pinned here (`trust add KEY.pub` pins one)"
+    assert receipt["notes"] == [note]
+    assert f"  note  {note}" in lines
+    assert receipt["signature"] == {
+        "signed": False, "proven": False, "fingerprint": None, "principals": None, "pinned_in": None, "note": note,
+    }  # fmt: skip
+    found = status.status(prefix)
+    assert (found["notes"], found["trusted"]) == ([], [])
+    assert "  signed   no" in status.render(found)
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("proven")
+def test_keys_that_are_pinned_later(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
+) -> None:
+    """What serves serves on and is told of; installed again with a signature, it gets that and nothing else."""
+    install(small_bundle, prefix.root, say=silent)
+    pin(prefix.root, keys[0])
+    found = status.status(prefix)
+    assert found["ok"]
+    assert "is not proven to come from whom this device trusts" in found["notes"][0]
+    good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
+    assert install(good, prefix.root, say=silent)["verdict"] == "repaired"
+    assert status.status(prefix)["notes"] == []
+    assert install(good, prefix.root, say=silent)["verdict"] == "already installed"
+    pin(prefix.root, keys[1])
+    text = status.render(status.status(prefix))
+    assert f"signed   {public(keys[0]).fingerprint} says so, not proven" in text
+    assert install(signed(small_bundle, keys[1], good), prefix.root, say=silent)["verdict"] == "repaired"
+    assert status.status(prefix)["signature"]["proven"]
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("proven")
+def test_a_signature_stays_where_the_same_bundle_comes_without(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
+) -> None:
+    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=silent)
+    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "already installed"
+    assert (prefix.current / SIGNATURE_NAME).is_file()
+    (prefix.current / "model/model.onnx").write_bytes(b"damaged")
+    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "repaired"
+    assert (prefix.current / SIGNATURE_NAME).is_file()
+    (prefix.current / SIGNATURE_NAME).write_bytes(b"damaged")
+    with pytest.raises(BundleInvalidError, match="is no SSH signature"):
+        verify_folder(prefix.current)
+    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "repaired"
+    verify_folder(prefix.current)
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("proven")
+def test_the_manifest_is_read_once(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was checked is what is used, though a stick may answer otherwise the second time."""
+    pin(prefix.root, keys[0])
+    read: list[str] = []
+    real = Archive.read
+
+    def counted(self: Archive, path: str, limit: int) -> bytes:
+        read.append(path)
+        return real(self, path, limit)
+
+    monkeypatch.setattr(Archive, "read", counted)
+    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=silent)
+    assert read.count(MANIFEST_NAME) == 2  # once to sign it
+    assert read.count(SIGNATURE_NAME) == 1
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("proven")
+def test_a_stick_that_changes_its_answers_installs_nothing(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Files of another bundle, with checksums that fit, arrive after all was verified."""
+    pin(prefix.root, keys[0])
+    other = altered(small_bundle, tmp_path / "other.edgepack", "model/model.onnx", bytes(reversed(range(256))))
+    good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
+    real = state.lock
+
+    def swap(place: Prefix) -> Any:  # the first thing that an install does when it has verified all
+        with Archive(other) as archive:
+            swapped = {name: member for name, member in archive.members.items() if name == "model/model.onnx"}
+            content = archive.read("model/model.onnx", 256)
+        chunks = Archive.chunks
+        monkeypatch.setattr(
+            Archive, "chunks", lambda self, m: iter([content]) if m.path in swapped else chunks(self, m)
+        )
+        return real(place)
+
+    monkeypatch.setattr("edgepack_runtime.install.lock", swap)
+    with pytest.raises(BundleInvalidError, match=r"model/model\.onnx: its content has changed"):
+        install(good, prefix.root, say=silent)
+    assert prefix.current_id() is None
+    assert not prefix.staging.exists()
+
+
+@needs_ssh_keygen
+def test_a_device_without_ssh_keygen_installs_nothing_where_keys_are_pinned(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pin(prefix.root, keys[0])
+    good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
+    monkeypatch.setattr(trust, "TOOLS", ())
+    with pytest.raises(DeviceError) as caught:
+        install(good, prefix.root, say=silent)
+    assert caught.value.exit_code == ExitCode.ENVIRONMENT_UNFIT
+    assert not prefix.releases.exists()
+
+
+@pytest.fixture
+def releases(small_bundle: Path, tmp_path: Path) -> list[Path]:
+    """Sequences 0 to 3."""
+    return [
+        altered(small_bundle, tmp_path / f"{n}.edgepack", "golden/n", b"%d" % n, version=f"1.{n}.0", sequence=n)
+        for n in range(4)
+    ]
+
+
+def floor(prefix: Prefix) -> int | None:
+    found = read_state(prefix)
+    return found.floor if found else None
+
+
+@pytest.mark.usefixtures("proven")
+def test_the_floor_rises_and_never_sinks(releases: list[Path], prefix: Prefix) -> None:
+    install(releases[1], prefix.root, say=silent)
+    assert floor(prefix) == 1
+    install(releases[3], prefix.root, say=silent)
+    for older in releases[:3]:
+        with pytest.raises(BundleInvalidError, match="is older than what was installed here before"):
+            install(older, prefix.root, say=silent)
+        assert (floor(prefix), prefix.current_id()) == (3, id_of(releases[3]))
+    last = state.last_receipt(prefix, "install")
+    assert last is not None
+    assert (last["verdict"], last["exit_code"]) == ("not installed", 8)
+
+
+@pytest.mark.usefixtures("proven")
+def test_the_release_that_serves_may_always_be_repaired(releases: list[Path], prefix: Prefix) -> None:
+    """Also below the floor, as after a rollback."""
+    install(releases[1], prefix.root, say=silent)
+    found = read_state(prefix)
+    assert found is not None
+    state.write_state(prefix, dataclasses.replace(found, floor=3))
+    (prefix.current / "golden/n").write_bytes(b"x")
+    assert install(releases[1], prefix.root, say=silent)["verdict"] == "repaired"
+    assert floor(prefix) == 3
+
+
+@pytest.mark.usefixtures("proven")
+def test_the_same_sequence_with_other_content_is_told(releases: list[Path], prefix: Prefix, tmp_path: Path) -> None:
+    install(releases[1], prefix.root, say=silent)
+    other = altered(releases[1], tmp_path / "other.edgepack", "golden/n", b"other")
+    receipt = install(other, prefix.root, say=silent)
+    was = id_of(releases[1])
+    assert f"its sequence, 1, was installed before with other content; {was} serves until now" in receipt["notes"]
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("damage", [b"\0" * 100, b'{"state_format": 1, "name": "sentiment", "floor": -1}', b"[]"])
+def test_a_state_that_is_rebuilt_keeps_the_floor(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
+    """From the receipts, where `current` was moved back by hand, and from `current` where there are none."""
+    for bundle in releases[1:]:
+        install(bundle, prefix.root, say=silent)
+    state.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
+    prefix.state_file.write_bytes(damage)
+    with pytest.raises(BundleInvalidError, match="and 3 was installed"):
+        install(releases[1], prefix.root, say=silent)
+    assert floor(prefix) == 3
+    for receipt in prefix.receipts.iterdir():
+        receipt.write_bytes(b"{" if receipt.name < "000002" else b'{"bundle": null}')
+    prefix.state_file.write_bytes(damage)
+    with pytest.raises(BundleInvalidError, match="and 2 was installed"):
+        install(releases[1], prefix.root, say=silent)
+
+
+@pytest.mark.usefixtures("proven")
+def test_what_was_never_committed_raises_no_floor(
+    releases: list[Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(releases[1], prefix.root, say=silent)
+    monkeypatch.setattr(isolated, "run_json", lambda *args, **options: (ExitCode.GATE_FAILED, {"checks": [], **TUNED}))
+    with pytest.raises(DeviceError):
+        install(releases[3], prefix.root, say=silent)
+    assert floor(prefix) == 1
+    prefix.state_file.write_bytes(b"")
+    assert state.highest_installed(prefix) == 1
