@@ -22,6 +22,7 @@ from edgepack.errors import UsageError
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has some 20 KB
 _FOLDER: Final = "receipts"
+_CHANGES: Final = ("install", "rollback", "uninstall")  # after which another release may serve
 P95: Final = "latency.p95_ms"
 
 
@@ -101,11 +102,11 @@ class Gate(_Part):
 
 
 class Receipt(_Part):
-    """One receipt; of a gate that ran by itself, `gate` is the whole of it."""
+    """One receipt; of a gate that ran by itself, `gate` is the whole of it. Not every verb is about a release."""
 
     verb: str
-    verdict: str
-    bundle: Bundle
+    verdict: str | None = None
+    bundle: Bundle | None = None
     error: str | None = None
     serving: str | None = None
     notes: tuple[str, ...] = Field(default=(), max_length=1000)
@@ -204,13 +205,13 @@ def _device(name: str, files: Sequence[Path]) -> Device:
         read = _read(file)
         receipts += [read] if isinstance(read, Receipt) else []
         unreadable += [f"{file.name}: {read}"] if isinstance(read, str) else []
-    changes = [receipt for receipt in receipts if receipt.verb != "gate"]
+    changes = [receipt for receipt in receipts if receipt.verb in _CHANGES]
     last = changes[-1] if changes else None
     serving = last.serving if last else None
     gates = [receipt.gate for receipt in receipts if receipt.gate and receipt.gate.bundle.release_id == serving]
     return Device(
         name=name,
-        bundle=receipts[-1].bundle.name if receipts else None,
+        bundle=next((receipt.bundle.name for receipt in reversed(receipts) if receipt.bundle), None),
         serving=serving,
         last=f"{last.verb}: {last.verdict}" if last else None,
         error=last.error if last else None,
