@@ -38,7 +38,9 @@ _KRL_MAGIC = b"SSHKRL\n\0"
 _TIMEOUT_S = 60.0
 TOO_OLD = re.compile(r"(unknown|invalid|illegal|unrecognized) option", re.IGNORECASE)
 _NO_USER = "No user exists for uid"
-_PACKAGES = "install the system's OpenSSH client (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh)"
+_PACKAGES = (
+    "install the system's ssh-keygen (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh; Alpine: openssh-keygen)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
