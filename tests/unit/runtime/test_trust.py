@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,17 @@ def test_nothing_of_the_caller_reaches_ssh_keygen(
     pin(tmp_path, keys[0])
     assert "incorrect signature" in refused(tmp_path, b"other", signature).why
     assert require(read_pins(tmp_path), "s.edgepack", RAW, signature).proven
+
+
+@needs_ssh_keygen
+def test_no_room_for_the_check_is_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[Path, Path], signature: bytes
+) -> None:
+    pin(tmp_path, keys[0])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    error = refused(tmp_path, RAW, signature)
+    assert isinstance(error, EnvironmentUnfitError)
+    assert error.what == "signatures cannot be checked"
 
 
 @needs_ssh_keygen
