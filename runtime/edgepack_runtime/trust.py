@@ -65,7 +65,7 @@ class Pins:
 
     files: Tuple[Path, ...] = ()
     pins: Tuple[Pin, ...] = ()
-    revoked: Tuple[Tuple[Path, bytes], ...] = ()
+    revoked: Tuple[Tuple[Path, bytes], ...] = ()  # file, and what ssh-keygen gets of it: a list of keys or a KRL
 
     def __bool__(self) -> bool:
         return bool(self.files)
@@ -109,8 +109,8 @@ def read_pins(root: Optional[Path]) -> Pins:
         path = folder / REVOKED_NAME
         raw = _read(path)
         if raw is not None:
-            if not raw.startswith(_KRL_MAGIC):
-                _parsed(path, raw)
+            if not raw.startswith(_KRL_MAGIC):  # only keys, whoever's: a line of trusted_signers may be moved here
+                raw = "".join(signer.key.line + "\n" for signer in _parsed(path, raw)).encode("ascii")
             revoked.append((path, raw))
     return Pins(tuple(files), tuple(pins), tuple(revoked))
 

@@ -175,7 +175,7 @@ def test_a_key_that_is_trusted_for_other_things(tmp_path: Path, keys: tuple[Path
 
 @needs_ssh_keygen
 @pytest.mark.parametrize("place", ["prefix", "machine"])
-@pytest.mark.parametrize("form", ["list", "KRL"])
+@pytest.mark.parametrize("form", ["list", "signers", "KRL"])
 def test_a_revoked_key(
     tmp_path: Path, machine: Path, keys: tuple[Path, Path], signature: bytes, place: str, form: str
 ) -> None:
@@ -186,6 +186,8 @@ def test_a_revoked_key(
     file = folder / "revoked_keys"
     if form == "list":
         file.write_bytes(b"# lost\n" + keys[0].with_name("release.pub").read_bytes())
+    elif form == "signers":
+        file.write_bytes(pin(tmp_path / "other", keys[0]).read_bytes())
     else:
         subprocess.run(["ssh-keygen", "-q", "-k", "-f", file, keys[0].with_name("release.pub")], check=True)
     error = refused(prefix, RAW, signature)
