@@ -34,7 +34,8 @@ from edgepack import engines
 from edgepack.graph.compose import compose
 from edgepack_runtime import conditions, predict_files, predict_verb, rows, stream
 from edgepack_runtime.model_config import ONE_TEXT, ModelConfig, dump
-from edgepack_runtime.options import Context, build_parser
+from edgepack_runtime.options import build_parser
+from edgepack_runtime.parsing import Context
 from edgepack_runtime.predictor import Predictor
 
 SPECIAL: Final = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")

@@ -62,8 +62,9 @@ if [ -z "$release" ] || ! read -r python <"$prefix/interpreters/${{release##*/}}
     exit {invalid}
 fi
 if [ ! -x "$python" ]; then
-    echo "error: the Python that {name} was installed with is gone: $python" >&2
-    echo "  fix: install the bundle again with the Python this system has now" >&2
+    echo "error: the Python that {name} was installed with cannot be run: $python" >&2
+    echo "  why: it is gone, or this user may not reach it" >&2
+    echo "  fix: install the bundle again with a Python that everybody who uses it may run, such as the system's" >&2
     exit {unfit}
 fi
 exec "$python" -I -S "$release/__main__.py" "$@"

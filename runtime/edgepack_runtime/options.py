@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
-from typing import Any, NoReturn, Optional, Tuple
+from typing import Any, Tuple
 
+from edgepack_runtime import model_options
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.tuning import MAX_THREADS
-from edgepack_runtime.windows import LONG_TEXTS, TRUNCATE
-
-BENCH_TEXTS = 200  # 20 rounds of them: 4000 predictions a model, seconds on a desktop, a minute on a small board
-
-
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """From where the command line runs: `bundle` is the zip, `release` the unpacked folder; both None for `edgert`."""
-
-    name: str
-    bundle: Optional[Path]
-    release: Optional[Path]
-
-    @property
-    def prog(self) -> str:
-        """How the user started it, as far as we know."""
-        return f"python3 {self.bundle.name}" if self.bundle else self.name
-
-
-_EXIT_CODES = """\
-exit codes:
-  0 ok           2 usage              4 this device is not fit      5 a step failed
-  6 gate failed  7 gate undecided     8 bundle or release refused   10 rolled back
-"""
+from edgepack_runtime.parsing import EXIT_CODES, Context, Parser, Verbs, at_least_one, threads
 
 _BUNDLE_INTRO = """\
 {name}: a text classifier that installs and runs without a network, pip, or anything but this Python.
@@ -43,7 +19,7 @@ _BUNDLE_INTRO = """\
 """
 
 _RELEASE_INTRO = """\
-{name}: an installed text classifier.
+{name}: an installed model for texts.
 
   {prog} predict TEXT        one JSON object a line: {{"label": "1", "score": 0.98}}
   {prog} predict --input reviews.csv --output labels.csv
@@ -62,47 +38,6 @@ edgert: what runs on the device, for use on any machine.
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse whose errors are UsageError, so that they look and end like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        dashed = message.startswith("unrecognized arguments: -")
-        text = "; put -- before a text that begins with -" if dashed else ""
-        raise UsageError(message, fix=f"{self.prog} --help{text}")
-
-
-class _Verbs:
-    """Adds the verbs to a parser; the ones of a bundle or release leave out the argument that names it."""
-
-    def __init__(self, parser: argparse.ArgumentParser, context: Context) -> None:
-        self.context = context
-        self.named = context.bundle is None and context.release is None
-        self.group = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", parser_class=_Parser)
-
-    def add(self, verb: str, summary: str, details: str) -> argparse.ArgumentParser:
-        return self.group.add_parser(
-            verb,
-            prog=f"{self.context.prog} {verb}",
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.\n\n{details}",
-            epilog=_EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-
-    def add_json(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="print the result as one line of JSON on stdout")
-
-    def add_prefix(self, parser: argparse.ArgumentParser) -> None:
-        default = "root: /opt/NAME, else ~/.local/share/edgepack/NAME"
-        if self.context.release:
-            default = "the one this release is in"
-        parser.add_argument("--prefix", type=Path, metavar="DIR", help=f"folder that holds the install ({default})")
-
-    def add_bundle(self, parser: argparse.ArgumentParser, *, what: str = "a .edgepack file") -> None:
-        if self.named:
-            parser.add_argument("path", type=Path, metavar="BUNDLE", help=what)
-
-
 def build_parser(context: Context) -> argparse.ArgumentParser:
     """The parser for `context`; parsing errors are raised as UsageError."""
     intro = _BUNDLE_INTRO if context.bundle else _RELEASE_INTRO if context.release else _EDGERT_INTRO
@@ -110,10 +45,10 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
         prog=context.prog,
         usage=f"{context.prog} VERB [options]",
         description=intro.format(name=context.name, prog=context.prog),
-        epilog=_EXIT_CODES + f"\n`{context.prog} VERB --help` tells more about a verb.",
+        epilog=EXIT_CODES + f"\n`{context.prog} VERB --help` tells more about a verb.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = _Verbs(parser, context)
+    verbs = Verbs(parser, context)
     _add_doctor(verbs)
     _add_verify(verbs)
     _add_install(verbs)
@@ -122,14 +57,14 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     _add_proofs(verbs)
     _add_tune(verbs)
     _add_env(verbs)
-    _add_bench(verbs)
-    _add_predict(verbs)
-    _add_serve(verbs)
+    model_options.add_bench(verbs)
+    model_options.add_predict(verbs)
+    model_options.add_serve(verbs)
     parser.verbs = tuple(verbs.group.choices)
     return parser
 
 
-class _TopParser(_Parser):
+class _TopParser(Parser):
     """The parser in front of the verbs: knows what a mistyped verb was meant to be."""
 
     verbs: Tuple[str, ...] = ()
@@ -147,7 +82,7 @@ class _TopParser(_Parser):
         return super().parse_args(args, namespace)
 
 
-def _add_doctor(verbs: _Verbs) -> None:
+def _add_doctor(verbs: Verbs) -> None:
     parser = verbs.add(
         "doctor",
         "check whether this device can run the bundle; writes nothing",
@@ -161,7 +96,7 @@ def _add_doctor(verbs: _Verbs) -> None:
     verbs.add_json(parser)
 
 
-def _add_verify(verbs: _Verbs) -> None:
+def _add_verify(verbs: Verbs) -> None:
     parser = verbs.add(
         "verify",
         "check every byte against the manifest",
@@ -179,7 +114,7 @@ def _add_verify(verbs: _Verbs) -> None:
     verbs.add_json(parser)
 
 
-def _add_install(verbs: _Verbs) -> None:
+def _add_install(verbs: Verbs) -> None:
     parser = verbs.add(
         "install",
         "prove the bundle on this device, then switch to it",
@@ -202,7 +137,7 @@ def _add_install(verbs: _Verbs) -> None:
     verbs.add_json(parser)
 
 
-def _add_status(verbs: _Verbs) -> None:
+def _add_status(verbs: Verbs) -> None:
     parser = verbs.add(
         "status",
         "tell what serves, and what happened last",
@@ -212,7 +147,7 @@ def _add_status(verbs: _Verbs) -> None:
     verbs.add_json(parser)
 
 
-def _add_trust(verbs: _Verbs) -> None:
+def _add_trust(verbs: Verbs) -> None:
     parser = verbs.add(
         "trust",
         "pin the keys of which one must have signed what is installed",
@@ -222,7 +157,7 @@ def _add_trust(verbs: _Verbs) -> None:
         "They lie in PREFIX/trusted_signers. Keys in /etc/edgepack/trusted_signers hold for every install of this\n"
         "machine. Public keys or a KRL in a file `revoked_keys` beside either are not accepted.",
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     for action, argument in (("add", "file"), ("list", None), ("remove", "fingerprint")):
         below = actions.add_parser(action, prog=f"{verbs.context.prog} trust {action}")
         if argument == "file":
@@ -233,7 +168,7 @@ def _add_trust(verbs: _Verbs) -> None:
         verbs.add_json(below)
 
 
-def _add_proofs(verbs: _Verbs) -> None:
+def _add_proofs(verbs: Verbs) -> None:
     parser = verbs.add(
         "selftest",
         "compare the model's answers with the ones recorded at build time",
@@ -250,10 +185,10 @@ def _add_proofs(verbs: _Verbs) -> None:
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     verbs.add_json(parser)
     # How many bytes the bundle file had: a release does not know, whoever unpacked it does.
-    parser.add_argument("--bundle-bytes", type=_at_least_one, help=argparse.SUPPRESS)
+    parser.add_argument("--bundle-bytes", type=at_least_one, help=argparse.SUPPRESS)
 
 
-def _add_tune(verbs: _Verbs) -> None:
+def _add_tune(verbs: Verbs) -> None:
     parser = verbs.add(
         "tune",
         "find out how this device runs the model fastest, and keep that",
@@ -265,12 +200,12 @@ def _add_tune(verbs: _Verbs) -> None:
     )
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     parser.add_argument(
-        "--threads", type=_threads, metavar="N", help="most threads to try (as many as the latency gate allows)"
+        "--threads", type=threads, metavar="N", help="most threads to try (as many as the latency gate allows)"
     )
     verbs.add_json(parser)
 
 
-def _add_env(verbs: _Verbs) -> None:
+def _add_env(verbs: Verbs) -> None:
     parser = verbs.add(
         "env",
         "print what lets a Python application import the installed predictor",
@@ -280,138 +215,3 @@ def _add_env(verbs: _Verbs) -> None:
         "After an update, ask again and start the application anew: until then it has the release it began with.",
     )
     verbs.add_json(parser)
-
-
-def _add_bench(verbs: _Verbs) -> None:
-    texts = "golden/rows.jsonl"
-    if verbs.named:
-        texts += " of the release that\nthe model lies in, or texts.txt beside the model folder"
-    parser = verbs.add(
-        "bench",
-        "measure latency, text in to label out; compare several models",
-        "Models are measured in turns, so that all meet the same conditions. Texts come from --texts; without it\n"
-        f"they are {BENCH_TEXTS} drawn evenly from {texts}.\n"
-        "A model of pairs needs pairs: two columns, `text` and `text_pair`, or two texts a line with a tab between.",
-    )
-    parser.add_argument(
-        "models",
-        type=Path,
-        nargs="+" if verbs.named else "*",
-        metavar="MODEL",
-        help="model folder, or the model.onnx in it" + ("" if verbs.named else " (the bundle's own model)"),
-    )
-    parser.add_argument("--texts", type=Path, metavar="FILE", help=".txt (a text a line), or .tsv .csv .jsonl (`text`)")
-    parser.add_argument("--threads", type=_threads, metavar="N", help="threads a model may use (as tuned, else 1)")
-    parser.add_argument("--runs", type=_at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
-    verbs.add_json(parser)
-
-
-def _add_predict(verbs: _Verbs) -> None:
-    parser = verbs.add(
-        "predict",
-        "answer for texts: one JSON object a line",
-        "Texts come from the arguments, from --input, or from standard input, one a line. Each gives one line, in\n"
-        "the same order. Put -- in front of a text that begins with a dash. The model decides what a line looks\n"
-        "like:\n\n"
-        '  {"label": "1", "score": 0.98}                    one label\n'
-        '  {"labels": ["a", "b"], "scores": {...}}          any number of labels, with the scores of those\n'
-        '  {"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}\n\n'
-        "A model of pairs takes two arguments (TEXT TEXT_PAIR), two columns of a file, or lines with a tab between\n"
-        "the two texts. Spans count characters from 0, the end is not included; they are looked for in as much of\n"
-        "a text as the model reads, which is its `max_length` tokens; with --long windows, in all of it.\n\n"
-        "With --output, a row that cannot be used does not stop the run: its line has nulls or empty cells, and\n"
-        "OUTPUT.errors.jsonl tells what is wrong with it. Interrupted, the same command goes on where it was. Where\n"
-        "answers are printed, the first such row ends the run with exit code 2, as it does with --strict.",
-    )
-    if verbs.named:
-        parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, or its model.onnx")
-    parser.add_argument(
-        "texts", nargs="*", metavar="TEXT", help="texts to ask about; put -- before one that begins with -"
-    )
-    parser.add_argument(
-        "--input", type=Path, metavar="FILE", help=".txt (a text or pair a line), .tsv or .csv with a header, .jsonl"
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
-    parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
-    parser.add_argument("--pair-column", metavar="NAME", help="the one of the second texts of pairs (text_pair)")
-    parser.add_argument("--scores", action="store_true", help="add the scores of all labels (spans have their own)")
-    parser.add_argument(
-        "--long",
-        choices=LONG_TEXTS,
-        default=TRUNCATE,
-        help="texts of more than `max_length` tokens: cut them, or read them in overlapping windows (truncate)",
-    )
-    parser.add_argument(
-        "--threads", type=_threads, metavar="N", help="cores to use (files: all; else what `tune` found, or 1)"
-    )
-    parser.add_argument(
-        "--batch-tokens", type=_at_least_one, metavar="N", help="tokens of a batch, for files (512 is near the best)"
-    )
-    parser.add_argument("--strict", action="store_true", help="end at the first bad row (--output)")
-    parser.add_argument("--restart", action="store_true", help="throw away what an interrupted run left (--output)")
-    parser.add_argument("--quiet", action="store_true", help="no progress (--output)")
-
-
-def _add_serve(verbs: _Verbs) -> None:
-    """The options' defaults, which the help names, are those of `serve.settings` and `serve.run`: a test compares."""
-    parser = verbs.add(
-        "serve",
-        "answer over HTTP, on this machine alone unless there is a token",
-        "Open http://127.0.0.1:8000/ to try a text; programs POST to /predict, or to the KServe v2 protocol below\n"
-        "/v2; /openapi.json describes it all, /metrics is for Prometheus. One JSON object a line on stderr tells of\n"
-        "each request, never with its text. SIGTERM ends it when what waits is answered, with exit code 0.\n\n"
-        "A token is read from --token-file or from the variable EDGEPACK_TOKEN, and is needed to listen on an\n"
-        "address that other machines can reach.",
-    )
-    if verbs.named:
-        parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, release or prefix")
-    add = parser.add_argument
-    add("--host", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
-    add("--port", type=_port, metavar="N", help="port to listen on (8000); 0 takes a free one")
-    add("--uds", type=Path, metavar="PATH", help="listen on a Unix socket instead, for its user and group")
-    add("--fd", type=_descriptor, metavar="N", help="listen on a socket that systemd hands over (the first one is 3)")
-    add("--allow-host", action="append", metavar="NAME", help="answer under this `Host` too, as behind a proxy")
-    add("--token-file", type=Path, metavar="FILE", help="file that holds the token clients must send")
-    add("--threads", type=_threads, metavar="N", help="threads a batch may use (as `tune` found; without it, 1)")
-    add("--workers", type=_at_least_one, metavar="N", help="batches that run at the same time (1)")
-    add("--max-batch", type=_at_least_one, metavar="N", help="most texts of a batch; 1 turns batching off (8)")
-    add("--max-wait-ms", type=_positive, metavar="MS", help="how long a batch may wait to become full (0)")
-    add("--queue", type=_at_least_one, metavar="N", help="texts that may wait; more get status 429 (256)")
-    add("--timeout-s", type=_positive, metavar="S", help="longest time for a body to arrive, and for an answer (10)")
-    add("--max-body-kib", type=_at_least_one, metavar="N", help="largest body of a request (64)")
-    add("--max-texts", type=_at_least_one, metavar="N", help="most texts of a request (32)")
-    add("--long", choices=LONG_TEXTS, help="texts of more tokens than the model reads: as `predict` does it (truncate)")
-    add("--drain-s", type=_positive, metavar="S", help="how long to answer what waits when told to stop (10)")
-    add("--log-level", choices=("debug", "info", "warning", "error"), help="least important lines to log (info)")
-
-
-def _port(text: str) -> int:
-    return 0 if text == "0" else _number(text, 65_535)
-
-
-def _descriptor(text: str) -> int:
-    return 0 if text == "0" else _number(text, 2**20)
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
-    return number
-
-
-def _at_least_one(text: str) -> int:
-    return _number(text, 2**53)
-
-
-def _threads(text: str) -> int:
-    return _number(text, MAX_THREADS)
-
-
-def _number(text: str, most: int) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
-    return int(text)

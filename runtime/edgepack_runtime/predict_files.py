@@ -106,11 +106,15 @@ class _Run:
             self._output.finish()
         if not self._options.quiet:
             say(f"{rows - bad} predictions in {self._options.output}")
-        told = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer: {self._output.errors_path} tells why"
+        told = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
         if bad == rows:
-            raise UsageError(told, why=str(self._first or ""), fix="see to the form of the file, or to its encoding")
+            raise UsageError(
+                told,
+                why=_in_a_line(self._first) if self._first else "an earlier run found so",
+                fix=f"see to the form of the file, or to its encoding; {self._output.errors_path} tells of each row",
+            )
         if bad:
-            say(told)
+            say(f"{told}: {self._output.errors_path} tells why")
 
     def _rows(self) -> Iterator[Row]:
         with os_errors(f"{self._options.input or STDIN} cannot be read"):
@@ -134,6 +138,10 @@ class _Run:
         self._output.add(self._form.missing(), row.end, told)
 
 
+def _in_a_line(error: UsageError) -> str:
+    return f"{error.what} ({error.why})" if error.why else error.what
+
+
 def identity(
     options: argparse.Namespace, columns: Tuple[str, Optional[str]], model: Path, engine: str
 ) -> Dict[str, str]:
@@ -153,6 +161,7 @@ def identity(
         "engine": engine,
         "columns": " ".join(column for column in columns if column is not None),
         "form": options.input.suffix if options.input else STDIN,
+        "form of the answers": options.output.suffix,
         "scores": str(options.scores),
         "long texts": options.long,
     }

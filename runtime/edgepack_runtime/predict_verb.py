@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import model_config, texts
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.texts import Item
 
 PAIR_COLUMN = "text_pair"
@@ -22,7 +23,8 @@ def check(options: argparse.Namespace) -> List[str]:
     """The texts among the arguments, and what can be said of them before it is known which model is meant.
 
     Raises:
-        UsageError: they make no sense, or there is no file `--input`, or `--output` has no known ending.
+        UsageError: they make no sense, or there is no file `--input`, or `--output` is none or has no known ending.
+        EnvironmentUnfitError: the folder of `--output` cannot be written.
     """
     if options.texts and options.input:
         raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
@@ -32,19 +34,45 @@ def check(options: argparse.Namespace) -> List[str]:
         if options.input:
             rows.check_file(options.input)
         if options.output:
-            rows.check_suffix(options.output)
             _check_output(options.output, options.input)
+            rows.check_suffix(options.output)
     return texts.from_arguments(options.texts)
 
 
 def _check_output(output: Path, source: Optional[Path]) -> None:
     """See that the answers can become `output` and cost no other file that is named."""
-    if output.is_dir():
-        raise UsageError(f"{output} is a folder", fix="name a file for the answers")
-    beside = output.with_name(output.name + ".errors.jsonl")
-    for written, what in ((output, "--output"), (beside, f"{beside.name}, where rows without an answer are told,")):
-        if source is not None and written.exists() and written.samefile(source):
-            raise UsageError(f"--input and {what} are one file", fix="name another file for the answers")
+    from edgepack_runtime import resume
+    from edgepack_runtime.state import os_errors
+
+    with os_errors(f"{output} cannot be written"):
+        if output.is_dir():
+            raise UsageError(f"{output} is a folder", fix="name a file for the answers")
+        if str(output) == "-" or (output.exists() and not output.is_file()):
+            raise UsageError(
+                f"{output} is no file",
+                why="answers are collected beside the file that they become, which an interrupted run goes on with",
+                fix="leave out --output: answers are then printed",
+            )
+        target = resume.led_to(output)
+        if target.is_symlink():
+            raise UsageError(f"{output} is a link that leads in a circle", fix="name another file for the answers")
+        _check_folder(target.absolute().parent, output)
+        beside = target.with_name(target.name + ".errors.jsonl")
+        for written, what in ((target, "--output"), (beside, f"{beside.name}, where rows without an answer are told,")):
+            if source is not None and written.exists() and written.samefile(source):
+                raise UsageError(f"--input and {what} are one file", fix="name another file for the answers")
+
+
+def _check_folder(folder: Path, output: Path) -> None:
+    """See that files can be made in the `folder` of `output`."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", why=f"--output is {output}", fix="make it, or name another")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise EnvironmentUnfitError(
+            f"{output} cannot be written",
+            why=f"this user may not write into {folder}, where the answers are collected",
+            fix="name a file in another folder, or run as a user who may",
+        )
 
 
 def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) -> List[Item]:
@@ -106,7 +134,7 @@ def answer(
         folder: of the model.
 
     Raises:
-        UsageError: naming the line, when there is one that makes no sense and answers are printed.
+        UsageError: naming the line, when there is one that makes no sense and answers are printed; or there is none.
         EnvironmentUnfitError: a file cannot be read or written.
         StepFailedError: the model cannot be run.
     """
@@ -123,7 +151,11 @@ def answer(
             stream = predictor.stream(rows.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
             _show(options, stream)
     else:
-        _show(options, map(predictor.predict, given or _lines(asked, say)), flush=True)
+        shown = _show(options, map(predictor.predict, given or _lines(asked, say)), flush=True)
+        if not shown:
+            from edgepack_runtime import rows
+
+            raise rows.no_text(rows.STDIN)
 
 
 def _lines(asked: Tuple[str, Optional[str]], say: Callable[[str], None]) -> Iterable[Item]:
@@ -137,10 +169,13 @@ def _lines(asked: Tuple[str, Optional[str]], say: Callable[[str], None]) -> Iter
     return rows.items(rows.Source(sys.stdin.buffer, rows.STDIN, ".txt", names))
 
 
-def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> None:
-    """Print answers; `flush` each, for whoever feeds line after line and waits for it."""
+def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> int:
+    """Print answers, and return how many; `flush` each, for whoever feeds line after line and waits for it."""
+    count = 0
     for prediction in predictions:
+        count += 1
         found: Dict[str, Any] = prediction.as_json(with_scores=options.scores)
         sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
         if flush:
             sys.stdout.flush()
+    return count

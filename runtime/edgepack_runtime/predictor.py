@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import numbers
 import time
 from pathlib import Path
 from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
@@ -19,7 +20,7 @@ from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.texts import Item
 from edgepack_runtime.tokenizer import ErnieTokenizer
-from edgepack_runtime.tuning import Tuning
+from edgepack_runtime.tuning import MAX_THREADS, Tuning
 
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
@@ -58,7 +59,7 @@ class Predictor:
 
     Raises:
         UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model; or
-            `threads` is less than 1.
+            `threads` is no whole number from 1 to 256.
         BundleInvalidError: a file is missing or not what it should be.
         EnvironmentUnfitError: the execution provider that the model asks for is not active.
         StepFailedError: the engine cannot load or run the model.
@@ -73,6 +74,8 @@ class Predictor:
         long_texts: str = windows.TRUNCATE,
     ) -> None:
         _at_least_one(threads=threads)
+        if threads is not None and threads > MAX_THREADS:
+            raise UsageError(f"threads is {threads}", fix=f"give a number of at most {MAX_THREADS}")
         found = located.own() if path is None else located.locate(Path(path))
         opened = tuned or found.tuning() or Tuning()
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
@@ -102,7 +105,8 @@ class Predictor:
         """The answer for one text, or one pair of texts, of any length.
 
         Without windows it is cut to the model's `max_length` tokens: a pair loses tokens at the end of the longer text,
-        and spans beyond the cut are not found.
+        and spans beyond the cut are not found. A text without a token, as an empty one, is answered too: what the
+        model says of nothing. The command line, files and `serve` refuse such texts.
 
         Args:
             text: a text; a pair may come as one tuple too.
@@ -117,13 +121,14 @@ class Predictor:
         """
         return self.timed_predict(text, text_pair)[0]
 
-    def predict_batch(self, texts: Sequence[Item], batch_size: int = 32) -> List[AnyPrediction]:
+    def predict_batch(self, texts: Iterable[Item], batch_size: int = 32) -> List[AnyPrediction]:
         """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
         _at_least_one(batch_size=batch_size)
         _require_several(texts)
+        items = list(texts)
         predictions: List[AnyPrediction] = []
-        for start in range(0, len(texts), batch_size):
-            predictions += self.timed_batch(texts[start : start + batch_size])[0]
+        for start in range(0, len(items), batch_size):
+            predictions += self.timed_batch(items[start : start + batch_size])[0]
         return predictions
 
     def stream(
@@ -196,6 +201,7 @@ class Predictor:
             Shape (B, n_labels); for token classification (B, T, n_labels), T tokens of which the first is [CLS] and
             the last of each text, before the padding to the longest, [SEP]. What stands for padding means nothing.
         """
+        _require_several(texts)
         if not texts:
             shape = (0, 0) if self._tokens else (0,)
             return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
@@ -211,6 +217,9 @@ class Predictor:
 
         They are one batch; with windows, batches of 32 rows.
         """
+        _require_several(items)
+        if not items:
+            return [], Split(0.0, 0.0, 0.0)
         begin = time.perf_counter()
         encoded = self._encoding.encode(items)
         tokenized = time.perf_counter()
@@ -275,11 +284,11 @@ class Predictor:
             )
 
 
-def _at_least_one(**numbers: Optional[int]) -> None:
+def _at_least_one(**given: Optional[int]) -> None:
     """Refuse numbers that mean nothing: some would be taken for a default, others never end."""
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise UsageError(f"{name} is {number}", fix="give a number of at least 1")
+    for name, number in given.items():
+        if number is not None and (not isinstance(number, numbers.Integral) or number < 1):
+            raise UsageError(f"{name} is {number!r}", fix="give a whole number of at least 1")
 
 
 def _require_several(items: Iterable[Item]) -> None:

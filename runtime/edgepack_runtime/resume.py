@@ -21,54 +21,21 @@ import os
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Type
+from typing import Any, List, Mapping, Optional, Type
 
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.journal import Done, Journal
 from edgepack_runtime.rows import Position
 from edgepack_runtime.state import FILE_MODE, fsync_folder, os_errors, write_atomic
 
-_FORMAT = 1
 _BLOCK_CHARACTERS, _BLOCK_S = 2**20, 5.0  # a block ends at the first of these
-
-
-class Done(NamedTuple):
-    """How far a run is: rows, bad ones among them, and where the input goes on."""
-
-    rows: int = 0
-    bad: int = 0
-    position: Position = Position()
-
-
-class _Journal(NamedTuple):
-    """`finished`: nothing is left to do but to rename. `input_sha256` is of the input before `done.position`."""
-
-    identity: Mapping[str, Any]
-    done: Done
-    output_bytes: int
-    errors_bytes: int
-    input_sha256: str
-    finished: bool
-
-    def dump(self) -> bytes:
-        document = {"journal_format": _FORMAT, **self._asdict()}
-        document["done"] = [self.done.rows, self.done.bad, *self.done.position]
-        return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
-
-    @classmethod
-    def parse(cls, raw: bytes) -> _Journal:
-        """Raises ValueError, KeyError or TypeError where `raw` is not what `dump` wrote."""
-        document: Dict[str, Any] = json.loads(raw.decode("utf-8"))
-        if document.pop("journal_format") != _FORMAT:
-            raise ValueError("it was written by another version")
-        rows, bad, offset, line = document.pop("done")
-        return cls(done=Done(rows, bad, Position(offset, line)), **document)
 
 
 class Output:
     """The files of one run, as a context. Left by an error or an interrupt, what was answered is kept.
 
     Args:
-        path: G.
+        path: G, or a link to it, which stays: what stands above lies beside the file that it leads to.
         source: the input, which must begin as it did when the run is taken up again; None where it cannot be read
             again, so that nothing is kept.
         identity: what else must be the same, by name.
@@ -81,15 +48,18 @@ class Output:
 
     def __init__(self, path: Path, source: Optional[Path], identity: Mapping[str, Any], *, restart: bool) -> None:
         self.path, self._source, self._restart = path, source, restart
+        path = led_to(path)
         self._identity = dict(identity)
         self.errors_path = path.with_name(path.name + ".errors.jsonl")
         self._journal = path.with_name(path.name + ".partial.json")
         self._input = None if source is None else _Prefix(source)
+        self._file = path
         self._good = _Part(path)
         self._bad = _Part(self.errors_path)
         self._since = time.monotonic()
-        self._broken = False  # what is in memory may hold half a row or be half written: it is not to be counted
-        self.complete = False  # an earlier run was killed when all but its last renames was done: nothing is left to do
+        # What is in memory may hold half a row or be half written, or all was counted: it is not to be counted.
+        self._broken = False
+        self.complete = False  # nothing is left to do; at first, where an earlier run was killed in its last renames
         self.done = self.before = Done()
 
     def __enter__(self) -> Output:
@@ -150,6 +120,7 @@ class Output:
         self._commit(finished=True)
         with os_errors(f"{self.path} cannot be written"):
             self._rename(self.done.bad)
+        self.complete = True
 
     def _commit(self, *, finished: bool) -> None:
         self._broken = True
@@ -158,9 +129,9 @@ class Output:
             self._bad.append()
             if self._input is not None:
                 read = self._input.sha256(self.done.position.offset)
-                journal = _Journal(self._identity, self.done, self._good.size, self._bad.size, read, finished)
+                journal = Journal(self._identity, self.done, self._good.size, self._bad.size, read, finished)
                 _replace_journal(self._journal, journal.dump())
-        self._broken = False
+        self._broken = finished  # then the journal has said its last word
         self._since = time.monotonic()
 
     def _rename(self, bad: int) -> None:
@@ -170,14 +141,17 @@ class Output:
         else:
             _remove(self._bad.partial)
             _remove(self.errors_path)
-        _rename(self._good.partial, self.path)
-        fsync_folder(self.path.absolute().parent)
+        _rename(self._good.partial, self._file)
+        fsync_folder(self._file.absolute().parent)
         _remove(self._journal)
 
     def _finish_renames(self) -> None:
         """Do what is left of a run that was finished but for its last renames, whichever it was."""
         journal = self._read_journal()
         if journal is None or not journal.finished or self._restart:
+            return
+        if not self._is_there(journal):
+            _remove(self._journal)
             return
         self._rename(journal.done.bad)
         if self._source is not None:
@@ -186,6 +160,14 @@ class Output:
             self._input = _Prefix(self._source)
         if self.complete:
             self.done = self.before = journal.done
+
+    def _is_there(self, journal: Journal) -> bool:
+        """Whether the files of a run that was finished are there, renamed or not: somebody may have removed them."""
+        files = [(self._good.partial, self._file, journal.output_bytes)]
+        if journal.done.bad:
+            files.append((self._bad.partial, self.errors_path, journal.errors_bytes))
+        # The name from which it is renamed comes first: another process may do so between the two looks.
+        return all(_has(partial, size) or _has(path, size) for partial, path, size in files)
 
     def _take_up(self) -> None:
         """Go on where the journal says, or begin."""
@@ -198,7 +180,7 @@ class Output:
         self._good.cut(journal.output_bytes if journal else 0)
         self._bad.cut(journal.errors_bytes if journal else 0)
 
-    def _check(self, journal: _Journal) -> None:
+    def _check(self, journal: Journal) -> None:
         """See that `journal` is of this run, and the files are as it says.
 
         Raises:
@@ -214,7 +196,7 @@ class Output:
                 fix="run the command that was interrupted, or begin anew with --restart",
             )
 
-    def _differences(self, journal: _Journal) -> List[str]:
+    def _differences(self, journal: Journal) -> List[str]:
         """What is not the same as it was in the run of `journal`, in words."""
         other = sorted(
             f"{key} is {self._identity.get(key)!r} now, and was {journal.identity.get(key)!r}"
@@ -227,9 +209,9 @@ class Output:
             other.append(f"what it read of {self._source} is not what stands there now")
         return other
 
-    def _read_journal(self) -> Optional[_Journal]:
+    def _read_journal(self) -> Optional[Journal]:
         try:
-            return _Journal.parse(self._journal.read_bytes())
+            return Journal.parse(self._journal.read_bytes())
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -242,6 +224,19 @@ class Output:
     def _close(self) -> None:
         self._good.close()
         self._bad.close()
+
+
+def led_to(path: Path) -> Path:
+    """The file that is meant by `path`: where that is a link, what it leads to, be it there or not."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _has(path: Path, size: int) -> bool:
+    """Whether there is a file of so many bytes."""
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 class _Part:

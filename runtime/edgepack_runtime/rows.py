@@ -273,6 +273,6 @@ def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = No
 
 def no_text(path: Union[Path, str]) -> UsageError:
     """There is nothing in the file `path`, or in the stream of that name."""
-    return UsageError(
-        f"{path.name if isinstance(path, Path) else path} holds no text", fix="give a file with at least one text"
-    )
+    if isinstance(path, Path):
+        return UsageError(f"{path.name} holds no text", fix="give a file with at least one text")
+    return UsageError(f"{path} holds no text", fix="give at least one line with a text")

@@ -19,7 +19,7 @@ _NUMBERS = (
 
 
 def run(options: argparse.Namespace, release: Optional[Path]) -> int:
-    """Serve the model of `release`, or the one that the options name, until a signal; return that signal.
+    """Serve the model of `release`, or the one that the options name, until a signal; return the exit code.
 
     Raises:
         UsageError: the options make no sense together, or the libraries are not there.

@@ -33,7 +33,7 @@ student:
   max_length: 24
 gates:
   accuracy: {min: 0.3, confidence: 0.9}
-  latency: {p95_ms: 200}
+  latency: {p95_ms: 5000}
   memory: {peak_rss_mib: 2000}
   size: {model_mib: 5, bundle_mib: 200}
   cold_start: {ms: 60000}

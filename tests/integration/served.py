@@ -15,6 +15,12 @@ from typing import Any
 import edgepack_runtime
 
 RUNTIME = Path(edgepack_runtime.__path__[0]).parent
+_HANGS = """
+import sys, time
+from edgepack_runtime import cli, predictor
+predictor.Predictor.timed_batch = lambda self, items: time.sleep(3600)
+sys.exit(cli.main())
+"""
 
 
 class Served:
@@ -61,9 +67,16 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*arguments: str | Path, environment: dict[str, str] | None = None, **options: Any) -> Iterator[Served]:
-    """`edgert serve ARGUMENTS` on a free port; it is killed after the block if it still runs."""
-    line = [sys.executable, "-m", "edgepack_runtime", "serve", *map(str, arguments)]
+def served(
+    *arguments: str | Path, environment: dict[str, str] | None = None, hangs: bool = False, **options: Any
+) -> Iterator[Served]:
+    """`edgert serve ARGUMENTS` on a free port; it is killed after the block if it still runs.
+
+    Args:
+        hangs: its model never answers.
+    """
+    program = ["-c", _HANGS] if hangs else ["-m", "edgepack_runtime"]
+    line = [sys.executable, *program, "serve", *map(str, arguments)]
     if not {"--uds", "--fd", "--port"} & set(line):
         line += ["--port", "0"]
     path = os.pathsep.join([str(RUNTIME), *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else [])])

@@ -81,6 +81,65 @@ def test_what_waits_is_answered_before_it_ends(model: Path) -> None:
             ask(server.url + "/healthz")
 
 
+@pytest.mark.parametrize(("signals", "code"), [(("SIGTERM", "SIGTERM"), 0), (("SIGINT", "SIGTERM"), 130)])
+def test_a_second_signal_gives_up_what_waits(model: Path, signals: tuple[str, str], code: int) -> None:
+    limits = ["--queue", "5000", "--max-texts", "5000", "--timeout-s", "600", "--drain-s", "600"]
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{"
+    with served("--model", model, *limits, hangs=True) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, server.url + "/predict", {"texts": ["好"] * 100})
+        end = time.monotonic() + 30
+        while not queued(server.url):
+            assert time.monotonic() < end
+        with socket.create_connection(tuple(server.listening()), 30) as slow:
+            slow.sendall(head)  # and never the rest
+            assert ask(server.url + "/healthz")[0] == 200
+            server.process.send_signal(getattr(signal, signals[0]))
+            while ask(server.url + "/readyz")[0] != 503:
+                assert time.monotonic() < end
+            assert server.stop(getattr(signal, signals[1])) == code
+        status, answer = asked.result()
+        assert (status, answer["error"]["code"]) == (503, "draining")
+        assert {line["event"] for line in server.lines} == {"ready", "listening", "request", "drained"}
+        assert (server.lines[-1]["event"], server.lines[-1]["given_up"]) == ("drained", 100)
+
+
+def test_a_model_that_hangs_is_waited_for_no_longer_than_it_is_said(model: Path) -> None:
+    with (
+        served("--model", model, "--timeout-s", "600", "--drain-s", "0.1", hangs=True) as server,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(ask, server.url + "/predict", {"texts": ["好"] * 9})
+        end = time.monotonic() + 30
+        while not queued(server.url):
+            assert time.monotonic() < end
+        assert server.stop(signal.SIGTERM) == 0
+        assert asked.result()[0] == 503
+        assert {line["event"] for line in server.lines} == {"ready", "listening", "request", "drained"}
+        assert server.lines[-1]["given_up"] == 9
+
+
+def test_who_goes_away_is_not_computed(model: Path) -> None:
+    limits = ["--max-batch", "1", "--queue", "10000", "--max-texts", "10000", "--timeout-s", "60"]
+    limits += ["--max-body-kib", "1024"]
+    with served("--model", model, *limits) as server:
+        body = json.dumps({"texts": ["好差"] * 10000}).encode()
+        with socket.create_connection(tuple(server.listening()), 30) as leaving:
+            head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            leaving.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            end = time.monotonic() + 30
+            while not queued(server.url):
+                assert time.monotonic() < end
+        end = time.monotonic() + 30
+        while queued(server.url):
+            assert time.monotonic() < end
+        assert ask(server.url + "/predict", {"text": "店很好"})[0] == 200
+        assert server.stop(signal.SIGTERM) == 0
+        (line,) = [line for line in server.lines if line.get("status") == 499]
+        assert (line["code"], line["texts"]) == ("client_gone", 10000)
+        answered = [line["batch"] for line in server.lines if line.get("status") == 200 and line["path"] == "/predict"]
+        assert answered == [1]
+
+
 def queued(url: str) -> float:
     """Texts that wait."""
     with urllib.request.urlopen(url + "/metrics", timeout=10) as answer:

@@ -14,7 +14,8 @@ from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack_runtime import cli
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.options import Context, build_parser
+from edgepack_runtime.options import build_parser
+from edgepack_runtime.parsing import Context
 
 ROOT = Path(__file__).parents[2]
 

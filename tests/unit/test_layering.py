@@ -40,7 +40,9 @@ STDLIB_ONLY = {
     "archive", "manifest", "verify", "install", "doctor", "state", "cli", "launcher", "errors", "exit_codes",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
-    "rows", "writing", "resume", "progress", "predict_files", "windows", "sshsig", "trust", "trust_verb",
+    "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
+    "rows", "writing", "journal", "resume", "progress", "predict_files", "windows",
+    "sshsig", "trust", "trust_verb",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
     "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip

@@ -24,7 +24,7 @@ from edgepack_runtime import located
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.serve import asking, facts, kserve, logs, openapi, page
 from edgepack_runtime.serve.facts import Facts
-from edgepack_runtime.serve.gatekeeper import Gatekeeper
+from edgepack_runtime.serve.gatekeeper import Controls, Gatekeeper
 from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgepack_runtime.serve.refusals import Refusal
 from edgepack_runtime.serve.service import Service, predictions, timing
@@ -83,7 +83,7 @@ def application(settings: Settings, logger: logging.Logger, model: Optional[Mode
     handlers: Mapping[Any, Any] = {HTTPException: _not_found, Exception: _pass_on}
     app = Starlette(routes=routes.table(), lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False  # a path that there is not is 404, and no way to somewhere else
-    return Gatekeeper(app, settings, metrics, logger, routes.drain)
+    return Gatekeeper(app, settings, metrics, logger, Controls(routes.drain, routes.give_up, routes.busy))
 
 
 class Routes:
@@ -133,6 +133,15 @@ class Routes:
         if self.service is not None:
             self.service.stop()
 
+    def give_up(self) -> None:
+        """Answer no text any more."""
+        if self.service is not None:
+            self.service.give_up()
+
+    def busy(self) -> bool:
+        """Whether the model runs."""
+        return self.service is not None and self.service.batcher.running > 0
+
     async def page(self, request: Request) -> Response:
         return Response(page.HTML, media_type="text/html", headers=page.HEADERS)
 
@@ -163,7 +172,7 @@ class Routes:
         service.admit()
         document = await asking.read_json(request, service.settings)
         asked = asking.parse(document, pairs=service.pairs, max_texts=service.settings.max_texts)
-        found = await service.answer(asked.items, request.scope["told"])
+        found = await service.answer(asked.items, request.scope["told"], asking.gone(request))
         answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
         timed = {"Server-Timing": timing(found).header()}
         return _json({"predictions": answers} if asked.several else answers[0], headers=timed)
@@ -191,7 +200,7 @@ class Routes:
         service.admit()
         document = await asking.read_json(request, service.settings)
         inference = kserve.parse(document, facts, max_texts=service.settings.max_texts)
-        found = await service.answer(inference.items, request.scope["told"])
+        found = await service.answer(inference.items, request.scope["told"], asking.gone(request))
         timed = {"Server-Timing": timing(found).header()}
         return _json(kserve.response(inference, predictions(found), facts), headers=timed)
 

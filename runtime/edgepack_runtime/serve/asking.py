@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -51,6 +51,16 @@ async def read_json(request: Request, settings: Settings) -> Any:
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno} column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise refusals.malformed(f"the body is not JSON in UTF-8{where}") from None
+
+
+def gone(request: Request) -> Callable[[], Coroutine[Any, Any, None]]:
+    """What returns when the client of `request`, whose body was read, is gone."""
+
+    async def wait() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return wait
 
 
 async def _read(request: Request, most: int) -> bytes:

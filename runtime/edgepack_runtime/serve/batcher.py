@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from edgepack_runtime.answers import AnyPrediction
 from edgepack_runtime.predictor import Split
@@ -21,9 +21,11 @@ from edgepack_runtime.serve import refusals
 from edgepack_runtime.texts import Item
 
 Run = Callable[[Sequence[Item]], Tuple[List[AnyPrediction], Split]]
+Gone = Callable[[], Coroutine[Any, Any, None]]
 PADDING = 1.25  # what a padded batch may hold, as a multiple of its texts
 _SLACK = 16  # characters of padding that are always allowed: less than what a run of its own costs
 _WINDOW = 8  # batches: how far down the queue companions are looked for
+_UNWATCHED_S = 0.05  # how long a request waits before it is looked whether its client is still there
 _SMOOTHING = 0.1  # share of the newest batch in the mean time of a text
 
 
@@ -97,6 +99,7 @@ class Batcher:
         self._timer: Optional[asyncio.TimerHandle] = None
         self._seconds_per_text = 0.0  # of a worker's time; 0 until the first batch
         self._draining = False
+        self._given_up = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -138,11 +141,16 @@ class Batcher:
         if wait_s > timeout_s:  # it would wait for nothing
             raise refusals.overloaded(f"{self.queued} texts wait, which is about {wait_s:.1f} s", retry_after_s)
 
-    async def submit(self, items: Sequence[Item], timeout_s: float) -> List[Answered]:
+    async def submit(self, items: Sequence[Item], timeout_s: float, gone: Gone) -> List[Answered]:
         """Answers for `items`, in their order.
 
+        Args:
+            gone: returns when nobody waits for the answers any more. What has not begun is then not computed. It is
+                not asked at first: watching is not free, and most are answered before anybody loses patience.
+
         Raises:
-            Refusal: there is no room for all of them (429), the server is stopping (503), or time ran out (504).
+            Refusal: there is no room for all of them (429), whoever asked is gone (499), the server is stopping (503),
+                or time ran out (504).
             DeviceError: the model cannot be run on one of them.
         """
         self.admit(len(items), timeout_s)
@@ -154,16 +162,35 @@ class Batcher:
         self._idle.clear()
         self._pump()
         try:
-            _, late = await asyncio.wait(futures, timeout=timeout_s)
+            late = await self._wait(futures, timeout_s, gone)
         finally:  # also when the request was given up
-            if sum(future.cancel() for future in futures):
-                self._forget()
+            self._forget(futures)
         if late:
             raise refusals.expired(timeout_s)
         errors = [error for error in (future.exception() for future in futures) if error is not None]
         if errors:
             raise errors[0]
         return [future.result() for future in futures]
+
+    async def _wait(self, futures: Sequence[asyncio.Future[Answered]], timeout_s: float, gone: Gone) -> bool:
+        """Wait for `futures`; return whether time ran out.
+
+        Raises:
+            Refusal: whoever asked is gone.
+        """
+        _, late = await asyncio.wait(futures, timeout=min(timeout_s, _UNWATCHED_S))
+        if not late:
+            return False
+        watch = asyncio.ensure_future(gone())
+        watch.add_done_callback(lambda _: self._forget(futures))
+        try:
+            _, late = await asyncio.wait(futures, timeout=max(0.0, timeout_s - _UNWATCHED_S))
+        finally:
+            stays = watch.cancel()  # had it ended, there would be nothing to cancel
+        if stays:
+            return bool(late)
+        watch.result()
+        raise refusals.gone()
 
     def refuse(self) -> None:
         """Take nothing more; what waits is still answered."""
@@ -176,13 +203,18 @@ class Batcher:
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except asyncio.TimeoutError:
-            left = [waiting for batch in (self._queue, *self._running) for waiting in batch]
-            self._queue.clear()
-            for waiting in left:
-                if not waiting.future.done():
-                    waiting.future.set_exception(refusals.draining())
-            return len(left)
-        return 0
+            self.give_up()
+        return self._given_up
+
+    def give_up(self) -> None:
+        """Take nothing more, and wait for nothing: neither for what is queued nor for what runs."""
+        self.refuse()
+        left = [waiting for batch in (self._queue, *self._running) for waiting in batch if not waiting.future.done()]
+        self._queue.clear()
+        self._given_up += len(left)
+        for waiting in left:
+            waiting.future.set_exception(refusals.draining())
+        self._idle.set()
 
     def close(self) -> None:
         """Let the threads go; one that is in a run ends after it."""
@@ -276,8 +308,10 @@ class Batcher:
             for one in ran.values():
                 self._observe(one)
 
-    def _forget(self) -> None:
-        """Take out of the queue what nobody waits for any more."""
+    def _forget(self, futures: Sequence[asyncio.Future[Answered]]) -> None:
+        """Nobody waits for `futures` any more: take out of the queue what is left of them."""
+        if not sum(future.cancel() for future in futures):
+            return
         self._queue = [waiting for waiting in self._queue if not waiting.future.done()]
         if not self._queue and not self._running:
             self._idle.set()

@@ -14,7 +14,7 @@ import logging
 import re
 import time
 import uuid
-from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, Tuple
+from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, NamedTuple, Tuple
 
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.serve import logs, refusals
@@ -36,20 +36,34 @@ _QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/read
 _OTHER = "other"
 
 
+class Controls(NamedTuple):
+    """How whoever runs the server stops the application behind it.
+
+    drain: take no more texts; it is called before the sockets close. This and `give_up` may be called by a signal's
+        handler.
+    give_up: answer no text any more, whether it waits or runs.
+    busy: whether the model runs.
+    """
+
+    drain: Callable[[], None]
+    give_up: Callable[[], None]
+    busy: Callable[[], bool]
+
+
 class Gatekeeper:
     """An ASGI application around `app`.
 
     Args:
         app: raises `Refusal`, or DeviceError of the model, for what it does not answer. It puts the path of the route
             into `scope["route_path"]`, and what the log line should tell besides into `scope["told"]`.
-        drain: is called when the server is told to stop, before it closes its sockets.
+        controls: of `app`.
     """
 
     def __init__(
-        self, app: App, settings: Settings, metrics: Metrics, logger: logging.Logger, drain: Callable[[], None]
+        self, app: App, settings: Settings, metrics: Metrics, logger: logging.Logger, controls: Controls
     ) -> None:
         self._app = app
-        self.drain = drain
+        self.controls = controls
         self._token = settings.token.encode("ascii") if settings.token else None
         self._hosts = frozenset(settings.hosts)
         self._metrics = metrics
@@ -102,6 +116,9 @@ class Gatekeeper:
         self._metrics.rejected(refusal.code)
         scope["told"]["code"] = refusal.code
         if sent.status:  # too late: what was begun cannot be taken back
+            return
+        if refusal.status == refusals.GONE:
+            sent.status = refusals.GONE
             return
         kserve = scope["path"] == KSERVE or scope["path"].startswith(KSERVE + "/")
         document = refusal.document(scope["request_id"], kserve=kserve)

@@ -3,13 +3,15 @@
 400 no JSON, or not the form of the protocol    401 no token, or another     404, 405 no such path or method
 408 the body did not arrive in time             413 the body is too large    415 the body is not said to be JSON
 421 another host is meant                       422 JSON that makes no sense to this model
-429 the queue is full                           500 the model failed         503 stopping, or not ready
-504 no answer in time
+429 the queue is full                           499 the client is gone       500 the model failed
+503 stopping, or not ready                      504 no answer in time
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional
+
+GONE = 499
 
 
 class Refusal(Exception):
@@ -56,6 +58,11 @@ def overloaded(message: str, retry_after_s: int) -> Refusal:
     """Try again later."""
     fix = f"try again in {retry_after_s} s"
     return Refusal(429, "queue_full", message, fix=fix, headers={"Retry-After": str(retry_after_s)})
+
+
+def gone() -> Refusal:
+    """Nobody is there to be answered: this is for log and metrics alone, with the number that nginx gave it."""
+    return Refusal(GONE, "client_gone", "the client went away before its answer")
 
 
 def draining() -> Refusal:

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any, Iterator, NamedTuple, NoReturn, Optional, Type
@@ -30,6 +31,8 @@ _KEEP_ALIVE_S = 30
 _CONNECTIONS = 1024  # more are answered 503 by uvicorn
 _TO_TAKE_S = 5.0  # for a client to take an answer
 _AFTER_DRAIN_S = 1.0  # for the last answers to leave
+_AFTER_GIVING_UP_S = 0.1  # for what was refused to leave
+_INTERRUPTED = 128 + signal.SIGINT  # as a shell reports it
 _SOCKET_MODE = 0o660
 
 
@@ -43,7 +46,7 @@ class Where(NamedTuple):
 
 
 def serve(settings: Settings, where: Where) -> int:
-    """Answer until SIGTERM or SIGINT; return the signal that ended it.
+    """Answer until SIGTERM or SIGINT; return the exit code.
 
     Raises:
         UsageError: the address is not a loopback one, and there is no token.
@@ -53,14 +56,23 @@ def serve(settings: Settings, where: Where) -> int:
     logger = logs.configure(settings.log_level)
     with listening(where) as sock:
         check_bound(sock, settings)
-        signal.signal(signal.SIGTERM, _stop_loading)
-        app = application.application(settings, logger, application.load(settings))
+        app = application.application(settings, logger, _loaded(settings))
         server = Server(app, settings, sock, logger, uds=where.uds)
-        # uvicorn raises the signal that ended it once more, with the handlers that were there before.
+        # uvicorn puts back what was there before; a signal that comes between it and us must find the same.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.handle_exit)
         server.run(sockets=[sock])
-    return server.ended_by
+    code = _INTERRUPTED if server.ended_by == signal.SIGINT else 0
+    if app.controls.busy():
+        _leave(code)
+    return code
+
+
+def _leave(code: int) -> NoReturn:
+    """End while a batch runs that nobody waits for any more: Python would wait for its thread, which may hang."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextlib.contextmanager
@@ -160,8 +172,22 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _stop_loading(number: int, frame: Optional[FrameType]) -> NoReturn:
-    raise SystemExit(0)
+def _loaded(settings: Settings) -> application.Model:
+    """The model; SIGTERM ends the process in order while it is being loaded. Raises as `application.load`."""
+    stopped = False
+
+    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+        nonlocal stopped
+        stopped = True
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        return application.load(settings)
+    except Exception:
+        if stopped:  # a library that was just being loaded makes an error of its own of it
+            raise SystemExit(0) from None
+        raise
 
 
 def patient(timeout_s: float) -> Type[H11Protocol]:
@@ -220,9 +246,11 @@ class Server(uvicorn.Server):
         self, app: Gatekeeper, settings: Settings, sock: socket.socket, logger: logging.Logger, *, uds: Optional[Path]
     ) -> None:
         self._uds = uds
-        self._drain = app.drain
+        self._controls = app.controls
+        self._drain_s = settings.drain_s
         self._sock = sock
         self._logger = logger
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
         self.ended_by = 0
         super().__init__(
             uvicorn.Config(
@@ -238,7 +266,8 @@ class Server(uvicorn.Server):
                 backlog=_BACKLOG,
                 limit_concurrency=_CONNECTIONS,
                 timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=int(settings.drain_s + _AFTER_DRAIN_S) + 1,
+                # By then no connection is left: uvicorn would cancel what answers them, and log a traceback of each.
+                timeout_graceful_shutdown=int(settings.drain_s + _AFTER_DRAIN_S) + 2,
             )
         )
 
@@ -248,15 +277,27 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets=sockets)
 
     async def startup(self, sockets: Any = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets=sockets)
         logs.event(self._logger, logging.INFO, "listening", address=self._sock.getsockname())
         notify("READY=1")
 
     def handle_exit(self, sig: int, frame: Optional[FrameType]) -> None:
-        if self.ended_by:  # whoever asks twice does not want to wait
-            self.force_exit = True
-            return
-        self.ended_by = sig
-        self._drain()
-        notify("STOPPING=1")
-        super().handle_exit(sig, frame)
+        first, self.ended_by = not self.ended_by, self.ended_by or sig
+        if first:
+            self._controls.drain()
+            notify("STOPPING=1")
+            self.should_exit = True
+            self._hang_up_in(self._drain_s + _AFTER_DRAIN_S)
+        elif self._loop is not None and not self._loop.is_closed():  # whoever asks twice does not want to wait
+            self._controls.give_up()
+            self._hang_up_in(_AFTER_GIVING_UP_S)
+
+    def _hang_up_in(self, seconds: float) -> None:
+        """End, in a while, the connections that are left: of clients who do not send or do not read."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._hang_up)
+
+    def _hang_up(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()

@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from edgepack_runtime.answers import AnyPrediction
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.serve import logs
-from edgepack_runtime.serve.batcher import Answered, Batch, Batcher
+from edgepack_runtime.serve.batcher import Answered, Batch, Batcher, Gone
 from edgepack_runtime.serve.facts import Facts
 from edgepack_runtime.serve.metrics import Metrics
 from edgepack_runtime.serve.settings import Settings
@@ -78,14 +78,17 @@ class Service:
         """
         self.batcher.admit(1, self.settings.timeout_s)
 
-    async def answer(self, items: Sequence[Item], told: Dict[str, object]) -> List[Answered]:
+    async def answer(self, items: Sequence[Item], told: Dict[str, object], gone: Gone) -> List[Answered]:
         """Answers for the texts of one request, in their order; what a log line should say is put into `told`.
+
+        Args:
+            gone: as `Batcher.submit`.
 
         Raises:
             Refusal, DeviceError: as `Batcher.submit`.
         """
         told["texts"] = len(items)
-        found = await self.batcher.submit(items, self.settings.timeout_s)
+        found = await self.batcher.submit(items, self.settings.timeout_s, gone)
         for one in found:
             self._metrics.waited(one.queue_ms)
         spent = timing(found)
@@ -96,6 +99,10 @@ class Service:
         """Begin to drain. This may be called by a signal's handler."""
         self.batcher.refuse()
         self._loop.call_soon_threadsafe(self._begin_drain)
+
+    def give_up(self) -> None:
+        """End to drain: what is not answered yet is refused. This may be called by a signal's handler."""
+        self._loop.call_soon_threadsafe(self.batcher.give_up)
 
     async def drain(self, logger: logging.Logger) -> None:
         """Take nothing more, and answer what is queued for as long as the settings say, counted from `stop`."""

@@ -5,15 +5,17 @@ The unit is written into the prefix and enabled by whoever administers the devic
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import re
 import shlex
 from pathlib import Path
-from typing import List, Optional
+from typing import Iterator, List, Optional
 
-from edgepack_runtime import isolated
+from edgepack_runtime import isolated, verify
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.model_config import CUDA, TENSORRT
 from edgepack_runtime.state import Prefix, fsync_folder, make_folder, os_errors, write_atomic
 
 FOLDER = "systemd"
@@ -22,7 +24,7 @@ _UNIT = """\
 # {name} over HTTP, on this machine alone. Written by its installer, which writes it anew: put changes into a drop-in
 # (systemctl edit {name}). After an update of the release: systemctl restart {name}
 [Unit]
-Description={name}: an offline text classifier over HTTP
+Description={name}: an offline model for texts over HTTP
 
 [Service]
 Type=notify
@@ -53,9 +55,9 @@ ProtectHome={home}
 CapabilityBoundingSet=
 LockPersonality=yes
 NoNewPrivileges=yes
-PrivateDevices=yes
+{devices}
+PrivateMounts=yes
 PrivateTmp=yes
-PrivateUsers=yes
 ProtectClock=yes
 ProtectControlGroups=yes
 ProtectHostname=yes
@@ -82,15 +84,28 @@ WantedBy=multi-user.target
 """
 
 
+# A GPU is reached through /dev/nvidia*, and on a Jetson through others that belong to these groups.
+_GPU_GROUPS = ("video", "render")
+_NO_DEVICES = "PrivateDevices=yes\nPrivateUsers=yes"
+
+
 def write(prefix: Prefix, name: str) -> Path:
     """Write the unit of the release installed in `prefix`; return its path.
 
     Raises:
         EnvironmentUnfitError: it cannot be written.
+        BundleInvalidError: the release is damaged.
         UsageError: the prefix has a path that a unit cannot hold.
     """
     path = prefix.root / FOLDER / f"{name}.service"
-    text = unit(prefix, name, interpreter=Path(isolated.interpreter()), user=pwd.getpwuid(os.getuid()).pw_name)
+    provider = verify.read_manifest(prefix.current)[0].target.provider
+    text = unit(
+        prefix,
+        name,
+        interpreter=Path(isolated.interpreter()),
+        user=pwd.getpwuid(os.getuid()).pw_name,
+        gpu=provider in (CUDA, TENSORRT),
+    )
     with os_errors(f"the unit {path} cannot be written"):
         for made in make_folder(path.parent):
             fsync_folder(made.parent)
@@ -98,13 +113,14 @@ def write(prefix: Prefix, name: str) -> Path:
     return path
 
 
-def unit(prefix: Prefix, name: str, *, interpreter: Path, user: str) -> str:
+def unit(prefix: Prefix, name: str, *, interpreter: Path, user: str, gpu: bool = False) -> str:
     """The text of the unit.
 
     Args:
         interpreter: the Python that the release runs on.
         user: who installs. The server runs as them where release or Python lie in a home; else as a user of its own,
             whom systemd makes up.
+        gpu: whether the release computes on a GPU, whose devices it then sees, with the groups that own them here.
 
     Raises:
         UsageError: the prefix has a path that a unit cannot hold.
@@ -115,7 +131,17 @@ def unit(prefix: Prefix, name: str, *, interpreter: Path, user: str) -> str:
         command=quoted(prefix.bin / name),
         who=f"User={user}" if in_home else "DynamicUser=yes",
         home="read-only" if in_home else "yes",
+        devices="\n".join(_of_gpu()) if gpu else _NO_DEVICES,
     )
+
+
+def _of_gpu() -> Iterator[str]:
+    yield "# The devices of the GPU are needed, and the groups that own them:"
+    yield "PrivateDevices=no"
+    yield "PrivateUsers=no"
+    groups = [group.gr_name for group in grp.getgrall() if group.gr_name in _GPU_GROUPS]
+    if groups:  # systemd starts nothing with a group that there is not
+        yield f"SupplementaryGroups={' '.join(sorted(groups))}"
 
 
 def commands(path: Path) -> List[str]:

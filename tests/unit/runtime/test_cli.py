@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,11 +14,12 @@ from pathlib import Path
 import pytest
 from tiny_model import write_lines, write_model_folder
 
-from edgepack_runtime import cli
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime import cli, model_verbs
+from edgepack_runtime.errors import DeviceError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.options import Context, build_parser
+from edgepack_runtime.options import build_parser
+from edgepack_runtime.parsing import Context
 from edgepack_runtime.state import Prefix
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -118,6 +121,35 @@ def test_an_interrupt_is_no_success(capsys: pytest.CaptureFixture[str], monkeypa
     assert edgert("status", "--prefix", "x") == 130
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_a_library_makes_an_error_of_is_still_a_signal(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    def loading(*args: object) -> int:
+        """As the first import of ONNX Runtime or NumPy does, and the engine's own `except` behind it."""
+        try:
+            os.kill(os.getpid(), number)
+        except BaseException as error:
+            raise StepFailedError("initialization failed") from error
+        return 0
+
+    monkeypatch.setitem(cli._VERBS, "status", loading)
+    assert edgert("status", "--prefix", "x") == code
+
+
+def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return 0
+
+    monkeypatch.setitem(cli._VERBS, "status", interrupted)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert edgert("status", "--prefix", "x") == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_doctor(bundle: Path, device: Device, tmp_path: Path) -> None:
     done = device(sys.executable, bundle, "doctor", "--json", "--prefix", tmp_path / "none")
     found = json.loads(done.stdout)
@@ -203,9 +235,9 @@ def test_bench_finds_texts_beside_the_models(
     (tmp_path / "onnx-int8" / "model.json").touch()
     assert edgert("bench", tmp_path / "onnx-int8") == ExitCode.USAGE
     assert "no texts to measure with" in capsys.readouterr().err
-    assert cli._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
+    assert model_verbs._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
     (tmp_path / "texts.txt").touch()
-    assert cli._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
+    assert model_verbs._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
 
 
 def test_predict_reads_lines_and_keeps_their_order(installed: Prefix, device: Device) -> None:

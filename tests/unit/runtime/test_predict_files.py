@@ -19,7 +19,7 @@ from tiny_model import write_lines, write_model_folder
 from edgepack_runtime import cli, predict_verb, resume
 from edgepack_runtime.errors import StepFailedError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.options import Context
+from edgepack_runtime.parsing import Context
 from edgepack_runtime.predictor import Predictor
 
 OUTSIDE = Context("edgert", bundle=None, release=None)
@@ -87,10 +87,28 @@ def test_a_text_that_cannot_stand_in_the_output_is_a_bad_row(here: Path) -> None
 
 def test_a_file_without_a_good_row_is_an_error(here: Path, capsys: Capture) -> None:
     (here / "in.txt").write_bytes("很好\n太差\n".encode("gbk"))
-    assert predict() == ExitCode.USAGE
-    shown = capsys.readouterr().err
-    assert "error: 2 of 2 rows have no answer" in shown and "line 1 of in.txt is not UTF-8" in shown
-    assert labels(here / "out.jsonl") == [None, None]
+    expected = (
+        "0 predictions in out.jsonl\n"
+        "error: 2 of 2 rows have no answer\n"
+        "  why: line 1 of in.txt is not UTF-8 "
+        "('utf-8' codec can't decode byte 0xba in position 0: invalid start byte)\n"
+        "  fix: see to the form of the file, or to its encoding; out.jsonl.errors.jsonl tells of each row\n"
+    )
+    for _ in range(2):  # nothing is left that would make a second run another one
+        assert capsys.readouterr().err == "" and predict() == ExitCode.USAGE
+        assert capsys.readouterr().err == expected
+        assert labels(here / "out.jsonl") == [None, None]
+        assert names(here) == {"in.txt", "out.jsonl", "out.jsonl.errors.jsonl"}
+
+
+def test_a_file_without_a_good_row_is_answered_when_it_is_mended(here: Path) -> None:
+    (here / "in.txt").write_bytes("很好\n很差\n".encode("gbk"))
+    for _ in range(2):
+        assert predict() == ExitCode.USAGE
+        assert sorted(path.name for path in here.glob("out*")) == ["out.jsonl", "out.jsonl.errors.jsonl"]
+    (here / "in.txt").write_text("很好\n很差\n", encoding="utf-8")
+    assert predict() == ExitCode.OK
+    assert [path.name for path in here.glob("out*")] == ["out.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +120,9 @@ def test_a_file_without_a_good_row_is_an_error(here: Path, capsys: Capture) -> N
         ("in.doc", "好", [], "in.doc has no known ending"),
         ("in.txt", "好\n", ["--output", "out.doc"], "out.doc has no known ending"),
         ("in.txt", "好\n", ["--output", "in.txt"], "--input and --output are one file"),
+        ("in.txt", "好\n", ["--output", "none/out.csv"], "there is no folder"),
+        ("in.txt", "好\n", ["--output", "-"], "- is no file"),
+        ("in.txt", "好\n", ["--output", "/dev/null"], "/dev/null is no file"),
         ("in.txt", "好\n", ["--batch-tokens", "0"], "'0' is not a whole number"),
     ],
 )
@@ -313,3 +334,49 @@ def test_answers_cost_no_file_that_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
         predict_verb.check(options("folder.jsonl"))
     assert predict_verb.check(options("other.jsonl")) == []
+
+
+def test_answers_take_the_place_of_no_pipe_and_of_no_link(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    os.mkfifo(here / "pipe.jsonl")
+    (here / "to-pipe.jsonl").symlink_to("pipe.jsonl")
+    (here / "circle.jsonl").symlink_to("circle.jsonl")
+    circle = "is a link that leads in a circle"
+    for name, words in (("pipe.jsonl", "is no file"), ("to-pipe.jsonl", "is no file"), ("circle.jsonl", circle)):
+        assert predict(output=name) == ExitCode.USAGE
+        assert f"error: {name} {words}" in capsys.readouterr().err
+    assert (here / "pipe.jsonl").is_fifo()
+    (here / "to-itself.jsonl").symlink_to("in.txt")
+    assert predict(output="to-itself.jsonl") == ExitCode.USAGE
+    assert "--input and --output are one file" in capsys.readouterr().err
+
+
+def test_the_name_that_was_given_decides_the_form(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    (here / "out.csv").symlink_to("there")
+    assert predict(output="out.csv") == 0
+    assert capsys.readouterr().err == "1 predictions in out.csv\n"
+    assert (here / "out.csv").is_symlink()
+    assert (here / "there").read_text(encoding="utf-8").startswith("text,label,score\n")
+
+
+def test_a_folder_that_may_not_be_written_is_told_before_anything_runs(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    monkeypatch.setattr(predict_verb, "open_model", lambda *_: pytest.fail("the model was opened"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # the user of a test may be root
+    assert predict() == ExitCode.ENVIRONMENT_UNFIT
+    assert "this user may not write into" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", [None, "out.jsonl"])
+def test_nothing_on_standard_input_is_told(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, output: str | None
+) -> None:
+    more = ["--output", output] if output else []
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert cli.run(["predict", "--model", "model", *more], OUTSIDE) == ExitCode.USAGE
+    told = "error: standard input holds no text\n  fix: give at least one line with a text\n"
+    assert capsys.readouterr() == ("", told)
+    assert names(here) == set()

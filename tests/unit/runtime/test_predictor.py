@@ -48,14 +48,28 @@ def test_a_batch_is_the_texts_one_by_one_in_their_order(predictor: Predictor) ->
 
 
 @pytest.mark.parametrize("name", ["workers", "batch_tokens", "block_items"])
-@pytest.mark.parametrize("number", [0, -1])
-def test_numbers_that_mean_nothing_are_refused(predictor: Predictor, name: str, number: int) -> None:
+@pytest.mark.parametrize("number", [0, -1, 1.5, math.nan])
+def test_numbers_that_mean_nothing_are_refused(predictor: Predictor, name: str, number: Any) -> None:
     with pytest.raises(UsageError, match=f"{name} is {number}"):
         list(predictor.stream(["好"], **{name: number}))
     with pytest.raises(UsageError, match=f"batch_size is {number}"):
         predictor.predict_batch(["好"], batch_size=number)
     with pytest.raises(UsageError, match=f"threads is {number}"):
         Predictor(threads=number)
+
+
+def test_more_threads_than_any_device_has_are_refused() -> None:
+    with pytest.raises(UsageError, match="threads is 1000000000"):
+        Predictor(threads=10**9)
+
+
+def test_a_number_of_numpy_is_a_number(predictor: Predictor) -> None:
+    assert len(predictor.predict_batch(["好", "差"], batch_size=np.int64(1))) == 2  # type: ignore[arg-type]
+
+
+def test_one_text_is_no_batch_for_logits_either(predictor: Predictor) -> None:
+    with pytest.raises(UsageError, match="one text was given"):
+        predictor.logits("好差")
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification"])
@@ -334,3 +348,14 @@ def test_one_text_is_not_several(tmp_path: Path) -> None:
         predictor.predict_batch("很好")
     with pytest.raises(UsageError, match="one text was given where several"):
         next(iter(predictor.stream("很好")))
+
+
+def test_several_are_whatever_can_be_gone_through_once(predictor: Predictor) -> None:
+    texts = ["店很好", "差", "好"]
+    expected = [predictor.predict(text) for text in texts]
+    assert predictor.predict_batch(text for text in texts) == expected
+    assert predictor.predict_batch(dict.fromkeys(texts)) == expected
+    assert predictor.predict_batch([]) == []
+    assert predictor.timed_batch([]) == ([], (0.0, 0.0, 0.0))
+    with pytest.raises(UsageError, match="one text was given"):
+        predictor.timed_batch("店很好")

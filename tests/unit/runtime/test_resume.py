@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgepack_runtime import resume, rows
+from edgepack_runtime import journal, resume, rows
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.resume import Output
 from edgepack_runtime.rows import Position
@@ -138,7 +138,7 @@ def test_what_was_not_flushed_may_be_gone(tmp_path: Path, monkeypatch: pytest.Mo
 
 def journal_needs(synced: list[int], replace: Any) -> Any:
     def call(path: Path, data: bytes) -> None:
-        counted = resume._Journal.parse(data).output_bytes
+        counted = journal.Journal.parse(data).output_bytes
         assert counted <= max(synced), "the journal counts what is not on the disk yet"
         replace(path, data)
 
@@ -157,6 +157,24 @@ def test_an_interrupt_keeps_what_was_answered(tmp_path: Path) -> None:
     run(tmp_path)
     assert (tmp_path / "out.jsonl").read_text() == expected["out.jsonl"] + "new\n"
     assert sorted(files(tmp_path)) == ["in.txt", "out.jsonl"]
+
+
+@pytest.mark.parametrize("operation", ["_rename", "_remove"])
+def test_an_interrupt_between_the_last_renames_leaves_what_the_next_run_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    expected = make(tmp_path, ["a", "", "b"])
+    done = getattr(resume, operation)
+
+    def interrupt(*arguments: Any) -> None:
+        done(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(resume, operation, interrupt)
+        run(tmp_path)
+    run(tmp_path)
+    assert files(tmp_path) == expected
 
 
 def test_an_interrupt_before_the_first_row_leaves_one_head(tmp_path: Path) -> None:
@@ -321,3 +339,49 @@ def test_where_it_was_another_run_it_is_done_anew(tmp_path: Path, change: str) -
         assert (output.complete, output.before.rows) == (False, 0)
     run(tmp_path)
     assert files(tmp_path) == expected
+
+
+@pytest.mark.parametrize("lost", ["out.jsonl", "out.jsonl.errors.jsonl"])
+@pytest.mark.parametrize("how", ["removed", "shorter"])
+@pytest.mark.parametrize("renamed", [False, True])
+def test_answers_that_somebody_removed_are_not_said_to_be_complete(
+    tmp_path: Path, lost: str, how: str, *, renamed: bool
+) -> None:
+    expected = make(tmp_path, ["a", "", "b"])
+    killed_before_the_renames(tmp_path)
+    if renamed:  # it was killed when nothing but the journal was left to remove
+        for name in ("out.jsonl", "out.jsonl.errors.jsonl"):
+            (tmp_path / f"{name}.partial").rename(tmp_path / name)
+    file = tmp_path / (lost if renamed else f"{lost}.partial")
+    if how == "removed":
+        file.unlink()
+    else:
+        os.truncate(file, 1)
+    with Output(tmp_path / "out.jsonl", tmp_path / "in.txt", IDENTITY, restart=False) as output:
+        assert (output.complete, output.before.rows) == (False, 0)
+    run(tmp_path)
+    assert files(tmp_path) == expected
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_the_file_is_written_that_it_leads_to(tmp_path: Path, *, there: bool) -> None:
+    (tmp_path / "links").mkdir()
+    expected = make(tmp_path, ["a", "", "b"])
+    if there:
+        (tmp_path / "out.jsonl").write_text("of an earlier run")
+    (tmp_path / "links" / "second.txt").symlink_to("../out.jsonl")
+    link = tmp_path / "links" / "latest.csv"
+    link.symlink_to("second.txt")
+    with Output(link, tmp_path / "in.txt", IDENTITY, restart=False) as output:
+        output.head("head\n")
+        with rows.opened(tmp_path / "in.txt") as source:
+            for row in source.rows():
+                output.add(f"{row.item}\n" if row.item else "-\n", row.end, None if row.item else {"line": row.line})
+        output.finish()
+    assert link.is_symlink() and link.read_text() == expected["out.jsonl"]
+    assert {path.name for path in (tmp_path / "links").iterdir()} == {"latest.csv", "second.txt"}
+    assert files_only(tmp_path) == expected
+
+
+def files_only(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}

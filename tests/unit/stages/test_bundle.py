@@ -23,7 +23,7 @@ from edgepack.targets import profiles, wheels
 from edgepack.targets.main_py import main_source
 from edgepack.targets.profiles import Host
 from edgepack_runtime import manifest as contract
-from edgepack_runtime import options
+from edgepack_runtime import options, parsing
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.verify import verify_file
 
@@ -222,7 +222,7 @@ def readme(tmp_path: Path, build: Build) -> str:
 
 def test_the_readme_names_every_verb_and_no_other(tmp_path: Path, build: Build) -> None:
     english, chinese = readme(tmp_path, build).split("中文说明")
-    verbs = set(options.build_parser(options.Context("hotel", tmp_path / "f", None)).verbs)
+    verbs = set(options.build_parser(parsing.Context("hotel", tmp_path / "f", None)).verbs)
     for half in (english, chinese):
         assert set(re.findall(r"^  (?:python3 FILE|PREFIX/bin/hotel) ([a-z]+)", half, re.MULTILINE)) == verbs
 

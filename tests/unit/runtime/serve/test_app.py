@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from asgi import Answer, ask, post, started
 from tiny_model import write_model_folder
 
 from edgepack_runtime.errors import StepFailedError, UsageError
+from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.gatekeeper import Gatekeeper
@@ -188,7 +190,7 @@ def test_health_readiness_and_facts(served: Callable[..., None]) -> None:
         facts = (await ask(app, "GET", "/model")).json()
         assert (facts["name"], facts["labels"], facts["limits"]["max_texts"]) == ("hotel", ["bad", "good"], 32)
         assert (await ask(app, "HEAD", "/healthz")).status == 200
-        app.drain()
+        app.controls.drain()
         assert (await ask(app, "GET", "/healthz")).status == 200
         for path in ("/readyz", "/v2/health/ready", "/v2/models/hotel/ready"):
             assert (await ask(app, "GET", path)).status == 503
@@ -336,6 +338,46 @@ def test_metrics_count_what_happened(served: Callable[..., None]) -> None:
         assert any(line.startswith("edgepack_model_info{") for line in lines)
 
     served(test)
+
+
+def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
+    served: Callable[..., None], log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, entered = threading.Event(), threading.Event()
+    answer = Predictor.timed_batch
+
+    def slow(self: Predictor, items: Any) -> Any:
+        entered.set()
+        assert go_on.wait(20)
+        return answer(self, items)
+
+    monkeypatch.setattr(Predictor, "timed_batch", slow)
+
+    async def test(app: Gatekeeper) -> None:
+        leaves = asyncio.Event()
+        infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["好"]}]}
+        stays = asyncio.ensure_future(post(app, "/predict", {"text": "差"}))
+        assert await asyncio.get_running_loop().run_in_executor(None, entered.wait, 20)
+        asked = [
+            asyncio.ensure_future(post(app, "/predict", {"text": "好"}, leaves=leaves)),
+            asyncio.ensure_future(post(app, "/v2/models/hotel/infer", infer, leaves=leaves)),
+        ]
+        while b"edgepack_queued_texts 2.0\n" not in (await ask(app, "GET", "/metrics")).body:
+            assert not any(one.done() for one in asked)
+            await asyncio.sleep(0)
+        leaves.set()
+        assert [(await one).status for one in asked] == [0, 0]
+        go_on.set()
+        assert (await stays).json()["label"] == "bad"
+        lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
+        assert 'edgepack_requests_total{method="POST",path="/predict",status="499"} 1.0' in lines
+        assert 'edgepack_rejected_total{reason="client_gone"} 2.0' in lines
+        assert "edgepack_in_flight 1.0" in lines
+
+    served(test, max_batch=1)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    (line,) = [line for line in lines if line.get("status") == 499 and line["path"] == "/predict"]
+    assert (line["level"], line["code"], line["texts"]) == ("info", "client_gone", 1)
 
 
 def test_create_reads_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.errors import StepFailedError
 from edgepack_runtime.predictor import Split
+from edgepack_runtime.serve import batcher as batcher_module
 from edgepack_runtime.serve.batcher import PADDING, Batch, Batcher
 from edgepack_runtime.serve.refusals import Refusal
 
@@ -58,8 +59,13 @@ def run(test: Callable[[Model, Callable[..., Batcher]], Awaitable[None]]) -> Non
     asyncio.run(main())
 
 
+async def stays() -> None:
+    """A client that does not go away."""
+    await asyncio.Event().wait()
+
+
 async def ask(batcher: Batcher, *texts: str, timeout_s: float = 20) -> list[Any]:
-    return [answered.prediction for answered in await batcher.submit(texts, timeout_s)]
+    return [answered.prediction for answered in await batcher.submit(texts, timeout_s, stays)]
 
 
 async def waiting(batcher: Batcher, *texts: str, timeout_s: float = 20) -> asyncio.Task[list[Any]]:
@@ -176,7 +182,7 @@ def test_a_full_queue_refuses_and_tells_when_to_come_again() -> None:
         tasks = [await waiting(batcher, text) for text in "abc"]
         for texts in (["d"], ["d", "e"]):
             with pytest.raises(Refusal) as caught:
-                await batcher.submit(texts, 20)
+                await batcher.submit(texts, 20, stays)
             assert (caught.value.status, caught.value.code) == (429, "queue_full")
             assert int(caught.value.headers["Retry-After"]) >= 1
         model.gate.set()
@@ -194,7 +200,7 @@ def test_what_would_wait_for_nothing_is_refused() -> None:
         task = await waiting(batcher, "a", "b")
         assert batcher.expected_wait_s() == pytest.approx(6)
         with pytest.raises(Refusal) as caught:
-            await batcher.submit(["c"], 5.0)
+            await batcher.submit(["c"], 5.0, stays)
         assert caught.value.headers["Retry-After"] == "6"
         model.gate.set()
         await task
@@ -237,6 +243,81 @@ def test_who_goes_away_leaves_no_text_behind() -> None:
     run(test)
 
 
+def test_a_client_that_is_gone_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 0)
+
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        first = await waiting(batcher, "a")
+        left = asyncio.Event()
+
+        async def gone() -> None:
+            await left.wait()
+
+        task = asyncio.ensure_future(batcher.submit(["b", "c"], 20, gone))
+        other = asyncio.ensure_future(batcher.submit(["d"], 20, stays))
+        await asyncio.sleep(0)
+        assert batcher.queued == 3
+        left.set()
+        with pytest.raises(Refusal) as caught:
+            await task
+        assert (caught.value.status, batcher.queued) == (499, 1)
+        model.gate.set()
+        assert await first == ["a!"]
+        assert [answered.prediction for answered in await other] == ["d!"]
+        assert model.batches == [["a"], ["d"]]
+
+    run(test)
+
+
+def test_of_a_client_that_is_gone_what_runs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 0)
+
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make(max_batch=1)
+        model.gate.clear()
+        with pytest.raises(Refusal) as caught:
+            await batcher.submit(["a", "b"], 20, lambda: asyncio.sleep(0))
+        assert (caught.value.status, batcher.queued, batcher.running) == (499, 0, 1)  # what runs cannot be stopped
+        model.gate.set()
+        assert await ask(batcher, "c") == ["c!"]
+        assert model.batches == [["a"], ["c"]]
+
+    run(test)
+
+
+def test_who_is_answered_soon_is_not_watched_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 3600)
+
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        def gone() -> Any:
+            raise AssertionError
+
+        found = await make().submit(["a", "b"], 20, gone)
+        assert [answered.prediction for answered in found] == ["a!", "b!"]
+        model.gate.clear()
+        with pytest.raises(Refusal) as caught:
+            await make().submit(["a"], 0.01, stays)
+        assert caught.value.status == 504
+
+    run(test)
+
+
+def test_what_goes_wrong_in_watching_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 0)
+
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        async def gone() -> None:
+            raise OSError("no such connection")
+
+        model.gate.clear()
+        with pytest.raises(OSError, match="no such connection"):
+            await make(max_batch=1).submit(["a", "b"], 20, gone)
+
+    run(test)
+
+
 def test_a_text_that_breaks_the_model_spoils_no_other() -> None:
     async def test(model: Model, make: Callable[..., Batcher]) -> None:
         batcher = make()
@@ -263,7 +344,7 @@ def test_draining_answers_what_waits_and_takes_nothing_more() -> None:
         drain = asyncio.ensure_future(batcher.drain(20))
         await asyncio.sleep(0)
         with pytest.raises(Refusal) as caught:
-            await batcher.submit(["c"], 20)
+            await batcher.submit(["c"], 20, stays)
         assert (caught.value.status, caught.value.code) == (503, "draining")
         model.gate.set()
         assert await drain == 0
@@ -277,10 +358,31 @@ def test_what_does_not_end_in_time_is_given_up() -> None:
         batcher = make()
         model.gate.clear()
         tasks = [await waiting(batcher, text) for text in "ab"]
-        assert await batcher.drain(0.01) == 2
+        late = await waiting(batcher, "c", timeout_s=0.01)
+        with pytest.raises(Refusal):
+            await late
+        assert await batcher.drain(0.01) == 2  # nobody waits for the third one any more
         for task in tasks:
             with pytest.raises(Refusal) as caught:
                 await task
             assert caught.value.code == "draining"
+
+    run(test)
+
+
+def test_draining_ends_when_it_is_told_to_give_up() -> None:
+    async def test(model: Model, make: Callable[..., Batcher]) -> None:
+        batcher = make()
+        model.gate.clear()
+        tasks = [await waiting(batcher, text) for text in "abc"]
+        drain = asyncio.ensure_future(batcher.drain(3600))
+        await asyncio.sleep(0)
+        batcher.give_up()
+        assert await drain == 3
+        for task in tasks:
+            with pytest.raises(Refusal) as caught:
+                await task
+            assert caught.value.code == "draining"
+        assert (batcher.queued, batcher.running) == (0, 1)
 
     run(test)

@@ -11,7 +11,8 @@ import pytest
 
 from edgepack_runtime import serve_verb
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
-from edgepack_runtime.options import Context, build_parser
+from edgepack_runtime.options import build_parser
+from edgepack_runtime.parsing import Context
 from edgepack_runtime.serve import run
 from edgepack_runtime.serve.settings import LOOPBACK_HOSTS, Settings, from_environment, token
 

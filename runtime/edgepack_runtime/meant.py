@@ -1,0 +1,63 @@
+"""Which bundle or release a command line means, and how its verbs tell what they found (standard library only)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, List, Mapping, Optional
+
+from edgepack_runtime import manifest as contract
+from edgepack_runtime import verify
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.parsing import Context
+from edgepack_runtime.state import Prefix
+
+
+def say(text: str) -> None:
+    """One line of progress for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
+    """The result on stdout: `text` for people, or one line of JSON when asked for."""
+    print(json.dumps(result, ensure_ascii=False, sort_keys=True) if options.json else text)
+
+
+def elsewhere(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    """Run the verb in the named release, or in a temporary unpacked copy of the bundle."""
+    from edgepack_runtime import isolated
+
+    path = named(options, context)
+    if context.bundle is None:  # `edgert` names it; inside it is meant
+        threads = ["--threads", str(options.threads)] if getattr(options, "threads", None) else []
+        arguments = [options.verb, *threads, *(["--json"] if options.json else [])]
+    if path.is_dir():
+        verify.verify_folder(path)
+        return isolated.run(path, arguments)
+    with isolated.unpacked(path, checked=context.bundle is None) as release:
+        if options.verb == "gate":
+            arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
+        return isolated.run(release, arguments, to_drain=options.verb == "serve")
+
+
+def named(options: argparse.Namespace, context: Context) -> Path:
+    """The bundle or release that is meant: the one named on the command line, or the one we run from."""
+    path: Optional[Path] = getattr(options, "path", None) or context.bundle or context.release
+    assert path is not None  # argparse insists on it where there is no context
+    return path
+
+
+def own_prefix(context: Context) -> Optional[Prefix]:
+    """The prefix that the running release is installed in; None for a bundle, and for a release not installed."""
+    if context.release is None:
+        return None
+    prefix = Prefix.around(context.release)
+    staged = prefix is None or context.release.parent != prefix.releases
+    return None if prefix is None or staged or not prefix.state_file.exists() else prefix
+
+
+def manifest_of(bundle: Path) -> contract.Manifest:
+    with Archive(bundle) as archive:
+        return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))

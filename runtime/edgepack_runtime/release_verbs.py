@@ -1,0 +1,207 @@
+"""The verbs of a bundle and of an installed release: what they are asked, and what they print."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Any, List, Mapping
+
+from edgepack_runtime import manifest as contract
+from edgepack_runtime import tuning, verify
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.meant import elsewhere, emit, manifest_of, named, own_prefix, say
+from edgepack_runtime.parsing import Context
+from edgepack_runtime.state import Prefix, default_prefix, lock, os_errors, read_state, write_receipt
+
+
+def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import doctor
+
+    if context.release is not None:
+        manifest, _ = verify.read_manifest(context.release)
+        checks = doctor.check_device(manifest)
+    else:
+        manifest = manifest_of(context.bundle or options.bundle)
+        checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
+    good = all(check.ok for check in checks)
+    result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": doctor.probe()}
+    verdict = f"this device {'can' if good else 'cannot'} run {manifest.name} {manifest.version}"
+    emit(options, result, doctor.render(checks) + "\n" + verdict)
+    return ExitCode.OK if good else ExitCode.ENVIRONMENT_UNFIT
+
+
+def run_verify(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import trust
+
+    path = named(options, context)
+    own = Prefix.around(path.resolve()) if path.is_dir() else own_prefix(context)
+    pins = trust.read_pins(own.root if own else None)
+    if path.is_dir():
+        manifest, raw = verify.verify_folder(path)
+        signature = verify.read_signature(path)
+    else:
+        with Archive(path) as archive:
+            raw, signature = verify.read_sealed(archive)
+            manifest, _ = verify.verify_archive(archive, raw)
+    proof = trust.require(pins, path.name, raw, signature)
+    release = contract.release_id(manifest, raw)
+    result = {
+        "ok": True,
+        "name": manifest.name,
+        "version": manifest.version,
+        "target": manifest.target.profile,
+        "release_id": release,
+        "files": len(manifest.files) + 1,
+        "signature": proof.as_json(),
+    }
+    signed = proof.note or f"signed by {proof.principals}, {proof.fingerprint}"
+    text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built\n{signed}"
+    emit(options, result, text)
+    return ExitCode.OK
+
+
+def run_install(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import install as installer
+
+    bundle: Path = context.bundle or options.bundle
+    own = own_prefix(context)
+    root = options.prefix or (own.root if own else default_prefix(manifest_of(bundle).name))
+    check = None
+    if options.systemd:
+        from edgepack_runtime import serve_verb
+
+        check = serve_verb.check_carried
+    receipt = installer.install(bundle, root, say=say, tune=not options.no_tune, check=check)
+    release = receipt["bundle"]["release_id"]
+    command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
+    lines = {
+        "installed": f"installed: {release} serves",
+        "repaired": f"repaired: {release} serves, every file as it was built",
+        "already installed": f"already installed: {release} serves and is intact; nothing had to be changed",
+    }
+    hints = [f"try: {shlex.quote(str(command))} predict TEXT"]
+    if options.systemd:
+        from edgepack_runtime.serve import systemd
+
+        unit = systemd.write(Prefix(Path(root).absolute()), command.name)
+        receipt = {**receipt, "systemd_unit": str(unit)}
+        hints += [f"unit {unit}; to start it, now and with the device:", *map("  {}".format, systemd.commands(unit))]
+    emit(options, receipt, "\n".join([lines[receipt["verdict"]], *hints]))
+    return ExitCode.OK
+
+
+def run_status(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import status as reporter
+
+    prefix = Prefix(options.prefix.absolute()) if options.prefix else own_prefix(context)
+    if prefix is None and context.bundle is not None:
+        prefix = Prefix(default_prefix(manifest_of(context.bundle).name))
+    if prefix is None:
+        raise UsageError("status needs to know where", fix=f"{context.prog} status --prefix DIR")
+    found = reporter.status(prefix)
+    emit(options, found, reporter.render(found))
+    if found["ok"]:
+        return ExitCode.OK
+    return ExitCode.BUNDLE_INVALID if reporter.holds_install(found) else ExitCode.ENVIRONMENT_UNFIT
+
+
+def run_trust(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import trust_verb
+
+    prefix = Prefix(options.prefix.absolute()) if options.prefix else own_prefix(context)
+    name = context.name if context.bundle or context.release else None
+    if prefix is None and context.bundle is not None:
+        prefix = Prefix(default_prefix(context.name))
+    if options.action == "list":
+        found = trust_verb.listed(prefix)
+    elif prefix is None:
+        raise UsageError("trust needs to know where", fix=f"{context.prog} trust {options.action} ... --prefix DIR")
+    elif options.action == "add":
+        found = trust_verb.add(prefix, name, options.file)
+    else:
+        found = trust_verb.remove(prefix, name, options.fingerprint)
+    emit(options, found, trust_verb.render(found))
+    return ExitCode.OK
+
+
+def run_selftest(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if context.release is None:
+        return elsewhere(options, context, arguments)
+    from edgepack_runtime import selftest
+
+    result = selftest.run(context.release)
+    text = "ok: {texts} texts, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})"
+    emit(options, result, text.format(**result))
+    return ExitCode.OK
+
+
+def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if context.release is None:
+        return elsewhere(options, context, arguments)
+    from edgepack_runtime import gate
+
+    manifest, _ = verify.read_manifest(context.release)
+    prefix = own_prefix(context)
+    size = options.bundle_bytes
+    if size is None and prefix is not None:
+        state = read_state(prefix)
+        size = state.bundle_bytes if state and state.current == context.release.name else None
+    receipt = gate.run(context.release, manifest, bundle_bytes=size, progress=say)
+    emit(options, receipt, gate.render(receipt))
+    if prefix is not None:
+        _keep_receipt(prefix, receipt)
+    return int(gate.exit_code(receipt))
+
+
+def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
+    try:
+        say(f"receipt {write_receipt(prefix, 'gate', receipt)}")
+    except OSError as error:  # measuring is open to users who may not write the prefix; the result stands on stdout
+        say(f"note: the receipt was not kept: {error.filename}: {error.strerror}")
+
+
+def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if context.release is None:
+        return elsewhere(options, context, arguments)
+    from edgepack_runtime import gate_limits, tune
+
+    manifest, _ = verify.read_manifest(context.release)
+    most = options.threads or gate_limits.parse(manifest.gates).threads
+    prefix = own_prefix(context)
+    with contextlib.ExitStack() as held:
+        if prefix is not None:  # before anything is measured: whoever may not write it need not wait to hear so
+            held.enter_context(lock(prefix))
+        result = tune.run(context.release, most_threads=most, progress=say)
+        if prefix is not None:
+            file = prefix.tuning_of(context.release)
+            with os_errors(f"{file} cannot be written"):
+                tuning.keep(file, result)
+            say(f"kept in {file}")
+    emit(options, result, tune.render(result))
+    return ExitCode.OK
+
+
+def run_env(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import isolated
+
+    prefix = own_prefix(context)
+    if prefix is None or context.release is None:
+        raise UsageError(
+            "env tells how an application finds an installed release",
+            why="what this command runs from is not installed",
+            fix="install it, then ask PREFIX/bin/NAME env",
+        )
+    found = {
+        "EDGEPACK_PYTHON": isolated.interpreter(),
+        "PYTHONPATH": f"{context.release}:{context.release / 'site'}",
+        # Bytecode never lies inside a release: it would be a file that the manifest does not list.
+        "PYTHONPYCACHEPREFIX": str(prefix.pycache),
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in found.items()]
+    emit(options, found, "\n".join(lines))
+    return ExitCode.OK

@@ -1,0 +1,43 @@
+"""What `serve` does around uvicorn."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.serve import run
+from edgepack_runtime.serve.settings import Settings
+
+
+def test_sigterm_while_the_model_is_loaded_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(settings: Settings) -> None:
+        """As the first import of ONNX Runtime does: it makes an error of its own of what a handler raises."""
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException as error:
+            raise ImportError("initialization failed") from error
+
+    monkeypatch.setattr(run.application, "load", load)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run._loaded(Settings())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 0
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(settings: Settings) -> None:
+        raise StepFailedError("it cannot be loaded")
+
+    monkeypatch.setattr(run.application, "load", load)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(StepFailedError):
+            run._loaded(Settings())
+    finally:
+        signal.signal(signal.SIGTERM, before)
