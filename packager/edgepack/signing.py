@@ -64,7 +64,7 @@ def sign(bundle: Path, key: Path, out: Path, *, known: Path | None = None) -> Si
         EnvironmentUnfitError: there is no ssh-keygen, or one that cannot sign.
         StageFailedError: it did not sign, or `out` cannot be written.
     """
-    who = fingerprint(key)
+    who = require(key)
     with told(), Archive(bundle) as archive:
         raw, _ = verify.read_sealed(archive)
         verify.verify_archive(archive, raw)
@@ -141,7 +141,9 @@ def _tool() -> str:
 
 
 def require(key: Path) -> str:
-    """The fingerprint of `key`, found before a build of hours begins: ssh-keygen is there, can sign, and knows the key.
+    """The fingerprint of `key`; with it, that ssh-keygen is there, can sign, and knows the key.
+
+    A build asks before its hours begin.
 
     Raises:
         UsageError, EnvironmentUnfitError: as the message says.

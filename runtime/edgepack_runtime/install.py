@@ -75,7 +75,9 @@ class Install:
         self.say(f"  note  {text}")
 
 
-def install(bundle: Path, root: Path, *, say: Say, tune: bool = True) -> Dict[str, Any]:
+def install(
+    bundle: Path, root: Path, *, say: Say, tune: bool = True, check: Optional[Callable[[Manifest], None]] = None
+) -> Dict[str, Any]:
     """Install `bundle` into the prefix `root`; return the receipt, which also lies in `<root>/receipts`.
 
     The receipt's `verdict` is `installed`, `already installed` (the same release serves and is intact: it was
@@ -83,6 +85,7 @@ def install(bundle: Path, root: Path, *, say: Say, tune: bool = True) -> Dict[st
 
     Args:
         tune: whether to measure how this device runs the model fastest, before the gate.
+        check: what else the bundle must be; called with its manifest when that is known to be right.
 
     Raises:
         UsageError: no bundle file there, or the prefix holds something else.
@@ -96,7 +99,7 @@ def install(bundle: Path, root: Path, *, say: Say, tune: bool = True) -> Dict[st
     prefix = Prefix(root.absolute())
     say(f"installing {bundle.name} into {prefix.root}")
     with _readable_by_all():
-        return _install(bundle, prefix, say, tune)
+        return _install(bundle, prefix, say, tune, check or _anything)
 
 
 @contextlib.contextmanager
@@ -109,7 +112,11 @@ def _readable_by_all() -> Iterator[None]:
         os.umask(umask)
 
 
-def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool) -> Dict[str, Any]:
+def _anything(manifest: Manifest) -> None:
+    """Whatever the bundle is, is fine."""
+
+
+def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool, check: Callable[[Manifest], None]) -> Dict[str, Any]:
     with container.Archive(bundle) as archive:
         # Who made it comes first: nothing of it is parsed, unpacked or run before. And it is read once: what was
         # checked is what is used, whatever a stick answers when it is asked again.
@@ -120,6 +127,7 @@ def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool) -> Dict[str, An
         manifest, _ = verify.verify_archive(archive, raw)
         say("  ok    verify     every byte is as it was built")
         check_is_ours(prefix, manifest.name)
+        check(manifest)
         run = Install(bundle, prefix, manifest, raw, signature, say, tune, _new_receipt(manifest, raw))
         run.receipt["bundle_bytes"] = archive.size
         run.receipt["signature"] = proof.as_json()

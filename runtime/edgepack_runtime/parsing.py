@@ -13,7 +13,7 @@ from edgepack_runtime.tuning import MAX_THREADS
 EXIT_CODES = """\
 exit codes:
   0 ok           2 usage              4 this device is not fit      5 a step failed
-  6 gate failed  7 gate undecided     8 bundle or release damaged   10 rolled back
+  6 gate failed  7 gate undecided     8 bundle or release refused   10 rolled back
 """
 
 

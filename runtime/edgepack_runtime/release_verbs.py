@@ -76,11 +76,12 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
     bundle: Path = context.bundle or options.bundle
     own = own_prefix(context)
     root = options.prefix or (own.root if own else default_prefix(manifest_of(bundle).name))
+    check = None
     if options.systemd:
         from edgepack_runtime import serve_verb
 
-        serve_verb.check_carried(manifest_of(bundle))
-    receipt = installer.install(bundle, root, say=say, tune=not options.no_tune)
+        check = serve_verb.check_carried
+    receipt = installer.install(bundle, root, say=say, tune=not options.no_tune, check=check)
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
     lines = {

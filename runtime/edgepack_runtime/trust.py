@@ -38,7 +38,9 @@ _KRL_MAGIC = b"SSHKRL\n\0"
 _TIMEOUT_S = 60.0
 TOO_OLD = re.compile(r"(unknown|invalid|illegal|unrecognized) option", re.IGNORECASE)
 _NO_USER = "No user exists for uid"
-_PACKAGES = "install the system's OpenSSH client (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh)"
+_PACKAGES = (
+    "install the system's ssh-keygen (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh; Alpine: openssh-keygen)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Pins:
 
     files: Tuple[Path, ...] = ()
     pins: Tuple[Pin, ...] = ()
-    revoked: Tuple[Tuple[Path, bytes], ...] = ()
+    revoked: Tuple[Tuple[Path, bytes], ...] = ()  # file, and what ssh-keygen gets of it: a list of keys or a KRL
 
     def __bool__(self) -> bool:
         return bool(self.files)
@@ -107,8 +109,8 @@ def read_pins(root: Optional[Path]) -> Pins:
         path = folder / REVOKED_NAME
         raw = _read(path)
         if raw is not None:
-            if not raw.startswith(_KRL_MAGIC):
-                _parsed(path, raw)
+            if not raw.startswith(_KRL_MAGIC):  # only keys, whoever's: a line of trusted_signers may be moved here
+                raw = "".join(signer.key.line + "\n" for signer in _parsed(path, raw)).encode("ascii")
             revoked.append((path, raw))
     return Pins(tuple(files), tuple(pins), tuple(revoked))
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from ssh_keys import make_key, needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
@@ -214,6 +216,27 @@ def test_a_signature_stays_where_the_same_bundle_comes_without(
         verify_folder(prefix.current)
     assert install(small_bundle, prefix.root, say=silent)["verdict"] == "repaired"
     verify_folder(prefix.current)
+
+
+@needs_ssh_keygen
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_flipped_bit_of_a_signed_bundle_is_a_pass(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path, data: st.DataObject
+) -> None:
+    pin(prefix.root, keys[0])
+    good = tmp_path / "x.edgepack"
+    if not good.exists():
+        signed(small_bundle, keys[0], good)
+    raw = bytearray(good.read_bytes())
+    at = data.draw(st.integers(0, len(raw) * 8 - 1))
+    raw[at // 8] ^= 1 << at % 8
+    bad = tmp_path / "bad.edgepack"
+    bad.write_bytes(raw)
+    before = sorted(prefix.root.iterdir())
+    with pytest.raises(BundleInvalidError):
+        install(bad, prefix.root, say=silent)
+    assert sorted(prefix.root.iterdir()) == before
 
 
 @needs_ssh_keygen

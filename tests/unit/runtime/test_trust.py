@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,7 @@ def test_a_key_that_is_trusted_for_other_things(tmp_path: Path, keys: tuple[Path
 
 @needs_ssh_keygen
 @pytest.mark.parametrize("place", ["prefix", "machine"])
-@pytest.mark.parametrize("form", ["list", "KRL"])
+@pytest.mark.parametrize("form", ["list", "signers", "KRL"])
 def test_a_revoked_key(
     tmp_path: Path, machine: Path, keys: tuple[Path, Path], signature: bytes, place: str, form: str
 ) -> None:
@@ -185,6 +186,8 @@ def test_a_revoked_key(
     file = folder / "revoked_keys"
     if form == "list":
         file.write_bytes(b"# lost\n" + keys[0].with_name("release.pub").read_bytes())
+    elif form == "signers":
+        file.write_bytes(pin(tmp_path / "other", keys[0]).read_bytes())
     else:
         subprocess.run(["ssh-keygen", "-q", "-k", "-f", file, keys[0].with_name("release.pub")], check=True)
     error = refused(prefix, RAW, signature)
@@ -283,6 +286,17 @@ def test_nothing_of_the_caller_reaches_ssh_keygen(
     pin(tmp_path, keys[0])
     assert "incorrect signature" in refused(tmp_path, b"other", signature).why
     assert require(read_pins(tmp_path), "s.edgepack", RAW, signature).proven
+
+
+@needs_ssh_keygen
+def test_no_room_for_the_check_is_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[Path, Path], signature: bytes
+) -> None:
+    pin(tmp_path, keys[0])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    error = refused(tmp_path, RAW, signature)
+    assert isinstance(error, EnvironmentUnfitError)
+    assert error.what == "signatures cannot be checked"
 
 
 @needs_ssh_keygen
