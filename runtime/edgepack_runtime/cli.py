@@ -179,16 +179,50 @@ def _install(options: argparse.Namespace, context: Context, arguments: List[str]
 def _status(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime import status as reporter
 
-    prefix = Prefix(options.prefix.absolute()) if options.prefix else _own_prefix(context)
-    if prefix is None and context.bundle is not None:
-        prefix = Prefix(default_prefix(_manifest_of(context.bundle).name))
-    if prefix is None:
-        raise UsageError("status needs to know where", fix=f"{context.prog} status --prefix DIR")
-    found = reporter.status(prefix)
+    found = reporter.status(_prefix_of(options, context))
     emit(options, found, reporter.render(found))
     if found["ok"]:
         return ExitCode.OK
     return ExitCode.BUNDLE_INVALID if reporter.holds_install(found) else ExitCode.ENVIRONMENT_UNFIT
+
+
+def _rollback(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import rollback
+
+    receipt = rollback.rollback(_prefix_of(options, context).root, _bundle_name(context), say=say)
+    emit(options, receipt, f"rolled back: {receipt['serving']} serves; {receipt['previous']} is kept")
+    return ExitCode.OK
+
+
+def _uninstall(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import uninstall
+
+    prefix = _prefix_of(options, context)
+    if not options.yes and sys.stdin.isatty():
+        say(
+            f"remove the install in {prefix.root}{', its receipts and its pinned keys' if options.purge else ''}? [y/N]"
+        )
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UsageError("nothing was removed", why="the answer was not yes", fix="answer y, or give --yes")
+    receipt = uninstall.uninstall(prefix.root, _bundle_name(context), purge=options.purge, say=say)
+    kept = "" if options.purge else f"; receipts and pinned keys stay in {prefix.root} (--purge removes them)"
+    emit(options, receipt, f"uninstalled: {receipt['bundle']['name']}{kept}")
+    return ExitCode.OK
+
+
+def _prefix_of(options: argparse.Namespace, context: Context) -> Prefix:
+    """The prefix that a verb about an install means."""
+    prefix = Prefix(options.prefix.absolute()) if options.prefix else _own_prefix(context)
+    if prefix is None and context.bundle is not None:
+        prefix = Prefix(default_prefix(_manifest_of(context.bundle).name))
+    if prefix is None:
+        raise UsageError(f"{options.verb} needs to know where", fix=f"{context.prog} {options.verb} --prefix DIR")
+    return prefix
+
+
+def _bundle_name(context: Context) -> Optional[str]:
+    """The bundle that a bundle or a release means; `edgert` means whichever is installed."""
+    return context.name if context.bundle or context.release else None
 
 
 def _selftest(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -391,6 +425,8 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "verify": _verify,
     "install": _install,
     "status": _status,
+    "rollback": _rollback,
+    "uninstall": _uninstall,
     "selftest": _selftest,
     "gate": _gate,
     "tune": _tune,

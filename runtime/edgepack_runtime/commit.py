@@ -7,11 +7,12 @@ switches code, tuning and interpreter together.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from edgepack_runtime import isolated, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
@@ -69,6 +70,16 @@ exec "$python" -I -S "$release/__main__.py" "$@"
 """
 
 
+@contextlib.contextmanager
+def readable_by_all() -> Iterator[None]:
+    """Files that our children make (bytecode) are for every user too; ours get their modes one by one."""
+    umask = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+
+
 def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     """Bring an interrupted install to its end; return the true state and what there is to tell about it.
 
@@ -87,11 +98,13 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     state = found or State(name)
     if state.pending is not None:
         if state.pending == current != state.current:
-            notes.append(f"the install of {current} was interrupted right after its commit; it serves")
+            notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
         else:
-            notes.append(f"an install of {state.pending} was interrupted; {current or 'nothing'} serves as before")
+            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} serves as before")
+    elif state.current is not None and current is None:
+        notes.append(f"an uninstall of {state.current} was interrupted, or `current` was removed by hand")
     elif state.current not in (None, current):
-        notes.append(f"`current` was changed from {state.current} to {current or 'nothing'} outside an install")
+        notes.append(f"`current` was changed from {state.current} to {current} outside an install")
     if state.current != current:
         state = dataclasses.replace(state, previous=state.current, **_facts(prefix, current))
     state = dataclasses.replace(state, pending=None)
@@ -141,16 +154,19 @@ def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, 
     return isolated.run_json(line, "self-test of the installed release", accepted=[ExitCode.OK], timeout_s=900.0)[1]
 
 
-def write_entry(prefix: Prefix, name: str, release: str) -> None:
+def write_entry(prefix: Prefix, name: str, release: str, *, interpreter: Optional[str] = None) -> None:
     """Write the interpreter of `release` and `<prefix>/bin/<name>`, each only when it is not there as it should be.
+
+    Args:
+        interpreter: path of the Python that `release` runs on; None for the one that we run on.
 
     Raises:
         OSError: they cannot be written.
     """
     text = _ENTRY.format(name=name, unfit=int(ExitCode.ENVIRONMENT_UNFIT), invalid=int(ExitCode.BUNDLE_INVALID))
-    interpreter = os.fsencode(isolated.interpreter()) + b"\n"
+    python = os.fsencode(interpreter or isolated.interpreter()) + b"\n"
     wanted = (
-        (prefix.interpreters / release, interpreter, 0o644),
+        (prefix.interpreters / release, python, 0o644),
         (prefix.bin / name, text.encode("utf-8"), FOLDER_MODE),
     )
     for path, data, mode in wanted:
@@ -244,8 +260,12 @@ def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
     return bool(damage) or not same
 
 
-def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
-    """Switch back to what served before; raise what happened."""
+def put_back(prefix: Prefix, before: State) -> None:
+    """Switch back to what served before a release that failed right after the switch.
+
+    Raises:
+        EnvironmentUnfitError: it could not be written.
+    """
     with os_errors("the new release failed after the switch, and the one before could not be put back"):
         if before.current is None:
             remove_tree(prefix.current)
@@ -253,6 +273,11 @@ def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
         else:
             switch_link(prefix.current, f"releases/{before.current}")
         write_state(prefix, before)
+
+
+def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
+    """Switch back to what served before; raise what happened."""
+    put_back(prefix, before)
     if before.current is None:
         raise StepFailedError(
             f"the new release failed right after the switch: {error.what}; nothing is installed",

@@ -50,9 +50,9 @@ def interpreter() -> str:
     return str(path)
 
 
-def command(release: Path, arguments: Sequence[str]) -> List[str]:
-    """The command line that runs `arguments` (verb first) in `release`."""
-    return [interpreter(), "-I", "-S", str(release / "__main__.py"), *arguments]
+def command(release: Path, arguments: Sequence[str], *, python: Optional[str] = None) -> List[str]:
+    """The command line that runs `arguments` (verb first) in `release`, on `python` or else on ours."""
+    return [python or interpreter(), "-I", "-S", str(release / "__main__.py"), *arguments]
 
 
 def run(release: Path, arguments: Sequence[str], *, to_drain: bool = False) -> int:

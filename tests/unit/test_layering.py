@@ -40,6 +40,7 @@ STDLIB_ONLY = {
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
     "device", "jetson", "nvidia_libraries", "probe",
+    "journal", "owned", "rollback", "uninstall",
     "rows", "writing", "resume", "progress", "predict_files", "windows",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
     "serve/systemd", "serve/openapi", "serve/page",

@@ -21,7 +21,10 @@ from edgepack_runtime.state import Prefix
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
 MakeBundle = Callable[..., Path]
-VERBS = ["doctor", "verify", "install", "status", "selftest", "tune", "gate", "env", "bench", "predict", "serve"]
+VERBS = [
+    "doctor", "verify", "install", "status", "rollback", "uninstall", "selftest", "tune", "gate", "env", "bench",
+    "predict", "serve",
+]  # fmt: skip
 OUTSIDE = Context("edgert", bundle=None, release=None)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, state, status, tuning
+from edgepack_runtime import isolated, journal, state, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -382,12 +382,10 @@ def test_a_damaged_state_is_rebuilt(small_bundle: Path, bundle: Path, prefix: Pr
 def test_a_receipt_that_cannot_be_kept_is_no_success(
     small_bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgepack_runtime import install as module
-
     def full(*args: object) -> NoReturn:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_receipt", full)
+    monkeypatch.setattr(journal, "write_receipt", full)
     with pytest.raises(EnvironmentUnfitError, match="receipt cannot be written; the verdict is: installed"):
         install(small_bundle, prefix.root, say=silent)
 
