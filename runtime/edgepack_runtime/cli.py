@@ -14,6 +14,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -24,7 +25,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optio
 from edgepack_runtime import golden, model_config, predict_verb, texts, tuning, verify
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import DeviceError, UsageError
+from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.located import locate
 from edgepack_runtime.options import BENCH_TEXTS, Context, build_parser
@@ -77,11 +78,30 @@ def run(arguments: Sequence[str], context: Context) -> int:
         # Whoever read our output has had enough.
         _drop_output()
         return _BROKEN_PIPE
+    except (ImportError, MemoryError) as error:
+        print(f"error: {_unloadable(context, error)}", file=sys.stderr)
+        return ExitCode.ENVIRONMENT_UNFIT
     except OSError as error:  # a result that finds no room on the disk its reader chose, most of all
         _drop_output()
         print(f"error: {unfit(f'{context.prog} could not go on', error)}", file=sys.stderr)
         return ExitCode.ENVIRONMENT_UNFIT
     return int(code)
+
+
+def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
+    """What it means that a library cannot be loaded, or that there is no memory for what is."""
+    if isinstance(error, MemoryError):
+        return EnvironmentUnfitError(
+            f"memory ran out in {context.prog}", why=str(error), fix="stop something, or build a smaller model"
+        )
+    missing = re.search(r"(lib\S*\.so[\w.]*): cannot open shared object file", str(error))
+    fix = "verify it; where it is intact, build it for a target that this system is like"
+    if missing:
+        fix = f"install the system package with {missing.group(1)}"
+    first = str(error).strip().splitlines() or [type(error).__name__]
+    return EnvironmentUnfitError(
+        f"a library that {context.prog} needs cannot be loaded", why=missing.group(0) if missing else first[0], fix=fix
+    )
 
 
 def _open_streams() -> None:

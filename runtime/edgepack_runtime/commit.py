@@ -35,6 +35,7 @@ from edgepack_runtime.state import (
 
 if TYPE_CHECKING:
     from edgepack_runtime.install import Install
+    from edgepack_runtime.journal import Journal
 
 # Plain POSIX sh with builtins only (readlink runs only when it is started through a link), so that it works with
 # any PATH. It finds its prefix from its own place: a prefix may be moved or mounted elsewhere. The release is
@@ -119,20 +120,23 @@ def commit(run: Install, stage: Path, before: State) -> None:
 
     Raises:
         EnvironmentUnfitError: a write failed before the switch; the old release serves.
-        StepFailedError, RolledBackError: the read-back failed, and the switch was undone.
+        StepFailedError, RolledBackError: what follows the rename failed, of which making it durable is the first, and
+            the switch was undone.
     """
     prefix, release = run.prefix, run.release
-    with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
-        _place(run, stage)
-        _place_tuning(prefix, stage)
-        write_entry(prefix, run.manifest.name, release)
-        switch_link(prefix.current, f"releases/{release}")
     try:
+        with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
+            _place(run, stage)
+            _place_tuning(prefix, stage)
+            write_entry(prefix, run.manifest.name, release)
+            switch_link(prefix.current, f"releases/{release}")
         with run.step("read back"):
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(run, before))
             run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
     except DeviceError as error:
+        if prefix.current_id() == before.current:
+            raise
         _undo(prefix, before, error)
 
 
@@ -194,11 +198,12 @@ def prune(run: Install) -> None:
         for folder in list(prefix.releases.iterdir()):
             if keep and folder.name not in keep and RELEASE_ID.match(folder.name):
                 remove_tree(prefix.bytecode_of(folder))
-                remove_tree(prefix.interpreters / folder.name)
                 remove_tree(folder)
-        for tuned in list(prefix.tuning.iterdir()) if prefix.tuning.is_dir() else ():
-            if keep and tuned.stem not in keep:
-                remove_tree(tuned)
+        # By themselves, and not with their release: whoever removed that may have been killed before it came to them.
+        for beside in (prefix.tuning, prefix.interpreters):
+            for path in list(beside.iterdir()) if beside.is_dir() else ():
+                if keep and path.name not in keep and path.name[: -len(".json")] not in keep:
+                    remove_tree(path)
     except OSError as error:
         run.note(f"an old release could not be removed: {error.filename}: {error.strerror}")
 
@@ -258,6 +263,16 @@ def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
         fresh.replace(manifest_file)
         fsync_folder(final)
     return bool(damage) or not same
+
+
+def give_up(run: Journal, before: State) -> None:
+    """Close the pending entry, as nothing was switched. If that cannot be written, the next command tells of it."""
+    if run.prefix.current_id() != before.current:
+        return  # the switch was not undone: the entry is true
+    try:
+        write_state(run.prefix, dataclasses.replace(before, pending=None))
+    except OSError as error:
+        run.note(f"state.json still says that this is pending: {error.strerror or error}")
 
 
 def put_back(prefix: Prefix, before: State) -> None:

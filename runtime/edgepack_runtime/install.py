@@ -22,7 +22,6 @@ from edgepack_runtime.journal import Journal, Say
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
 from edgepack_runtime.state import (
     Prefix,
-    State,
     check_is_ours,
     fsync_folder,
     lock,
@@ -85,7 +84,8 @@ def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool) -> Dict[str, An
             there = (prefix.releases / run.release).is_dir()
             _doctor(run, needed_bytes=0 if there else manifest.total_bytes)
         with os_errors(f"the prefix {prefix.root} cannot be made"):
-            make_folder(prefix.root)
+            for made in make_folder(prefix.root):
+                fsync_folder(made.parent)
         with lock(prefix):
             try:
                 _install_locked(run, archive)
@@ -121,7 +121,7 @@ def _install_locked(run: Install, archive: container.Archive) -> None:
         _prove(run, stage)
         commit.commit(run, stage, before)
     except DeviceError:
-        _give_up(run, before)
+        commit.give_up(run, before)
         raise
     finally:
         _clear_staging(run)
@@ -223,14 +223,6 @@ def _require_gate(run: Install, code: ExitCode) -> None:
         why=why,
         fix="stop what else runs here and install again",
     )
-
-
-def _give_up(run: Install, before: State) -> None:
-    """Close the pending entry. If even that cannot be written, the next command tells of an unfinished install."""
-    try:
-        write_state(run.prefix, dataclasses.replace(before, pending=None))
-    except OSError as error:
-        run.note(f"state.json still says that this install is pending: {error.strerror or error}")
 
 
 def _new_receipt(manifest: Manifest, raw: bytes) -> Dict[str, Any]:

@@ -16,8 +16,9 @@ Say = Callable[[str], None]
 
 
 class Journal:
-    """What one run does, told to `say` and kept in `receipt`, which has the keys `steps` and `notes`."""
+    """What one run does to `prefix`, told to `say` and kept in `receipt`, which has the keys `steps` and `notes`."""
 
+    prefix: Prefix
     say: Say
     receipt: Dict[str, Any]
 

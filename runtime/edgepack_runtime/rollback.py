@@ -80,16 +80,19 @@ def _rollback_locked(run: Rollback) -> None:
         _, run.receipt["selftest"] = isolated.run_json(
             line, "self-test", accepted=[ExitCode.OK], timeout_s=SELFTEST_TIMEOUT_S
         )
-    with run.step("switch"), os_errors(f"{release} cannot be switched to in {prefix.root}"):
-        write_state(prefix, dataclasses.replace(before, pending=release))
-        commit.write_entry(prefix, run.name, release, interpreter=python)
-        switch_link(prefix.current, f"releases/{release}")
     try:
+        with run.step("switch"), os_errors(f"{release} cannot be switched to in {prefix.root}"):
+            write_state(prefix, dataclasses.replace(before, pending=release))
+            commit.write_entry(prefix, run.name, release, interpreter=python)
+            switch_link(prefix.current, f"releases/{release}")
         with run.step("read back"):
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(prefix, before, manifest, raw, release))
             run.receipt["selftest"] = commit.read_back(prefix, run.name, release, raw)
     except DeviceError as error:
+        if prefix.current_id() == before.current:
+            commit.give_up(run, before)
+            raise
         commit.put_back(prefix, before)
         raise StepFailedError(
             f"{release} failed right after the switch: {error.what}",

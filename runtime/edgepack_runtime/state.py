@@ -257,7 +257,7 @@ def check_is_ours(prefix: Prefix, name: str) -> None:
     """
     with os_errors(f"the prefix {prefix.root} cannot be used"):
         found = {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
-    if _STATE_NAME not in found and found - {_LOCK_NAME, f".{_STATE_NAME}.tmp"}:
+    if _STATE_NAME not in found and found - {_LOCK_NAME, f".{_STATE_NAME}.tmp", "receipts"}:
         raise UsageError(
             f"the prefix {prefix.root} is not empty and holds no install",
             why=f"it holds {', '.join(sorted(found)[:3])}; an install owns its whole prefix",

@@ -73,6 +73,7 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, say: journal.Say)
     with _no_bytecode(), lock(prefix):
         before = _state(run)
         if not purge and before == State(before.name, **_kept(before)) and _only_records(prefix):
+            remove_tree(prefix.lock_file)  # ours: it was not there, or one that was killed here left it
             raise nothing_installed(prefix)
         serving = prefix.current_id() or before.current
         run.receipt["previous"] = serving
