@@ -18,6 +18,7 @@ from edgepack_runtime import isolated, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest
+from edgepack_runtime.owned import clear_temporary
 from edgepack_runtime.state import (
     FOLDER_MODE,
     RELEASE_ID,
@@ -110,6 +111,7 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
         state = dataclasses.replace(state, previous=state.current, **_facts(prefix, current))
     state = dataclasses.replace(state, pending=None)
     clear_staging(prefix)
+    clear_temporary(prefix)
     if state != found:
         write_state(prefix, state)
     return state, notes

@@ -1,17 +1,20 @@
-"""Whose install a prefix holds: asked before anything in it is switched or removed (standard library only)."""
+"""Whose install a prefix holds, and what in it is nobody's: asked before anything is switched or removed (stdlib only)."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Optional
 
 from edgepack_runtime import verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.state import Prefix, os_errors, read_state
+from edgepack_runtime.state import Prefix, os_errors, read_state, remove_tree
 
 _NOWHERE = Prefix(Path())
 # What an install leaves that was killed before it wrote its first state.json.
 LEFT_BEFORE_STATE = {_NOWHERE.lock_file.name, f".{_NOWHERE.state_file.name}.tmp"}
+# Not the receipts of `gate`, which holds no lock and may be writing one right now.
+_TEMPORARY = re.compile(r"\.(?![0-9]{6}-gate\.).+\.tmp\Z")
 PINNED = ("trusted_signers", "revoked_keys")
 # What stays when an install is removed: it tells of the device and not of a release.
 RECORDS = {_NOWHERE.receipts.name, _NOWHERE.state_file.name, *PINNED}
@@ -51,6 +54,25 @@ def nothing_installed(prefix: Prefix) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
         f"nothing is installed in {prefix.root}", fix="name the folder of an install: --prefix FOLDER"
     )
+
+
+def clear_temporary(prefix: Prefix) -> None:
+    """Remove files that were being written by somebody who held the lock and was killed. Holds under the lock only.
+
+    Raises:
+        OSError: they cannot be removed.
+    """
+    for folder in (
+        prefix.root,
+        prefix.receipts,
+        prefix.interpreters,
+        prefix.tuning,
+        prefix.bin,
+        prefix.root / "systemd",
+    ):
+        for path in list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
+            if _TEMPORARY.match(path.name):
+                remove_tree(path)
 
 
 def _name_in_state(prefix: Prefix) -> Optional[str]:

@@ -23,7 +23,14 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from edgepack_runtime import journal
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
-from edgepack_runtime.owned import LEFT_BEFORE_STATE, PINNED, RECORDS, nothing_installed, require_install
+from edgepack_runtime.owned import (
+    LEFT_BEFORE_STATE,
+    PINNED,
+    RECORDS,
+    clear_temporary,
+    nothing_installed,
+    require_install,
+)
 from edgepack_runtime.state import (
     RECEIPT,
     RELEASE_ID,
@@ -181,14 +188,13 @@ def _folders(prefix: Prefix) -> List[Path]:
 def _remove_parts(run: Uninstall) -> None:
     prefix, name = run.prefix, run.name
     unit = f"{name}.service"
-    for path in (prefix.bin / name, prefix.root / "systemd" / unit, prefix.root / "current", prefix.state_file):
-        remove_tree(path.with_name(f".{path.name}.tmp"))
+    clear_temporary(prefix)
     remove_tree(prefix.bin / name)
     remove_tree(prefix.root / "systemd" / unit)
     remove_tree(prefix.staging)
     for folder, suffix in ((prefix.releases, ""), (prefix.interpreters, ""), (prefix.tuning, ".json")):
         for path in list(folder.iterdir()) if folder.is_dir() else ():
-            if _is_of_a_release(path.name, suffix):
+            if path.name.endswith(suffix) and RELEASE_ID.match(path.name[: len(path.name) - len(suffix)]):
                 remove_tree(path)
     remove_tree(prefix.root / "cache")
     for folder in _folders(prefix):
@@ -197,21 +203,13 @@ def _remove_parts(run: Uninstall) -> None:
     fsync_folder(prefix.root)
 
 
-def _is_of_a_release(file: str, suffix: str) -> bool:
-    """Whether `file` is called as what belongs to a release is, or as that is while it is being written."""
-    if file.startswith(".") and file.endswith(".tmp"):
-        file = file[1 : -len(".tmp")]
-    return file.endswith(suffix) and bool(RELEASE_ID.match(file[: len(file) - len(suffix)]))
-
-
 def _remove_records(prefix: Prefix) -> None:
     """Receipts and pinned keys; state.json last, since it tells whose the prefix is."""
     for path in list(prefix.receipts.iterdir()) if prefix.receipts.is_dir() else ():
-        if RECEIPT.match(path.name) or (path.name.startswith(".") and path.name.endswith(".json.tmp")):
+        if RECEIPT.match(path.name):
             remove_tree(path)
     _remove_empty(prefix.receipts)
     for name in PINNED:
-        remove_tree(prefix.root / f".{name}.tmp")
         remove_tree(prefix.root / name)
     fsync_folder(prefix.root)
     remove_tree(prefix.state_file)

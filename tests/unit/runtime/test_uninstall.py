@@ -14,13 +14,11 @@ from typing import Any, NoReturn
 import pytest
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, journal, state, status, uninstall
+from edgepack_runtime import isolated, journal, owned, state, status, uninstall
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix
-from edgepack_runtime.verify import verify_file
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
 MakeBundle = Callable[..., Path]
@@ -254,9 +252,10 @@ def test_on_a_terminal_it_asks(bundle: Path, tmp_path: Path, answer: str, gone: 
     assert (json.loads(done.stdout)["verdict"] == "uninstalled") if gone else "nothing was removed" in done.stderr
 
 
-def test_ids_are_those_of_releases(small_bundle: Path) -> None:
-    release = release_id(*verify_file(small_bundle))
-    assert uninstall._is_of_a_release(release, "")
-    assert uninstall._is_of_a_release(f".{release}.json.tmp", ".json")
-    assert not uninstall._is_of_a_release(f"{release}.json", "")
-    assert not uninstall._is_of_a_release("notes.json", ".json")
+def test_files_that_were_being_written_are_cleared(installed: Prefix) -> None:
+    (installed.root / ".state.json.tmp").touch()
+    (installed.receipts / ".000002-uninstall.json.tmp").touch()
+    (installed.receipts / ".000002-gate.json.tmp").touch()
+    (installed.interpreters / ".1.0.0-0123456789ab.tmp").touch()
+    owned.clear_temporary(installed)
+    assert [path.name for path in installed.root.rglob("*.tmp")] == [".000002-gate.json.tmp"]
