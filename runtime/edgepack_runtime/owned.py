@@ -1,4 +1,4 @@
-"""Whose install a prefix holds, and what in it is nobody's: asked before anything is switched or removed (stdlib only)."""
+"""Whose install a prefix holds, and what in it is nobody's: asked before anything is removed (standard library only)."""
 
 from __future__ import annotations
 
@@ -62,14 +62,8 @@ def clear_temporary(prefix: Prefix) -> None:
     Raises:
         OSError: they cannot be removed.
     """
-    for folder in (
-        prefix.root,
-        prefix.receipts,
-        prefix.interpreters,
-        prefix.tuning,
-        prefix.bin,
-        prefix.root / "systemd",
-    ):
+    inside = (prefix.receipts, prefix.interpreters, prefix.tuning, prefix.bin, prefix.root / "systemd")
+    for folder in (prefix.root, *inside):
         for path in list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
             if _TEMPORARY.match(path.name):
                 remove_tree(path)
