@@ -1,4 +1,4 @@
-"""Whose install a prefix holds, and what in it is nobody's: asked before anything is removed (standard library only)."""
+"""Whose install a prefix holds, and what in it is nobody's: asked before anything goes (standard library only)."""
 
 from __future__ import annotations
 
