@@ -67,10 +67,10 @@ class Conditions(_Part):
 
 
 class Bundle(_Part):
-    """Which release a receipt is about."""
+    """Which release a receipt is about; none where there was none to go back to, or to remove."""
 
     name: str
-    release_id: str
+    release_id: str | None
 
 
 class Gate(_Part):

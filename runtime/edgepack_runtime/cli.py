@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import signal
 import sys
 from types import FrameType
 from typing import Callable, Dict, List, NoReturn, Optional, Sequence
 
 from edgepack_runtime import model_verbs, release_verbs
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
@@ -68,11 +69,30 @@ def _told(error: Exception, context: Context) -> int:
         # Whoever read our output has had enough.
         _drop_output()
         return _BROKEN_PIPE
+    if isinstance(error, (ImportError, MemoryError)):
+        print(f"error: {_unloadable(context, error)}", file=sys.stderr)
+        return ExitCode.ENVIRONMENT_UNFIT
     if isinstance(error, OSError):  # a result that finds no room on the disk its reader chose, most of all
         _drop_output()
         print(f"error: {unfit(f'{context.prog} could not go on', error)}", file=sys.stderr)
         return ExitCode.ENVIRONMENT_UNFIT
     raise error
+
+
+def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
+    """What it means that a library cannot be loaded, or that there is no memory for what is."""
+    if isinstance(error, MemoryError):
+        return EnvironmentUnfitError(
+            f"memory ran out in {context.prog}", why=str(error), fix="stop something, or build a smaller model"
+        )
+    missing = re.search(r"(lib\S*\.so[\w.]*): cannot open shared object file", str(error))
+    fix = "verify it; where it is intact, build it for a target that this system is like"
+    if missing:
+        fix = f"install the system package with {missing.group(1)}"
+    first = str(error).strip().splitlines() or [type(error).__name__]
+    return EnvironmentUnfitError(
+        f"a library that {context.prog} needs cannot be loaded", why=missing.group(0) if missing else first[0], fix=fix
+    )
 
 
 def _notice_signals() -> List[int]:
@@ -122,6 +142,8 @@ _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "install": release_verbs.run_install,
     "status": release_verbs.run_status,
     "trust": release_verbs.run_trust,
+    "rollback": release_verbs.run_rollback,
+    "uninstall": release_verbs.run_uninstall,
     "selftest": release_verbs.run_selftest,
     "gate": release_verbs.run_gate,
     "tune": release_verbs.run_tune,

@@ -7,23 +7,25 @@ switches code, tuning and interpreter together.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from edgepack_runtime import isolated, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest
+from edgepack_runtime.owned import clear_temporary
+from edgepack_runtime.receipts import highest_installed
 from edgepack_runtime.state import (
     FOLDER_MODE,
     RELEASE_ID,
     Prefix,
     State,
     fsync_folder,
-    highest_installed,
     make_folder,
     os_errors,
     read_state,
@@ -35,6 +37,7 @@ from edgepack_runtime.state import (
 
 if TYPE_CHECKING:
     from edgepack_runtime.install import Install
+    from edgepack_runtime.receipts import Journal
 
 # Plain POSIX sh with builtins only (readlink runs only when it is started through a link), so that it works with
 # any PATH. It finds its prefix from its own place: a prefix may be moved or mounted elsewhere. The release is
@@ -71,6 +74,16 @@ exec "$python" -I -S "$release/__main__.py" "$@"
 """
 
 
+@contextlib.contextmanager
+def readable_by_all() -> Iterator[None]:
+    """Files that our children make (bytecode) are for every user too; ours get their modes one by one."""
+    umask = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+
+
 def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     """Bring an interrupted install to its end; return the true state and what there is to tell about it.
 
@@ -89,15 +102,18 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     state = found or State(name, floor=highest_installed(prefix))
     if state.pending is not None:
         if state.pending == current != state.current:
-            notes.append(f"the install of {current} was interrupted right after its commit; it serves")
+            notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
         else:
-            notes.append(f"an install of {state.pending} was interrupted; {current or 'nothing'} serves as before")
+            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} serves as before")
+    elif state.current is not None and current is None:
+        notes.append(f"an uninstall of {state.current} was interrupted, or `current` was removed by hand")
     elif state.current not in (None, current):
-        notes.append(f"`current` was changed from {state.current} to {current or 'nothing'} outside an install")
+        notes.append(f"`current` was changed from {state.current} to {current} outside an install")
     if state.current != current:
         state = dataclasses.replace(state, previous=state.current, **_facts(prefix, current))
     state = dataclasses.replace(state, pending=None, floor=_higher(state.floor, state.sequence))
     clear_staging(prefix)
+    clear_temporary(prefix)
     if state != found:
         write_state(prefix, state)
     return state, notes
@@ -108,20 +124,23 @@ def commit(run: Install, stage: Path, before: State) -> None:
 
     Raises:
         EnvironmentUnfitError: a write failed before the switch; the old release serves.
-        StepFailedError, RolledBackError: the read-back failed, and the switch was undone.
+        StepFailedError, RolledBackError: what follows the rename failed, of which making it durable is the first, and
+            the switch was undone.
     """
     prefix, release = run.prefix, run.release
-    with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
-        _place(run, stage)
-        _place_tuning(prefix, stage)
-        write_entry(prefix, run.manifest.name, release)
-        switch_link(prefix.current, f"releases/{release}")
     try:
+        with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
+            _place(run, stage)
+            _place_tuning(prefix, stage)
+            write_entry(prefix, run.manifest.name, release)
+            switch_link(prefix.current, f"releases/{release}")
         with run.step("read back"):
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(run, before))
             run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
     except DeviceError as error:
+        if prefix.current_id() == before.current:
+            raise
         _undo(prefix, before, error)
 
 
@@ -143,16 +162,19 @@ def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, 
     return isolated.run_json(line, "self-test of the installed release", accepted=[ExitCode.OK], timeout_s=900.0)[1]
 
 
-def write_entry(prefix: Prefix, name: str, release: str) -> None:
+def write_entry(prefix: Prefix, name: str, release: str, *, interpreter: Optional[str] = None) -> None:
     """Write the interpreter of `release` and `<prefix>/bin/<name>`, each only when it is not there as it should be.
+
+    Args:
+        interpreter: path of the Python that `release` runs on; None for the one that we run on.
 
     Raises:
         OSError: they cannot be written.
     """
     text = _ENTRY.format(name=name, unfit=int(ExitCode.ENVIRONMENT_UNFIT), invalid=int(ExitCode.BUNDLE_INVALID))
-    interpreter = os.fsencode(isolated.interpreter()) + b"\n"
+    python = os.fsencode(interpreter or isolated.interpreter()) + b"\n"
     wanted = (
-        (prefix.interpreters / release, interpreter, 0o644),
+        (prefix.interpreters / release, python, 0o644),
         (prefix.bin / name, text.encode("utf-8"), FOLDER_MODE),
     )
     for path, data, mode in wanted:
@@ -180,11 +202,12 @@ def prune(run: Install) -> None:
         for folder in list(prefix.releases.iterdir()):
             if keep and folder.name not in keep and RELEASE_ID.match(folder.name):
                 remove_tree(prefix.bytecode_of(folder))
-                remove_tree(prefix.interpreters / folder.name)
                 remove_tree(folder)
-        for tuned in list(prefix.tuning.iterdir()) if prefix.tuning.is_dir() else ():
-            if keep and tuned.stem not in keep:
-                remove_tree(tuned)
+        # By themselves, and not with their release: whoever removed that may have been killed before it came to them.
+        for beside in (prefix.tuning, prefix.interpreters):
+            for path in list(beside.iterdir()) if beside.is_dir() else ():
+                if keep and path.name not in keep and path.name[: -len(".json")] not in keep:
+                    remove_tree(path)
     except OSError as error:
         run.note(f"an old release could not be removed: {error.filename}: {error.strerror}")
 
@@ -256,8 +279,22 @@ def _replace_signature(final: Path, stage: Path) -> bool:
     return True
 
 
-def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
-    """Switch back to what served before; raise what happened."""
+def give_up(run: Journal, before: State) -> None:
+    """Close the pending entry, as nothing was switched. If that cannot be written, the next command tells of it."""
+    if run.prefix.current_id() != before.current:
+        return  # the switch was not undone: the entry is true
+    try:
+        write_state(run.prefix, dataclasses.replace(before, pending=None))
+    except OSError as error:
+        run.note(f"state.json still says that this is pending: {error.strerror or error}")
+
+
+def put_back(prefix: Prefix, before: State) -> None:
+    """Switch back to what served before a release that failed right after the switch.
+
+    Raises:
+        EnvironmentUnfitError: it could not be written.
+    """
     with os_errors("the new release failed after the switch, and the one before could not be put back"):
         if before.current is None:
             remove_tree(prefix.current)
@@ -265,6 +302,11 @@ def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
         else:
             switch_link(prefix.current, f"releases/{before.current}")
         write_state(prefix, before)
+
+
+def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
+    """Switch back to what served before; raise what happened."""
+    put_back(prefix, before)
     if before.current is None:
         raise StepFailedError(
             f"the new release failed right after the switch: {error.what}; nothing is installed",

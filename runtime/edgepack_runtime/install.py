@@ -10,19 +10,16 @@ install tells what happened and removes them.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-import os
-import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Optional
 
 from edgepack_runtime import archive as container
-from edgepack_runtime import commit, doctor, isolated, trust, tuning, verify
+from edgepack_runtime import commit, doctor, isolated, receipts, trust, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
+from edgepack_runtime.receipts import Journal, Say
 from edgepack_runtime.state import (
     Prefix,
     State,
@@ -31,16 +28,14 @@ from edgepack_runtime.state import (
     lock,
     make_folder,
     os_errors,
-    write_receipt,
     write_state,
 )
 
 SELFTEST_TIMEOUT_S = 900.0
-Say = Callable[[str], None]
 
 
 @dataclasses.dataclass
-class Install:
+class Install(Journal):
     """One run of `install`: what it works on, and the receipt it fills."""
 
     bundle: Path
@@ -55,24 +50,6 @@ class Install:
     @property
     def release(self) -> str:
         return release_id(self.manifest, self.raw)
-
-    @contextlib.contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Time a step, tell it, and put it into the receipt."""
-        begin = time.perf_counter()
-        ok = False
-        try:
-            yield
-            ok = True
-        finally:
-            seconds = time.perf_counter() - begin
-            self.receipt["steps"].append({"step": name, "ok": ok, "ms": round(seconds * 1000, 1)})
-            self.say(f"  {'ok  ' if ok else 'FAIL'}  {name:<10} {seconds:7.1f} s")
-
-    def note(self, text: str) -> None:
-        """Tell something that is worth knowing and no error, here and in the receipt."""
-        self.receipt["notes"].append(text)
-        self.say(f"  note  {text}")
 
 
 def install(
@@ -98,18 +75,8 @@ def install(
     """
     prefix = Prefix(root.absolute())
     say(f"installing {bundle.name} into {prefix.root}")
-    with _readable_by_all():
+    with commit.readable_by_all():
         return _install(bundle, prefix, say, tune, check or _anything)
-
-
-@contextlib.contextmanager
-def _readable_by_all() -> Iterator[None]:
-    """Files that our children make (bytecode) are for every user too; ours get their modes one by one."""
-    umask = os.umask(0o022)
-    try:
-        yield
-    finally:
-        os.umask(umask)
 
 
 def _anything(manifest: Manifest) -> None:
@@ -137,15 +104,16 @@ def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool, check: Callable
             there = (prefix.releases / run.release).is_dir()
             _doctor(run, needed_bytes=0 if there else manifest.total_bytes)
         with os_errors(f"the prefix {prefix.root} cannot be made"):
-            make_folder(prefix.root)
+            for made in make_folder(prefix.root):
+                fsync_folder(made.parent)
         with lock(prefix):
             try:
                 _install_locked(run, archive)
             except DeviceError as error:
-                run.receipt.update(verdict="not installed", exit_code=int(error.exit_code), error=str(error))
-                _leave_receipt(run, best_effort=True)
+                receipts.fail(run.receipt, "not installed", error)
+                receipts.leave(prefix, run.receipt, say, best_effort=True)
                 raise
-            _leave_receipt(run, best_effort=False)
+            receipts.leave(prefix, run.receipt, say, best_effort=False)
     return run.receipt
 
 
@@ -174,7 +142,7 @@ def _install_locked(run: Install, archive: container.Archive) -> None:
         _prove(run, stage)
         commit.commit(run, stage, before)
     except DeviceError:
-        _give_up(run, before)
+        commit.give_up(run, before)
         raise
     finally:
         _clear_staging(run)
@@ -297,51 +265,13 @@ def _require_gate(run: Install, code: ExitCode) -> None:
     )
 
 
-def _give_up(run: Install, before: State) -> None:
-    """Close the pending entry. If even that cannot be written, the next command tells of an unfinished install."""
-    try:
-        write_state(run.prefix, dataclasses.replace(before, pending=None))
-    except OSError as error:
-        run.note(f"state.json still says that this install is pending: {error.strerror or error}")
-
-
 def _new_receipt(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
     return {
-        "receipt": 1,
-        "verb": "install",
-        "bundle": {
-            "name": manifest.name,
-            "version": manifest.version,
-            "target": manifest.target.profile,
-            "release_id": release_id(manifest, raw),
-            "manifest_sha256": hashlib.sha256(raw).hexdigest(),
-            "sequence": manifest.sequence,
-        },
-        "verdict": "installed",
-        "exit_code": 0,
-        "error": None,
-        "previous": None,
-        "serving": None,
+        **receipts.begin("install", "installed"),
+        "bundle": receipts.facts(manifest, raw),
         "signature": None,
-        "interpreter": isolated.interpreter(),
-        "device_clock_unix_s": int(time.time()),  # for the reader's orientation only: device clocks are often wrong
-        "steps": [],
-        "notes": [],
         "doctor": [],
         "selftest": None,
         "tuning": None,
         "gate": None,
     }
-
-
-def _leave_receipt(run: Install, *, best_effort: bool) -> None:
-    run.receipt["serving"] = run.prefix.current_id()
-    try:
-        with os_errors(f"the receipt cannot be written; the verdict is: {run.receipt['verdict']}"):
-            path = write_receipt(run.prefix, "install", run.receipt)
-    except DeviceError as error:
-        if not best_effort:  # the install itself is done and serves, but nothing may look complete that is not
-            raise
-        run.say(f"  note  {error.what}: {error.why}")
-    else:
-        run.say(f"  receipt {path}")

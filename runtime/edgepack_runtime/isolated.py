@@ -11,27 +11,45 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import archive as container
 from edgepack_runtime import doctor, trust, verify
-from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix, os_errors, remove_tree
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-_SIGNAL_HINTS = {
-    signal.SIGILL: "this CPU lacks an instruction that the bundle's libraries use",
-    signal.SIGKILL: "most often the kernel, when memory ran out",
-    signal.SIGBUS: "most often a disk that failed while a file was mapped",
+_SIGNAL_HINTS = {  # why, and what helps
+    signal.SIGILL: (
+        "this CPU lacks an instruction that the bundle's libraries use",
+        "`doctor` names this CPU; build the bundle for a target that fits it",
+    ),
+    signal.SIGKILL: (
+        "most often the kernel, when memory ran out",
+        "`dmesg` tells; stop something, or build a smaller model",
+    ),
+    signal.SIGBUS: ("most often a disk that failed while a file was mapped", "`dmesg` tells; try another disk"),
+    signal.SIGSEGV: (
+        "most often a library of the bundle that does not fit this system",
+        "`doctor` names this system; build the bundle for a target that fits it",
+    ),
+    signal.SIGABRT: (
+        "a library gave up; its message stands above, and memory that ran out is one reason",
+        "stop something, or build a smaller model",
+    ),
 }
+_ERROR = re.compile(r"^error: (?P<what>.*?)(?:\n  why: (?P<why>.*?))?(?:\n  fix: (?P<fix>.*?))?\s*\Z", re.DOTALL)
+_TOLD_BYTES = 8192  # of what a verb says on stderr, the end of which tells why it failed
 
 
 def interpreter() -> str:
@@ -50,9 +68,9 @@ def interpreter() -> str:
     return str(path)
 
 
-def command(release: Path, arguments: Sequence[str]) -> List[str]:
-    """The command line that runs `arguments` (verb first) in `release`."""
-    return [interpreter(), "-I", "-S", str(release / "__main__.py"), *arguments]
+def command(release: Path, arguments: Sequence[str], *, python: Optional[str] = None) -> List[str]:
+    """The command line that runs `arguments` (verb first) in `release`, on `python` or else on ours."""
+    return [python or interpreter(), "-I", "-S", str(release / "__main__.py"), *arguments]
 
 
 def run(release: Path, arguments: Sequence[str], *, to_drain: bool = False) -> int:
@@ -100,21 +118,25 @@ def _wait_for_it(number: int, frame: Optional[FrameType]) -> None:
 def run_json(
     line: Sequence[str], verb: str, *, accepted: Sequence[ExitCode], timeout_s: Optional[float] = None
 ) -> Tuple[ExitCode, Dict[str, Any]]:
-    """Run `line`, which prints one JSON object on stdout; its stderr goes to ours.
+    """Run `line`, which prints one JSON object on stdout; its stderr goes to ours, and into the error if it fails.
 
     Raises:
         StepFailedError: it was killed, ended with a code that is not `accepted`, took longer than `timeout_s`
             seconds, or printed something else.
+        EnvironmentUnfitError: it says that this device is not fit: it lacks a library, or memory.
     """
+    told = bytearray()
     try:
-        done = subprocess.run(
-            list(line),
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            timeout=timeout_s,
-            preexec_fn=_dies_with_us(),
-            check=False,
-        )
+        with _passed_on(told) as stderr:
+            done = subprocess.run(
+                list(line),
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                stdin=subprocess.DEVNULL,
+                timeout=timeout_s,
+                preexec_fn=_dies_with_us(),
+                check=False,
+            )
     except subprocess.TimeoutExpired as error:
         raise StepFailedError(
             f"the {verb} did not end within {timeout_s:g} s", fix="look at the load of this device"
@@ -122,7 +144,7 @@ def run_json(
     if done.returncode < 0:
         raise died(verb, done.returncode)
     if done.returncode not in tuple(accepted):
-        raise StepFailedError(f"the {verb} failed with exit code {done.returncode}", why="its messages stand above")
+        raise _failed(verb, done.returncode, told.decode("utf-8", "replace"))
     try:
         document = json.loads(done.stdout.decode("utf-8"))
         if not isinstance(document, dict):
@@ -130,6 +152,39 @@ def run_json(
     except ValueError as error:
         raise StepFailedError(f"the {verb} did not print its result", why=f"its output is not JSON: {error}") from error
     return ExitCode(done.returncode), document
+
+
+@contextlib.contextmanager
+def _passed_on(told: bytearray) -> Iterator[int]:
+    """A descriptor whose bytes go on to our stderr as they come; the last of them are in `told` after the block."""
+    source, sink = os.pipe()
+
+    def pass_on() -> None:
+        with open(source, "rb", buffering=0) as lines:  # noqa: PTH123 - a descriptor
+            for data in iter(lambda: lines.read(_TOLD_BYTES), b""):
+                told.extend(data)
+                del told[:-_TOLD_BYTES]
+                with contextlib.suppress(OSError):  # nobody reads ours any more; the verb is not to stop for that
+                    os.write(2, data)
+
+    thread = threading.Thread(target=pass_on, daemon=True)
+    try:
+        thread.start()
+        yield sink
+    finally:
+        os.close(sink)
+        thread.join(timeout=10)  # not for ever: a process that the verb left behind may keep the other end open
+
+
+def _failed(verb: str, code: int, told: str) -> DeviceError:
+    """The error for a verb that ended with `code`, in its own words where it said `error: ...` in the end."""
+    begin = max(told.rfind("\nerror: ") + 1, 0)
+    found = _ERROR.match(told[begin:])
+    if found is None:
+        lines = told.strip().splitlines() or ["it said nothing"]
+        return StepFailedError(f"the {verb} failed with exit code {code}", why=lines[-1].strip())
+    kind = EnvironmentUnfitError if code == ExitCode.ENVIRONMENT_UNFIT else StepFailedError
+    return kind(f"the {verb} failed: {found['what']}", why=found["why"] or "", fix=found["fix"] or "")
 
 
 def _dies_with_us() -> Callable[[], None]:
@@ -155,7 +210,8 @@ def died(verb: str, code: int) -> StepFailedError:
         number = signal.Signals(-code)
     except ValueError:
         return StepFailedError(f"the {verb} was killed by signal {-code}")
-    return StepFailedError(f"the {verb} was killed by {number.name}", why=_SIGNAL_HINTS.get(number, ""))
+    why, fix = _SIGNAL_HINTS.get(number, ("", ""))
+    return StepFailedError(f"the {verb} was killed by {number.name}", why=why, fix=fix)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ from typing import Any, List, Mapping, Optional
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import verify
 from edgepack_runtime.archive import Archive
+from edgepack_runtime.errors import UsageError
 from edgepack_runtime.parsing import Context
-from edgepack_runtime.state import Prefix
+from edgepack_runtime.state import Prefix, default_prefix
 
 
 def say(text: str) -> None:
@@ -47,6 +48,29 @@ def named(options: argparse.Namespace, context: Context) -> Path:
     path: Optional[Path] = getattr(options, "path", None) or context.bundle or context.release
     assert path is not None  # argparse insists on it where there is no context
     return path
+
+
+def prefix_meant(options: argparse.Namespace, context: Context) -> Optional[Prefix]:
+    """The prefix that a verb about an install means, if it is known."""
+    prefix = Prefix(options.prefix.absolute()) if options.prefix else own_prefix(context)
+    return Prefix(default_prefix(context.name)) if prefix is None and context.bundle is not None else prefix
+
+
+def prefix_of(options: argparse.Namespace, context: Context) -> Prefix:
+    """The prefix that a verb about an install means.
+
+    Raises:
+        UsageError: it does not say.
+    """
+    prefix = prefix_meant(options, context)
+    if prefix is None:
+        raise UsageError(f"{options.verb} needs to know where", fix=f"{context.prog} {options.verb} --prefix DIR")
+    return prefix
+
+
+def bundle_name(context: Context) -> Optional[str]:
+    """The bundle that a bundle or a release means; `edgert` means whichever is installed."""
+    return context.name if context.bundle or context.release else None
 
 
 def own_prefix(context: Context) -> Optional[Prefix]:

@@ -25,6 +25,7 @@ _RELEASE_INTRO = """\
   {prog} predict --input reviews.csv --output labels.csv
   {prog} serve               a page to try it, and HTTP for programs on this machine
   {prog} status              what serves, and what happened last
+  {prog} rollback            back to the release before
   {prog} gate                is it still accurate and fast enough on this device?
 """
 
@@ -54,6 +55,8 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     _add_install(verbs)
     _add_status(verbs)
     _add_trust(verbs)
+    _add_rollback(verbs)
+    _add_uninstall(verbs)
     _add_proofs(verbs)
     _add_tune(verbs)
     _add_env(verbs)
@@ -167,6 +170,30 @@ def _add_trust(verbs: Verbs) -> None:
             below.add_argument("fingerprint", metavar="FINGERPRINT", help="as `trust list` prints it: SHA256:...")
         verbs.add_prefix(below)
         verbs.add_json(below)
+
+
+def _add_rollback(verbs: Verbs) -> None:
+    parser = verbs.add(
+        "rollback",
+        "switch to the release before, which was kept",
+        "It is hashed from disk and self-tested first, and asked once more after the switch. What served is kept, so\n"
+        "that a second rollback goes forth again. Where it is damaged or fails, what serves goes on serving.",
+    )
+    verbs.add_prefix(parser)
+    verbs.add_json(parser)
+
+
+def _add_uninstall(verbs: Verbs) -> None:
+    parser = verbs.add(
+        "uninstall",
+        "remove what an install made, and nothing else",
+        "Nothing serves after it. The receipts, the pinned keys and state.json stay, unless --purge. Interrupted, the\n"
+        "same command goes on; no link is followed. On a terminal it asks first.",
+    )
+    parser.add_argument("--purge", action="store_true", help="remove receipts, pinned keys and state.json too")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    verbs.add_prefix(parser)
+    verbs.add_json(parser)
 
 
 def _add_proofs(verbs: Verbs) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import shlex
+import sys
 from pathlib import Path
 from typing import Any, List, Mapping
 
@@ -14,9 +15,19 @@ from edgepack_runtime import tuning, verify
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.meant import elsewhere, emit, manifest_of, named, own_prefix, say
+from edgepack_runtime.meant import (
+    bundle_name,
+    elsewhere,
+    emit,
+    manifest_of,
+    named,
+    own_prefix,
+    prefix_meant,
+    prefix_of,
+    say,
+)
 from edgepack_runtime.parsing import Context
-from edgepack_runtime.state import Prefix, default_prefix, lock, os_errors, read_state, write_atomic, write_receipt
+from edgepack_runtime.state import Prefix, default_prefix, lock, os_errors, read_state, write_atomic
 
 
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -103,33 +114,45 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
 def run_status(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime import status as reporter
 
-    prefix = Prefix(options.prefix.absolute()) if options.prefix else own_prefix(context)
-    if prefix is None and context.bundle is not None:
-        prefix = Prefix(default_prefix(manifest_of(context.bundle).name))
-    if prefix is None:
-        raise UsageError("status needs to know where", fix=f"{context.prog} status --prefix DIR")
-    found = reporter.status(prefix)
+    found = reporter.status(prefix_of(options, context))
     emit(options, found, reporter.render(found))
     if found["ok"]:
         return ExitCode.OK
     return ExitCode.BUNDLE_INVALID if reporter.holds_install(found) else ExitCode.ENVIRONMENT_UNFIT
 
 
+def run_rollback(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import rollback
+
+    receipt = rollback.rollback(prefix_of(options, context).root, bundle_name(context), say=say)
+    emit(options, receipt, f"rolled back: {receipt['serving']} serves; {receipt['previous']} is kept")
+    return ExitCode.OK
+
+
+def run_uninstall(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime import uninstall
+
+    prefix = prefix_of(options, context)
+    if not options.yes and sys.stdin.isatty():
+        also = ", its receipts and its pinned keys" if options.purge else ""
+        say(f"remove the install in {prefix.root}{also}? [y/N]")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UsageError("nothing was removed", why="the answer was not yes", fix="answer y, or give --yes")
+    receipt = uninstall.uninstall(prefix.root, bundle_name(context), purge=options.purge, say=say)
+    kept = "" if options.purge else f"; receipts and pinned keys stay in {prefix.root} (--purge removes them)"
+    emit(options, receipt, f"uninstalled: {receipt['bundle']['name']}{kept}")
+    return ExitCode.OK
+
+
 def run_trust(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime import trust_verb
 
-    prefix = Prefix(options.prefix.absolute()) if options.prefix else own_prefix(context)
-    name = context.name if context.bundle or context.release else None
-    if prefix is None and context.bundle is not None:
-        prefix = Prefix(default_prefix(context.name))
     if options.action == "list":
-        found = trust_verb.listed(prefix)
-    elif prefix is None:
-        raise UsageError("trust needs to know where", fix=f"{context.prog} trust {options.action} ... --prefix DIR")
+        found = trust_verb.listed(prefix_meant(options, context))
     elif options.action == "add":
-        found = trust_verb.add(prefix, name, options.file)
+        found = trust_verb.add(prefix_of(options, context), bundle_name(context), options.file)
     else:
-        found = trust_verb.remove(prefix, name, options.fingerprint)
+        found = trust_verb.remove(prefix_of(options, context), bundle_name(context), options.fingerprint)
     emit(options, found, trust_verb.render(found))
     return ExitCode.OK
 
@@ -164,6 +187,8 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
 
 
 def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
+    from edgepack_runtime.receipts import write_receipt
+
     try:
         say(f"receipt {write_receipt(prefix, 'gate', receipt)}")
     except OSError as error:  # measuring is open to users who may not write the prefix; the result stands on stdout

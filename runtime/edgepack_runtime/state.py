@@ -31,7 +31,7 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Iterator, List, Optional
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 
@@ -39,7 +39,6 @@ FILE_MODE = 0o644
 FOLDER_MODE = 0o755
 STATE_FORMAT = 1
 RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
-_RECEIPT = re.compile(r"([0-9]{6})-.*\.json\Z")
 SIGNERS_NAME, REVOKED_NAME = "trusted_signers", "revoked_keys"
 _STATE_NAME = "state.json"
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
@@ -136,6 +135,12 @@ class State:
     bundle_bytes: Optional[int] = None
     pending: Optional[str] = None
     floor: Optional[int] = None
+
+    @property
+    def unfinished(self) -> str:
+        """What `pending` is about, for a sentence: both verbs may be about the release that was kept."""
+        verb = "an install of, or a rollback to," if self.pending == self.previous else "an install of"
+        return f"{verb} {self.pending}"
 
 
 def default_prefix(name: str) -> Path:
@@ -287,8 +292,9 @@ def lock(prefix: Prefix) -> Iterator[None]:
         descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         _take(descriptor, prefix)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        with os_errors(f"the prefix {prefix.root} cannot be written"):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         yield
     finally:
         os.close(descriptor)
@@ -304,6 +310,13 @@ def _take(descriptor: int, prefix: Prefix) -> None:
             why=f"process {holder} holds {prefix.lock_file}",
             fix="wait for it to end, then try again",
         ) from error
+    with os_errors(f"the prefix {prefix.root} cannot be written"):
+        held = os.fstat(descriptor)
+        there = os.path.lexists(prefix.lock_file) and os.path.samestat(held, os.lstat(prefix.lock_file))
+    if not there:  # an uninstall removed it after we opened it: another process may hold a new one
+        raise EnvironmentUnfitError(
+            f"an uninstall in {prefix.root} ended just now", why="its lock is gone", fix="try again"
+        )
 
 
 def is_locked(prefix: Prefix) -> bool:
@@ -358,41 +371,3 @@ def write_state(prefix: Prefix, state: State) -> None:
     """Replace `state.json` atomically and durably."""
     document = {"state_format": STATE_FORMAT, **dataclasses.asdict(state)}
     write_atomic(prefix.state_file, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("utf-8"))
-
-
-def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any]) -> Path:
-    """Store a receipt under the next free number and return its path.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    made = make_folder(prefix.receipts)
-    if made:
-        fsync_folder(prefix.root)
-    number = max((int(m.group(1)) for m in map(_RECEIPT.match, os.listdir(prefix.receipts)) if m), default=0)  # noqa: PTH208
-    path = prefix.receipts / f"{number + 1:06d}-{verb}.json"
-    write_atomic(path, text.encode("utf-8"))
-    return path
-
-
-def last_receipt(prefix: Prefix, verb: str) -> Optional[Dict[str, Any]]:
-    """The newest receipt of `verb`, or None; a receipt that cannot be read counts as none."""
-    for path in sorted(prefix.receipts.glob(f"*-{verb}.json"), reverse=True):
-        with contextlib.suppress(OSError, ValueError):
-            document = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(document, dict):
-                return document
-    return None
-
-
-def highest_installed(prefix: Prefix) -> Optional[int]:
-    """The highest sequence number in the receipts of installs that were committed; None where there is none."""
-    highest: Optional[int] = None
-    for path in prefix.receipts.glob("*-install.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            receipt = json.loads(path.read_text(encoding="utf-8"))
-            sequence = receipt["bundle"]["sequence"]
-            if receipt["exit_code"] == 0 and type(sequence) is int:
-                highest = max(sequence, highest or 0)
-    return highest

@@ -7,7 +7,10 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgepack_runtime import trust, tuning, verify
 from edgepack_runtime.errors import DeviceError
-from edgepack_runtime.state import Prefix, State, is_locked, last_receipt, read_state
+from edgepack_runtime.receipts import last_receipt
+from edgepack_runtime.state import Prefix, State, is_locked, read_state
+
+CHANGES = ("install", "rollback", "uninstall")  # verbs after which something else may serve
 
 
 def status(prefix: Prefix) -> Dict[str, Any]:
@@ -28,12 +31,14 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         if running:
             notes.append("an install or a tuning is running right now")
         elif state.pending is not None and state.pending == current != state.current:
-            notes.append(f"the install of {current} was interrupted right after its commit; it serves")
+            notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
         elif state.pending is not None:
-            notes.append(f"an install of {state.pending} was interrupted; {current or 'nothing'} serves as before")
+            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} serves as before")
+        elif state.current is not None and current is None:
+            why = "an uninstall was interrupted, or the link was removed by hand"
+            notes.append(f"`current` is missing, and {state.current} was committed last: {why}")
         elif state.current != current:
-            committed = state.current or "nothing"
-            notes.append(f"`current` is {current or 'missing'}, and the last install committed {committed}")
+            notes.append(f"`current` is {current}, and {state.current or 'nothing'} was committed last")
     return {
         "ok": version is not None and state is not None and current in (state.current, state.pending),
         "prefix": str(prefix.root),
@@ -49,14 +54,15 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         "trusted": pinned,
         "signature": proof,
         "last_install": _summary(last_receipt(prefix, "install")),
+        "last_change": _summary(last_receipt(prefix, *CHANGES)),
         "last_gate": _summary(last_receipt(prefix, "gate")),
         "notes": notes,
     }
 
 
 def holds_install(found: Mapping[str, Any]) -> bool:
-    """Whether anything was ever installed, or began to be, in the prefix that `found` (from `status`) tells of."""
-    return found["current"] is not None or found["name"] is not None or bool(found["notes"])
+    """Whether `found` (from `status`) tells of an install, whole or not; not of records of one that is gone."""
+    return found["current"] is not None or bool(found["notes"])
 
 
 def render(found: Mapping[str, Any]) -> str:
@@ -72,10 +78,9 @@ def render(found: Mapping[str, Any]) -> str:
     ]
     if found["signature"]:
         lines.append(f"  signed   {_signed(found['signature'])}")
-    for label in ("install", "gate"):
-        last = found[f"last_{label}"]
+    for last in (found["last_change"], found["last_gate"]):
         if last:
-            lines.append(f"  {label:<8} {last['verdict']} ({last['release_id']})")
+            lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'})")
             lines += [f"             {line}" for line in (last["error"] or "").splitlines()]
     lines += [f"  note     {note}" for note in found["notes"]]
     return "\n".join(lines)
@@ -147,6 +152,7 @@ def _summary(receipt: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
         return None
     bundle = receipt.get("bundle")
     return {
+        "verb": str(receipt.get("verb")),
         "verdict": receipt.get("verdict"),
         "release_id": bundle.get("release_id") if isinstance(bundle, dict) else None,
         "error": receipt.get("error"),

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from edgepack_runtime import sshsig, trust, verify
 from edgepack_runtime.errors import DeviceError, UsageError
+from edgepack_runtime.receipts import write_receipt
 from edgepack_runtime.sshsig import Signer
 from edgepack_runtime.state import (
     SIGNERS_NAME,
@@ -22,7 +23,6 @@ from edgepack_runtime.state import (
     make_folder,
     os_errors,
     write_atomic,
-    write_receipt,
 )
 from edgepack_runtime.trust import NAMESPACE, Pin, Pins
 

@@ -74,6 +74,17 @@ def test_what_serves_is_what_the_newest_change_left(stick: Path) -> None:
     assert found.releases == {("hotel", NEW): 1, ("hotel", OLD): 2}
 
 
+def test_a_device_where_nothing_is_installed_any_more(tmp_path: Path) -> None:
+    nowhere = {"name": "hotel", "release_id": None}
+    refused = {**install(OLD, verdict="not rolled back", bundle=nowhere, gate=None), "verb": "rollback"}
+    gone = {**install(OLD, verdict="uninstalled", serving=None, gate=None), "verb": "uninstall"}
+    write(tmp_path / "a", [install(OLD), refused, gone])
+    write(tmp_path / "b", [install(OLD), refused])
+    a, b = fleet.summarize(tmp_path).devices
+    assert (a.serving, a.last, a.gate, a.unreadable) == (None, "uninstall: uninstalled", None, ())
+    assert (b.serving, b.last, b.unreadable) == (OLD, "rollback: not rolled back", ())
+
+
 def test_gates_are_those_of_the_release_that_serves(stick: Path) -> None:
     updated, failed, _ = fleet.summarize(stick).devices
     assert updated.gate is not None and failed.gate is not None

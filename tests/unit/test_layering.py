@@ -42,6 +42,7 @@ STDLIB_ONLY = {
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
     "device", "jetson", "nvidia_libraries", "probe", "onnx_file",
     "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
+    "receipts", "owned", "rollback", "uninstall",
     "rows", "writing", "journal", "resume", "progress", "predict_files", "windows",
     "sshsig", "trust", "trust_verb",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",

@@ -25,19 +25,9 @@ from edgepack_runtime.state import Prefix
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
 MakeBundle = Callable[..., Path]
 VERBS = [
-    "doctor",
-    "verify",
-    "install",
-    "status",
-    "trust",
-    "selftest",
-    "tune",
-    "gate",
-    "env",
-    "bench",
-    "predict",
-    "serve",
-]
+    "doctor", "verify", "install", "status", "trust", "rollback", "uninstall", "selftest", "tune", "gate", "env",
+    "bench", "predict", "serve",
+]  # fmt: skip
 OUTSIDE = Context("edgert", bundle=None, release=None)
 
 

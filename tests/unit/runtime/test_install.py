@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, state, status, tuning
+from edgepack_runtime import isolated, receipts, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -192,7 +192,7 @@ def test_what_is_not_proven_never_serves(
     assert told["ok"]
     assert told["notes"] == []
     assert told["last_install"]["verdict"] == "not installed"
-    receipt = state.last_receipt(prefix, "install")
+    receipt = receipts.last_receipt(prefix, "install")
     assert receipt is not None
     assert receipt["exit_code"] == code
     assert (receipt["gate"] is not None) == ("gate" in behaviour)
@@ -383,12 +383,10 @@ def test_a_damaged_state_is_rebuilt(small_bundle: Path, bundle: Path, prefix: Pr
 def test_a_receipt_that_cannot_be_kept_is_no_success(
     small_bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgepack_runtime import install as module
-
     def full(*args: object) -> NoReturn:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_receipt", full)
+    monkeypatch.setattr(receipts, "write_receipt", full)
     with pytest.raises(EnvironmentUnfitError, match="receipt cannot be written; the verdict is: installed"):
         install(small_bundle, prefix.root, say=silent)
 

@@ -18,7 +18,7 @@ from ssh_keys import make_key, needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
 from edgepack.targets.archive import write_bundle
-from edgepack_runtime import isolated, state, status, trust
+from edgepack_runtime import isolated, receipts, state, status, trust
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, DeviceError
 from edgepack_runtime.exit_codes import ExitCode
@@ -323,7 +323,7 @@ def test_the_floor_rises_and_never_sinks(releases: list[Path], prefix: Prefix) -
         with pytest.raises(BundleInvalidError, match="is older than what was installed here before"):
             install(older, prefix.root, say=silent)
         assert (floor(prefix), prefix.current_id()) == (3, id_of(releases[3]))
-    last = state.last_receipt(prefix, "install")
+    last = receipts.last_receipt(prefix, "install")
     assert last is not None
     assert (last["verdict"], last["exit_code"]) == ("not installed", 8)
 
@@ -377,4 +377,4 @@ def test_what_was_never_committed_raises_no_floor(
         install(releases[3], prefix.root, say=silent)
     assert floor(prefix) == 1
     prefix.state_file.write_bytes(b"")
-    assert state.highest_installed(prefix) == 1
+    assert receipts.highest_installed(prefix) == 1

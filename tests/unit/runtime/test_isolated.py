@@ -14,10 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgepack_runtime import isolated
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError
+from edgepack_runtime import isolated, receipts
+from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.install import install
 from edgepack_runtime.manifest import TargetFacts
+from edgepack_runtime.state import Prefix
 from edgepack_runtime.verify import verify_folder
 
 MakeBundle = Callable[..., Path]
@@ -176,3 +178,81 @@ def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> No
         parent.terminate()
         assert parent.stdout.readline() == "draining\n"
         assert parent.wait(30) == 7
+
+
+def failing(code: str) -> DeviceError:
+    """The error that a self-test ends in which runs `code`."""
+    with pytest.raises(DeviceError) as caught:
+        isolated.run_json(python(code), "self-test", accepted=[ExitCode.OK], timeout_s=60)
+    return caught.value
+
+
+def test_a_verb_fails_in_its_own_words(capfd: pytest.CaptureFixture[str]) -> None:
+    said = "noise\nerror: a logit differs\n  why: 2 and should be 1\n  fix: build again\n"
+    error = failing(f"import sys; sys.stderr.write({said!r}); raise SystemExit(5)")
+    assert isinstance(error, StepFailedError)
+    assert (error.what, error.why, error.fix) == (
+        "the self-test failed: a logit differs", "2 and should be 1", "build again",
+    )  # fmt: skip
+    assert capfd.readouterr().err == said
+    error = failing("import sys; sys.stderr.write('error: no room here\\n'); raise SystemExit(4)")
+    assert isinstance(error, EnvironmentUnfitError)
+    assert str(error) == "the self-test failed: no room here"
+
+
+def test_a_verb_that_breaks_is_told_with_its_last_line() -> None:
+    assert str(failing("1 / 0")) == (
+        "the self-test failed with exit code 1\n  why: ZeroDivisionError: division by zero"
+    )
+    assert failing("raise SystemExit(3)").why == "it said nothing"
+    # Much more than a pipe holds, and than is kept.
+    assert (
+        failing("import sys; print('x' * 300_000, file=sys.stderr); raise KeyError('last')").why == "KeyError: 'last'"
+    )
+
+
+def test_signals_of_real_processes_are_explained() -> None:
+    for number, reason in (
+        (signal.SIGILL, "lacks an instruction"),
+        (signal.SIGSEGV, "does not fit this system"),
+        (signal.SIGABRT, "gave up"),
+        (signal.SIGKILL, "memory ran out"),
+    ):
+        error = failing(f"import os; os.kill(os.getpid(), {int(number)})")
+        assert error.what == f"the self-test was killed by {number.name}"
+        assert reason in error.why
+        assert error.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "why", "fix"),
+    [
+        (
+            "raise ImportError('libfoo.so.1: cannot open shared object file: No such file or directory')",
+            "libfoo.so.1: cannot open shared object file", "install the system package with libfoo.so.1",
+        ),
+        (
+            "raise ImportError('IMPORTANT: READ\\n\\nlibopenblas.so.0: cannot open shared object file: x')",
+            "libopenblas.so.0: cannot open shared object file", "install the system package with libopenblas.so.0",
+        ),
+        ("import no_such_module", "No module named 'no_such_module'", "verify it; where it is intact"),
+        (
+            "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29)); bytearray(2**30)",
+            "", "stop something, or build a smaller model",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_device_lacks_is_told_by_the_install(
+    make_bundle: MakeBundle, tmp_path: Path, line: str, why: str, fix: str
+) -> None:
+    """The library of a real bundle that fails when its self-test imports it, in processes as on a device."""
+    bundle = make_bundle(fakelib=line)
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        install(bundle, tmp_path / "prefix", say=lambda text: None)
+    what = "memory ran out in sentiment" if not why else "a library that sentiment needs cannot be loaded"
+    assert caught.value.what == f"the self-test failed: {what}"
+    assert caught.value.why == why
+    assert caught.value.fix.startswith(fix)
+    receipt = receipts.last_receipt(Prefix(tmp_path / "prefix"), "install")
+    assert receipt is not None
+    assert receipt["error"] == str(caught.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack_runtime import state
+from edgepack_runtime import receipts, state
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.state import Prefix, State
 
@@ -161,12 +161,13 @@ def test_os_errors_become_advice(code: int, advice: str) -> None:
 
 
 def test_receipts_are_numbered_without_a_clock(prefix: Prefix) -> None:
-    assert state.last_receipt(prefix, "install") is None
-    names = [state.write_receipt(prefix, verb, {"n": n}).name for n, verb in enumerate(["install", "gate", "install"])]
+    assert receipts.last_receipt(prefix, "install") is None
+    verbs = ["install", "gate", "install"]
+    names = [receipts.write_receipt(prefix, verb, {"n": n}).name for n, verb in enumerate(verbs)]
     assert names == ["000001-install.json", "000002-gate.json", "000003-install.json"]
-    assert state.last_receipt(prefix, "install") == {"n": 2}
+    assert receipts.last_receipt(prefix, "install") == {"n": 2}
     (prefix.receipts / "000003-install.json").write_text("damaged")
-    assert state.last_receipt(prefix, "install") == {"n": 0}
+    assert receipts.last_receipt(prefix, "install") == {"n": 0}
 
 
 def test_bytecode_lies_outside_the_release(prefix: Prefix) -> None:

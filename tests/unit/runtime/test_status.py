@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, state, status
+from edgepack_runtime import isolated, receipts, state, status
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
 from edgepack_runtime.state import Prefix, State
@@ -38,7 +38,8 @@ def test_nothing_installed(tmp_path: Path) -> None:
 def test_installed(installed: Prefix) -> None:
     found = status.status(installed)
     assert (found["ok"], found["version"], found["notes"], found["running"]) == (True, "1.2.0", [], False)
-    assert found["last_install"] == {"verdict": "installed", "release_id": found["current"], "error": None}
+    summary = {"verb": "install", "verdict": "installed", "release_id": found["current"], "error": None}
+    assert found["last_install"] == found["last_change"] == summary
     assert status.render(found).startswith(f"sentiment {found['current']} serves in {installed.root}\n")
 
 
@@ -56,7 +57,7 @@ def test_interrupted_before_and_after_the_commit(installed: Prefix) -> None:
     stored(installed, pending=current, current="1.0.0-0123456789ab")
     found = status.status(installed)
     assert found["ok"]
-    assert found["notes"] == [f"the install of {current} was interrupted right after its commit; it serves"]
+    assert found["notes"] == [f"an install of {current} was interrupted right after its commit; it serves"]
 
 
 def test_a_link_changed_by_hand(installed: Prefix) -> None:
@@ -64,7 +65,10 @@ def test_a_link_changed_by_hand(installed: Prefix) -> None:
     installed.current.unlink()
     found = status.status(installed)
     assert (found["ok"], found["current"]) == (False, None)
-    assert found["notes"] == [f"`current` is missing, and the last install committed {current}"]
+    assert found["notes"] == [
+        f"`current` is missing, and {current} was committed last: "
+        "an uninstall was interrupted, or the link was removed by hand"
+    ]
 
 
 def test_a_damaged_manifest_and_a_lost_state(installed: Prefix) -> None:
@@ -83,8 +87,10 @@ def test_a_damaged_manifest_and_a_lost_state(installed: Prefix) -> None:
 
 def test_the_reason_of_a_failed_install_is_told(installed: Prefix) -> None:
     bundle = {"release_id": "2.0.0-0123456789ab"}
-    state.write_receipt(
-        installed, "install", {"verdict": "not installed", "error": "missed\n  why: slow", "bundle": bundle}
+    receipts.write_receipt(
+        installed,
+        "install",
+        {"verb": "install", "verdict": "not installed", "error": "missed\n  why: slow", "bundle": bundle},
     )
     text = status.render(status.status(installed))
     assert "install  not installed (2.0.0-0123456789ab)" in text
