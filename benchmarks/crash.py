@@ -67,7 +67,7 @@ else:
 """
 _HELPER: Final = b"""\
 def answer(here):
-    with open(here + "/model/model.onnx") as file:
+    with open(here + "/model/answer.txt") as file:
         return file.read()
 """
 _RECORDS: Final = {"receipts", "state.json"}
@@ -79,7 +79,7 @@ def tiny_bundle(folder: Path, version: str, sequence: int) -> Path:
     members = {
         "__main__.py": _MAIN,
         "site/helper.py": _HELPER,
-        "model/model.onnx": version.encode(),
+        "model/answer.txt": version.encode(),
         "golden/rows.jsonl": b"{}\n" * 9,
     }
     files = [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(members.items())]

@@ -161,7 +161,7 @@ def _check_floor(run: Install, before: State) -> None:
             why=f"its sequence is {sequence} ({version}), and {before.floor} was installed; {current} serves",
             fix="install a newer bundle; the way back to the release before is the verb `rollback`",
         )
-    if sequence == before.floor:
+    if sequence == before.sequence:
         run.note(f"its sequence, {sequence}, was installed before with other content; {current} serves until now")
 
 

@@ -6,13 +6,11 @@ It asks nothing and takes nothing from a bundle: whoever may write the prefix, p
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from edgepack_runtime import sshsig, trust, verify
+from edgepack_runtime import receipts, sshsig, trust, verify
 from edgepack_runtime.errors import DeviceError, UsageError
-from edgepack_runtime.receipts import write_receipt
 from edgepack_runtime.sshsig import Signer
 from edgepack_runtime.state import (
     SIGNERS_NAME,
@@ -93,7 +91,7 @@ def listed(prefix: Optional[Prefix]) -> Dict[str, Any]:
 
 def render(found: Dict[str, Any]) -> str:
     """What `listed`, `add` or `remove` returned, for people."""
-    lines = [f"{found['action']}: {line(key)}" for key in found.get("changed", [])]
+    lines = [f"{found['verdict']}: {line(key)}" for key in found.get("changed", [])]
     if not found["pinned"]:
         lines.append("no key is pinned: bundles are installed whoever made them")
     lines += [f"trusted: {line(key)}, in {key['source']}" for key in found["keys"]]
@@ -186,15 +184,13 @@ def _about_serving(prefix: Prefix, after: Pins) -> List[str]:
 def _receipt(prefix: Prefix, action: str, changed: Sequence[Signer], notes: List[str], after: Pins) -> Dict[str, Any]:
     file = prefix.root / SIGNERS_NAME
     receipt = {
-        "receipt": 1,
-        "verb": "trust",
-        "action": {"add": "added", "remove": "removed"}[action],
+        **receipts.begin("trust", {"add": "added", "remove": "removed"}[action]),
         "changed": [Pin(signer, file).as_json() for signer in changed],
         "notes": notes,
-        "device_clock_unix_s": int(time.time()),
+        "serving": prefix.current_id(),
         **listed(prefix),
     }
     if changed:
         with os_errors("the receipt cannot be written; the change itself is done"):
-            write_receipt(prefix, "trust", receipt)
+            receipts.write_receipt(prefix, "trust", receipt)
     return receipt

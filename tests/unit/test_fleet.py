@@ -56,7 +56,7 @@ def stick(tmp_path: Path) -> Path:
     """Three devices: one updated, one whose update failed, one that was rolled back and has a broken receipt."""
     write(tmp_path / "gate-3" / "receipts", [install(OLD), install(NEW), gate(NEW, accuracy=0.9, p95_ms=9.6)])
     failed = install(NEW, verdict="not installed", error="missed its gate", serving=OLD, gate=gate(NEW, verdict="fail"))
-    write(tmp_path / "gate-7", [install(OLD), failed, {"receipt": 1, "verb": "trust", "action": "added"}])
+    write(tmp_path / "gate-7", [install(OLD), failed, {"receipt": 1, "verb": "trust", "verdict": "added"}])
     back = {**install(OLD, verdict="rolled back", gate=None), "verb": "rollback"}
     write(tmp_path / "yard" / "east", [install(OLD), install(NEW), back])
     (tmp_path / "yard" / "east" / "000004-install.json").write_text('{"verb": "install"', encoding="utf-8")

@@ -63,7 +63,7 @@ def test_a_release_that_is_half_there_is_found_out(bench: crash.Bench) -> None:
     """The checks themselves: what a careless install would leave does not pass them."""
     bench.reset()
     (release,) = (bench.root / "releases").iterdir()
-    (release / "model" / "model.onnx").write_bytes(b"")
+    (release / "model" / "answer.txt").write_bytes(b"")
     with pytest.raises(AssertionError, match="does not answer"):
         bench.check(serves=("1.0.0",))
     bench.reset()

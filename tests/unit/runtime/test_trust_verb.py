@@ -66,7 +66,7 @@ def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: py
         f"removed: {one} (release, ssh-ed25519)\ntrusted: {two} (other, ssh-ed25519), in {file}\n"
     )
     receipts = [json.loads(path.read_text()) for path in sorted(prefix.receipts.iterdir())]
-    assert [(one["verb"], one["action"]) for one in receipts] == [("trust", "added")] * 2 + [("trust", "removed")]
+    assert [(one["verb"], one["verdict"]) for one in receipts] == [("trust", "added")] * 2 + [("trust", "removed")]
 
 
 def test_what_is_pinned_already_is_said_and_changes_nothing(keys: tuple[Path, Path], prefix: Prefix) -> None:

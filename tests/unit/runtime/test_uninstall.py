@@ -72,13 +72,18 @@ def test_from_its_own_launcher(
     assert again.stdout.startswith(f"nothing is installed in {prefix.root}\n  uninstall uninstalled (1.3.0-")
 
 
+def unusual(receipt: dict[str, Any]) -> list[str]:
+    """The notes of a receipt, without the one that every unsigned bundle gets."""
+    return [note for note in receipt["notes"] if not note.startswith("who made it is not proven")]
+
+
 def test_what_stays_lets_it_be_installed_again(installed: Prefix, small_bundle: Path) -> None:
     remove(installed)
     with pytest.raises(EnvironmentUnfitError, match="nothing is installed"):
         remove(installed)
     assert len(list(installed.receipts.iterdir())) == 2
     again = install(small_bundle, installed.root, say=silent)
-    assert (again["verdict"], again["notes"], again["previous"]) == ("installed", [], None)
+    assert (again["verdict"], unusual(again), again["previous"]) == ("installed", [], None)
     assert len(list(installed.receipts.iterdir())) == 3
     remove(installed)
     remove(installed, purge=True)
@@ -209,7 +214,7 @@ def test_one_that_was_interrupted_is_told_and_goes_on(installed: Prefix, small_b
     assert found["notes"] == [f"`current` is missing, and {current} was committed last: {why}"]
     assert status.holds_install(found)
     again = install(small_bundle, installed.root, say=silent)
-    assert again["notes"] == [f"an uninstall of {current} was interrupted, or `current` was removed by hand"]
+    assert unusual(again) == [f"an uninstall of {current} was interrupted, or `current` was removed by hand"]
     installed.current.unlink()
     assert remove(installed)["previous"] == current
     assert entries(installed) == {"receipts", "state.json"}
