@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from edgepack_runtime import commit, isolated, receipts, verify
+from edgepack_runtime import commit, isolated, receipts, trust, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import Manifest
@@ -76,6 +76,7 @@ def _rollback_locked(run: Rollback) -> None:
     with run.step("re-hash"):
         manifest, raw = _intact(prefix, release, before)
     run.receipt["bundle"] = receipts.facts(manifest, raw)
+    _tell_who_signed(run, release, raw)
     python, line = _line(run, release)
     with run.step("self-test"):
         _, run.receipt["selftest"] = isolated.run_json(
@@ -123,6 +124,20 @@ def _intact(prefix: Prefix, release: str, before: State) -> Tuple[Manifest, byte
             why="; ".join(part for part in (error.what, error.why) if part),
             fix=f"{before.current or 'nothing'} serves as before; install a bundle that is intact",
         ) from error
+
+
+def _tell_who_signed(run: Rollback, release: str, raw: bytes) -> None:
+    """Note where it is not proven who made `release`. It was accepted when it was installed, and is gone back to."""
+    folder = run.prefix.releases / release
+    try:
+        pins = trust.read_pins(run.prefix.root)
+        proof = trust.of_release(pins, folder, raw, verify.read_signature(folder))
+    except DeviceError as error:
+        run.note(f"{error.what}: {error.why}")
+        return
+    run.receipt["signature"] = proof.as_json()
+    if pins and not proof.proven:
+        run.note(f"{release} is not proven to come from whom this device trusts: {proof.note}")
 
 
 def _line(run: Rollback, release: str) -> Tuple[str, List[str]]:
