@@ -345,7 +345,9 @@ def read_state(prefix: Prefix) -> Optional[State]:
         document = json.loads(prefix.state_file.read_bytes().decode("utf-8"))
         if document.pop("state_format") != STATE_FORMAT:
             raise ValueError("it was written by another version")
-        state = State(**document)
+        # A release that is newer may have written more, and this one may be what was rolled back to.
+        known = {field.name for field in dataclasses.fields(State)}
+        state = State(**{key: value for key, value in document.items() if key in known})
         if not isinstance(state.name, str):
             raise ValueError("name is not a text")
         for value in (state.current, state.previous, state.pending):
