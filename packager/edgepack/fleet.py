@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from edgepack.errors import UsageError
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has some 20 KB
 _FOLDER: Final = "receipts"
+SignerOf = Callable[[Path, bytes], str]
 _CHANGES: Final = ("install", "rollback", "uninstall")  # after which another release may serve
 P95: Final = "latency.p95_ms"
 
@@ -118,7 +119,8 @@ class Device:
     """What one device's receipts tell.
 
     `serving` is the release that serves after the newest of them, `last` what that did, and `error` why it failed;
-    `gate` is the newest gate of that release there, `first_gate` the oldest; `unreadable` says which files are none.
+    `gate` is the newest gate of that release there, `first_gate` the oldest; `unreadable` says which files are none, or
+    were not signed as was asked for; `signers` has everybody who signed the others.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Device:
     first_gate: Gate | None
     receipts: int
     unreadable: tuple[str, ...]
+    signers: tuple[str, ...]
 
     @property
     def slower(self) -> float | None:
@@ -149,15 +152,19 @@ class Fleet:
     releases: Mapping[tuple[str | None, str | None], int]
 
 
-def summarize(folder: Path) -> Fleet:
+def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
     """Read every receipt below `folder`.
+
+    Args:
+        signer: tells who signed a receipt, given its file and its bytes; a ValueError says why nobody did who counts.
+            Such receipts are told, and left out. Without it signatures are not looked at.
 
     Raises:
         UsageError: it is no folder, or holds no receipt.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", fix="give the folder that holds the devices' receipts")
-    found = [_device(name, files) for name, files in _by_device(folder)]
+    found = [_device(name, files, signer) for name, files in _by_device(folder)]
     if not found:
         raise UsageError(
             f"{folder} holds no receipts",
@@ -181,6 +188,7 @@ def as_json(found: Fleet) -> str:
             "p95_of_first_gate": device.slower,
             "receipts": device.receipts,
             "unreadable": list(device.unreadable),
+            "signers": list(device.signers),
         }
         for device in found.devices
     ]
@@ -198,13 +206,19 @@ def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
         yield name, sorted(path for path in one.iterdir() if RECEIPT.match(path.name))
 
 
-def _device(name: str, files: Sequence[Path]) -> Device:
+def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device:
     receipts: list[Receipt] = []
     unreadable: list[str] = []
+    signers: set[str] = set()
     for file in files:
-        read = _read(file)
-        receipts += [read] if isinstance(read, Receipt) else []
-        unreadable += [f"{file.name}: {read}"] if isinstance(read, str) else []
+        try:
+            raw = _raw(file)
+            receipt = _parsed(raw)
+            signers |= {signer(file, raw)} if signer is not None else set()
+        except ValueError as error:
+            unreadable.append(f"{file.name}: {error}")
+        else:
+            receipts.append(receipt)
     changes = [receipt for receipt in receipts if receipt.verb in _CHANGES]
     last = changes[-1] if changes else None
     serving = last.serving if last else None
@@ -219,19 +233,25 @@ def _device(name: str, files: Sequence[Path]) -> Device:
         first_gate=gates[0] if gates else None,
         receipts=len(receipts),
         unreadable=tuple(unreadable),
+        signers=tuple(sorted(signers)),
     )
 
 
-def _read(file: Path) -> Receipt | str:
-    """The receipt in `file`, or why it is none."""
+def _raw(file: Path) -> bytes:
+    """The bytes of a receipt. Raises ValueError where it is no file, or a huge one."""
     try:
         if not file.is_file() or file.stat().st_size > _MOST_BYTES:
-            return f"no file of at most {_MOST_BYTES} bytes"
-        raw = file.read_bytes()
+            raise ValueError(f"no file of at most {_MOST_BYTES} bytes")
+        return file.read_bytes()
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+
+
+def _parsed(raw: bytes) -> Receipt:
+    """The receipt that `raw` is. Raises ValueError where it is none."""
+    try:
         receipt = Receipt.model_validate_json(raw)
         return receipt.model_copy(update={"gate": Gate.model_validate_json(raw)}) if receipt.verb == "gate" else receipt
-    except OSError as error:
-        return error.strerror or str(error)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}") from error

@@ -15,7 +15,7 @@ from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.targets.archive import write_signed
 from edgepack.targets.verified import told
 from edgepack_runtime import manifest as contract
-from edgepack_runtime import sshsig, trust, verify
+from edgepack_runtime import sealing, sshsig, trust, verify
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.manifest import Manifest
@@ -95,6 +95,28 @@ def verified(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
         else:
             proof = Proof(True, False, trust.is_right(bundle.name, raw, signature).key.fingerprint)
         return verify.verify_archive(archive, raw)[0], proof
+
+
+def signer_of(file: Path, raw: bytes, signers: Path) -> str:
+    """The principal in `signers`, of OpenSSH's allowed_signers format, whose key signed the receipt `file`.
+
+    Args:
+        raw: its bytes. The signature lies beside it.
+
+    Raises:
+        ValueError: none of them did.
+        EnvironmentUnfitError: there is no ssh-keygen.
+    """
+    signature = file.with_name(file.name + sealing.SUFFIX)
+    if not signature.is_file():
+        raise ValueError("it is not signed")
+    line = [_tool(), "-Y", "find-principals", "-s", str(signature), "-f", str(signers)]
+    found = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    for principal in found.stdout.decode("utf-8", "replace").splitlines():
+        line = [_tool(), "-Y", "verify", "-f", str(signers), "-I", principal, "-n", sealing.NAMESPACE]
+        if subprocess.run([*line, "-s", str(signature)], input=raw, capture_output=True, check=False).returncode == 0:
+            return principal
+    raise ValueError(f"its signature is wrong, or by a key that is not in {signers}")
 
 
 def _pins(file: Path) -> Pins:

@@ -19,7 +19,7 @@ from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.manifest import Manifest, release_id
 from edgepack_runtime.state import Prefix, fsync_folder, make_folder, os_errors, write_atomic
 
-RECEIPT = re.compile(r"([0-9]{6})-.*\.json\Z")
+RECEIPT = re.compile(r"([0-9]{6})-.*\.json(?:\.sig)?\Z")  # or its signature
 Say = Callable[[str], None]
 
 
@@ -97,7 +97,7 @@ def leave(prefix: Prefix, receipt: Dict[str, Any], say: Say, *, best_effort: boo
     receipt["serving"] = prefix.current_id()
     try:
         with os_errors(f"the receipt cannot be written; the verdict is: {receipt['verdict']}"):
-            path = write_receipt(prefix, receipt["verb"], receipt)
+            path = write_receipt(prefix, receipt["verb"], receipt, say)
     except DeviceError as error:
         if not best_effort:  # what was done is done, but nothing may look complete that is not
             raise
@@ -107,12 +107,14 @@ def leave(prefix: Prefix, receipt: Dict[str, Any], say: Say, *, best_effort: boo
     return None
 
 
-def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any]) -> Path:
-    """Store a receipt under the next free number and return its path.
+def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], say: Say) -> Path:
+    """Store a receipt under the next free number, signed if this device has a key for that, and return its path.
 
     Raises:
         OSError: it cannot be written.
     """
+    from edgepack_runtime import sealing  # what it needs would make every cold start longer
+
     text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
     made = make_folder(prefix.receipts)
     if made:
@@ -120,6 +122,9 @@ def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any]) -> Path
     number = max((int(m.group(1)) for m in map(RECEIPT.match, os.listdir(prefix.receipts)) if m), default=0)  # noqa: PTH208
     path = prefix.receipts / f"{number + 1:06d}-{verb}.json"
     write_atomic(path, text.encode("utf-8"))
+    why = sealing.seal(path, text.encode("utf-8"))
+    if why is not None:
+        say(f"  note  {path.name} is not signed: {why}")
     return path
 
 

@@ -190,7 +190,7 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
     from edgepack_runtime.receipts import write_receipt
 
     try:
-        say(f"receipt {write_receipt(prefix, 'gate', receipt)}")
+        say(f"receipt {write_receipt(prefix, 'gate', receipt, say)}")
     except OSError as error:  # measuring is open to users who may not write the prefix; the result stands on stdout
         say(f"note: the receipt was not kept: {error.filename}: {error.strerror}")
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from edgepack_runtime import receipts, sshsig, trust, verify
 from edgepack_runtime.errors import DeviceError, UsageError
+from edgepack_runtime.meant import say
 from edgepack_runtime.sshsig import Signer
 from edgepack_runtime.state import (
     SIGNERS_NAME,
@@ -192,5 +193,5 @@ def _receipt(prefix: Prefix, action: str, changed: Sequence[Signer], notes: List
     }
     if changed:
         with os_errors("the receipt cannot be written; the change itself is done"):
-            receipts.write_receipt(prefix, "trust", receipt)
+            receipts.write_receipt(prefix, "trust", receipt, say)
     return receipt

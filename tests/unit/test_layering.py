@@ -44,7 +44,7 @@ STDLIB_ONLY = {
     "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
     "receipts", "owned", "rollback", "uninstall",
     "rows", "writing", "journal", "resume", "progress", "predict_files", "windows",
-    "sshsig", "trust", "trust_verb",
+    "sshsig", "trust", "trust_verb", "sealing",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
     "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip

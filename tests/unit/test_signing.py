@@ -48,7 +48,11 @@ def members_of(files: dict[str, bytes]) -> Members:
     return {**files, MANIFEST_NAME: dump(manifest)}
 
 
-FILES = {"__main__.py": b"raise SystemExit(0)\n", "model/model.onnx": bytes(range(256)) * 9, "site/x.py": b""}
+FILES = {
+    "__main__.py": b"raise SystemExit(0)\n",
+    "model/model.onnx": b"\x12\x80\x12" + bytes(range(256)) * 9,
+    "site/x.py": b"",
+}
 
 
 @pytest.fixture

@@ -12,16 +12,23 @@ from edgepack.commands import common
 @click.command()
 @common.speaking
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.option(
+    "--signers",
+    type=common.existing_file,
+    metavar="FILE",
+    help="Leave out receipts that none of these keys signed: OpenSSH's allowed_signers format, a line for each device.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
-def command(context: click.Context, folder: Path, as_json: bool) -> None:
+def command(context: click.Context, folder: Path, signers: Path | None, as_json: bool) -> None:
     """Summarise the receipts in DIR that came back from devices: what runs where, gate figures, drift.
 
     Copy each device's PREFIX/receipts into a folder below DIR, called as you call the device.
     """
-    from edgepack import fleet, tables
+    from edgepack import fleet, signing, tables
 
-    found = fleet.summarize(folder)
+    signer = None if signers is None else lambda file, raw: signing.signer_of(file, raw, signers)
+    found = fleet.summarize(folder, signer)
     if as_json:
         click.echo(fleet.as_json(found))
     else:

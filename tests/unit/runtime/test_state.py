@@ -162,7 +162,7 @@ def test_os_errors_become_advice(code: int, advice: str) -> None:
 def test_receipts_are_numbered_without_a_clock(prefix: Prefix) -> None:
     assert receipts.last_receipt(prefix, "install") is None
     verbs = ["install", "gate", "install"]
-    names = [receipts.write_receipt(prefix, verb, {"n": n}).name for n, verb in enumerate(verbs)]
+    names = [receipts.write_receipt(prefix, verb, {"n": n}, print).name for n, verb in enumerate(verbs)]
     assert names == ["000001-install.json", "000002-gate.json", "000003-install.json"]
     assert receipts.last_receipt(prefix, "install") == {"n": 2}
     (prefix.receipts / "000003-install.json").write_text("damaged")

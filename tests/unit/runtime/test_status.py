@@ -91,6 +91,7 @@ def test_the_reason_of_a_failed_install_is_told(installed: Prefix) -> None:
         installed,
         "install",
         {"verb": "install", "verdict": "not installed", "error": "missed\n  why: slow", "bundle": bundle},
+        print,
     )
     text = status.render(status.status(installed))
     assert "install  not installed (2.0.0-0123456789ab)" in text

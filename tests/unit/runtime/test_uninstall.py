@@ -188,10 +188,10 @@ def test_while_systemd_has_its_unit(
 def test_a_full_disk_is_no_hindrance(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     real = receipts.write_receipt
 
-    def full(prefix: Prefix, verb: str, receipt: dict[str, Any]) -> Path:
+    def full(prefix: Prefix, verb: str, receipt: dict[str, Any], say: Callable[[str], None]) -> Path:
         if prefix.releases.exists():
             raise OSError(28, "No space left on device")
-        return real(prefix, verb, receipt)
+        return real(prefix, verb, receipt, say)
 
     monkeypatch.setattr(receipts, "write_receipt", full)
     remove(installed)
