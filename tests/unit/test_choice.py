@@ -15,7 +15,7 @@ from edgepack.progress import SILENT
 from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import EngineChoice, Quantize
 from edgepack.targets import carried
-from edgepack_runtime import doctor
+from edgepack_runtime import device
 
 
 def file(precision: Precision, onnx_bytes: int, p50_ms: float) -> ModelFile:
@@ -49,19 +49,19 @@ def made(*kept: str) -> Int8Choice:
 
 
 def test_what_is_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "int8_flags", list)
+    monkeypatch.setattr(device, "int8_flags", list)
     found = choice.doubts_of_int8(Quantize(embeddings="float"), made("head", "layers.3.down"))
     assert found.hindrances == (
         "`quantize.embeddings` keeps the word embedding float",
         "`quantize.max_drop_points` keeps 2 parts float: head, layers.3.down",
         "this CPU has no instructions for INT8 products, as VNNI or SDOT",
     )
-    monkeypatch.setattr(doctor, "int8_flags", lambda: ["avx_vnni"])
+    monkeypatch.setattr(device, "int8_flags", lambda: ["avx_vnni"])
     assert choice.doubts_of_int8(Quantize(), made()) == choice.Doubts()
 
 
 def test_float16_may_lose_no_more_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "half_flags", lambda: ["asimdhp"])
+    monkeypatch.setattr(device, "half_flags", lambda: ["asimdhp"])
     assert choice.doubts_of_float16(Tried("float16", 0.5, 1e-6), 0.5) == choice.Doubts()
     assert choice.doubts_of_float16(Tried("float16", 3.0, 1e-6), math.inf) == choice.Doubts()
     refused = choice.doubts_of_float16(Tried("float16", 0.625, 1e-6), 0.5)
@@ -69,7 +69,7 @@ def test_float16_may_lose_no_more_than_is_allowed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "half_flags", list)
+    monkeypatch.setattr(device, "half_flags", list)
     found = choice.doubts_of_float16(Tried("float16", 0.0, 1e-6), 0.5)
     assert found == choice.Doubts(("on this CPU the engine computes float16 in float32",))
 
