@@ -7,7 +7,6 @@ verdicts. The receipt says under which conditions it was measured.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -19,13 +18,14 @@ from edgepack_runtime import (
     gate_process,
     golden,
     located,
+    receipts,
     stats,
     verify,
 )
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_limits import Check, Limits, counted, parse
-from edgepack_runtime.manifest import Manifest, release_id
+from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
 
@@ -77,7 +77,7 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     return {
         "receipt": 1,
         "verb": "gate",
-        "bundle": _identity(manifest, raw),
+        "bundle": receipts.facts(manifest, raw),
         "verdict": stats.overall([check.verdict for check in checks]),
         "checks": [check.as_json() for check in checks],
         "accuracy": gate_accuracy.summary(measured, limits.confidence),
@@ -126,16 +126,6 @@ def _promised(manifest: Manifest) -> Optional[Dict[str, Any]]:
     """What the shipped file scored when it was built, on the rows that travel with it."""
     score = manifest.ledger[-1].get("score") if manifest.ledger else None
     return dict(score) if isinstance(score, dict) else None
-
-
-def _identity(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
-    return {
-        "name": manifest.name,
-        "version": manifest.version,
-        "target": manifest.target.profile,
-        "release_id": release_id(manifest, raw),
-        "manifest_sha256": hashlib.sha256(raw).hexdigest(),
-    }
 
 
 def _process_checks(

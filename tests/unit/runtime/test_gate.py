@@ -65,6 +65,7 @@ def test_a_good_release_passes_every_gate(tmp_path: Path) -> None:
         "version": "1.0.0",
         "target": "test",
         "release_id": f"1.0.0-{digest[:12]}",
+        "sequence": 1,
         "manifest_sha256": digest,
     }
     assert receipt["accuracy"]["value"] == 0.95 and receipt["accuracy"]["n"] == 200
