@@ -18,12 +18,12 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.errors import UsageError
+from edgepack_runtime.receipts import CHANGES
 
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has some 20 KB
 _FOLDER: Final = "receipts"
 SignerOf = Callable[[Path, bytes], str]
-_CHANGES: Final = ("install", "rollback", "uninstall")  # after which another release may serve
 P95: Final = "latency.p95_ms"
 
 
@@ -219,7 +219,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
             unreadable.append(f"{file.name}: {error}")
         else:
             receipts.append(receipt)
-    changes = [receipt for receipt in receipts if receipt.verb in _CHANGES]
+    changes = [receipt for receipt in receipts if receipt.verb in CHANGES]
     last = changes[-1] if changes else None
     serving = last.serving if last else None
     gates = [receipt.gate for receipt in receipts if receipt.gate and receipt.gate.bundle.release_id == serving]

@@ -132,10 +132,6 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _terminate(number: int, frame: Optional[FrameType]) -> NoReturn:
-    raise SystemExit(_TERMINATED)
-
-
 _VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
     "doctor": release_verbs.run_doctor,
     "verify": release_verbs.run_verify,

@@ -159,7 +159,8 @@ def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, 
     if prefix.current_id() != release or state is None or state.current != release or not same:
         raise StepFailedError(f"{release} is not what `current` and state.json give back", fix="check the disk")
     line = [str(prefix.bin / name), "selftest", "--json"]
-    return isolated.run_json(line, "self-test of the installed release", accepted=[ExitCode.OK], timeout_s=900.0)[1]
+    what, limit_s = "self-test of the installed release", isolated.SELFTEST_TIMEOUT_S
+    return isolated.run_json(line, what, accepted=[ExitCode.OK], timeout_s=limit_s)[1]
 
 
 def write_entry(prefix: Prefix, name: str, release: str, *, interpreter: Optional[str] = None) -> None:

@@ -31,8 +31,6 @@ from edgepack_runtime.state import (
     write_state,
 )
 
-SELFTEST_TIMEOUT_S = 900.0
-
 
 @dataclasses.dataclass
 class Install(Journal):
@@ -220,7 +218,7 @@ def _prove(run: Install, stage: Path) -> None:
             isolated.command(stage, ["selftest", "--json"]),
             "self-test",
             accepted=[ExitCode.OK],
-            timeout_s=SELFTEST_TIMEOUT_S,
+            timeout_s=isolated.SELFTEST_TIMEOUT_S,
         )
     if run.tune:
         with run.step("tune"):
@@ -237,7 +235,7 @@ def _prove(run: Install, stage: Path) -> None:
 
 def _tune(run: Install, stage: Path) -> None:
     line = isolated.command(stage, ["tune", "--json"])
-    _, found = isolated.run_json(line, "tuning", accepted=[ExitCode.OK], timeout_s=SELFTEST_TIMEOUT_S)
+    _, found = isolated.run_json(line, "tuning", accepted=[ExitCode.OK], timeout_s=isolated.SELFTEST_TIMEOUT_S)
     file = run.prefix.tuning_of(stage)
     with os_errors(f"{file} cannot be written"):
         tuning.keep(file, found)

@@ -28,6 +28,7 @@ from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix, os_errors, remove_tree
 
+SELFTEST_TIMEOUT_S = 900.0  # also of tuning
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGNAL_HINTS = {  # why, and what helps
     signal.SIGILL: (

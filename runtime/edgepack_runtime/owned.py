@@ -8,14 +8,14 @@ from typing import Optional
 
 from edgepack_runtime import verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.state import Prefix, os_errors, read_state, remove_tree
+from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME, Prefix, os_errors, read_state, remove_tree
 
 _NOWHERE = Prefix(Path())
 # What an install leaves that was killed before it wrote its first state.json.
 LEFT_BEFORE_STATE = {_NOWHERE.lock_file.name, f".{_NOWHERE.state_file.name}.tmp"}
 # Not the receipts of `gate`, which holds no lock and may be writing one right now.
 _TEMPORARY = re.compile(r"\.(?![0-9]{6}-gate\.).+\.tmp\Z")
-PINNED = ("trusted_signers", "revoked_keys")
+PINNED = (SIGNERS_NAME, REVOKED_NAME)
 # What stays when an install is removed: it tells of the device and not of a release.
 RECORDS = {_NOWHERE.receipts.name, _NOWHERE.state_file.name, *PINNED}
 

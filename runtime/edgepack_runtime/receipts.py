@@ -20,6 +20,7 @@ from edgepack_runtime.manifest import Manifest, release_id
 from edgepack_runtime.state import Prefix, fsync_folder, make_folder, os_errors, write_atomic
 
 RECEIPT = re.compile(r"([0-9]{6})-.*\.json(?:\.sig)?\Z")  # or its signature
+CHANGES = ("install", "rollback", "uninstall")  # verbs after which something else may serve
 Say = Callable[[str], None]
 
 

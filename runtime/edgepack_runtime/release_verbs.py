@@ -33,8 +33,9 @@ from edgepack_runtime.state import Prefix, default_prefix, lock, os_errors, read
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime import doctor, probe
 
-    facts = probe.collect()
-    if options.probe is not None:
+    # It starts a program and loads libraries: only for whoever reads it.
+    facts = probe.collect() if options.json or options.probe is not None else None
+    if facts is not None and options.probe is not None:
         with os_errors(f"the probe {options.probe} cannot be written"):
             write_atomic(options.probe, probe.dump(facts))
         say(f"facts of this device: {options.probe}")

@@ -23,8 +23,6 @@ from edgepack_runtime.owned import require_install
 from edgepack_runtime.receipts import receipts_of
 from edgepack_runtime.state import Prefix, State, lock, os_errors, switch_link, write_state
 
-SELFTEST_TIMEOUT_S = 900.0
-
 
 @dataclasses.dataclass
 class Rollback(receipts.Journal):
@@ -80,7 +78,7 @@ def _rollback_locked(run: Rollback) -> None:
     python, line = _line(run, release)
     with run.step("self-test"):
         _, run.receipt["selftest"] = isolated.run_json(
-            line, "self-test", accepted=[ExitCode.OK], timeout_s=SELFTEST_TIMEOUT_S
+            line, "self-test", accepted=[ExitCode.OK], timeout_s=isolated.SELFTEST_TIMEOUT_S
         )
     try:
         with run.step("switch"), os_errors(f"{release} cannot be switched to in {prefix.root}"):

@@ -7,10 +7,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgepack_runtime import trust, tuning, verify
 from edgepack_runtime.errors import DeviceError
-from edgepack_runtime.receipts import last_receipt
+from edgepack_runtime.receipts import CHANGES, last_receipt
 from edgepack_runtime.state import Prefix, State, is_locked, read_state
-
-CHANGES = ("install", "rollback", "uninstall")  # verbs after which something else may serve
 
 
 def status(prefix: Prefix) -> Dict[str, Any]:
