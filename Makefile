@@ -20,12 +20,16 @@ quickstart: $(VENV)/.installed ## install, build recipes/quickstart.yaml, say wh
 
 install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
 
-test: $(VENV)/.installed-dev ## all tests: unit, then integration with the real Paddle stack
-	@$(PY) -m pytest
+# Whole files side by side, the slow ones of the integration tests first; each process may take 2 GB.
+WORKERS ?= 4
+PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+
+test: $(VENV)/.installed-dev ## all tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
+	@$(PY) $(PYTEST)
 
 LANE26_TESTS := training width narrow resume ranks nodes huggingface observers vocabulary qat build
 test-lane26: $(LANE26)/.installed ## trainings, in several processes too, checkpoints and whole builds in the second lane of the Paddle stack
-	@$(LANE26)/bin/python -m pytest $(LANE26_TESTS:%=tests/integration/test_%.py)
+	@$(LANE26)/bin/python $(PYTEST) $(LANE26_TESTS:%=tests/integration/test_%.py)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
 	$(PY) -m ruff check .
