@@ -21,10 +21,25 @@ _HOST_PYTHON = "host"
 
 @dataclass(frozen=True)
 class ProfileEngine:
-    """What may run the model on a target, and the wheels that this takes."""
+    """What may run the model on a target, and the wheels that this takes.
+
+    `package` is the wheel that has the engine, where that has another name than the engine; a `local` one is on no
+    index, and is given by path.
+    """
 
     provider: str  # in the engine's own words; it must be active
     lock: str  # file in `locks/`
+    package: str = ""
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """An NVIDIA GPU's software on a target: releases of CUDA and TensorRT, architectures of its GPUs as "87"."""
+
+    version: str
+    sm: tuple[str, ...]
+    tensorrt: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,10 @@ class Profile:
     elf_bits: int
     engines: Mapping[str, ProfileEngine]  # by the name that recipe and `model.json` give them
     serve_lock: str = ""  # file in `locks/` with what `serve` needs besides; empty where it cannot be had
+    glibc: str = ""  # release of the target's C library; empty where it is the builder's own: only the device compares
+    glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++; empty likewise
+    cuda: Cuda | None = None
+    jetpack: str = ""  # JetPack's major version on a Jetson
 
 
 @dataclass(frozen=True)
@@ -115,7 +134,14 @@ def check_host(profile: Profile, host: Host | None = None) -> None:
 def _profile(name: str, table: dict[str, Any]) -> Profile:
     python = _running_python() if table["python"] == _HOST_PYTHON else table["python"]
     engines = {engine: ProfileEngine(**facts_of) for engine, facts_of in table["engines"].items()}
-    read = {"name": name, "python": python, "pythons": tuple(table["pythons"]), "engines": engines}
+    cuda = table.get("cuda")
+    read = {
+        "name": name,
+        "python": python,
+        "pythons": tuple(table.get("pythons", (python,))),
+        "engines": engines,
+        "cuda": Cuda(**{**cuda, "sm": tuple(cuda["sm"])}) if cuda else None,
+    }
     return Profile(**{**table, **read})
 
 
