@@ -270,6 +270,7 @@ class BundleArtifact(Artifact):
     unpacked_bytes: int
     manifest_sha256: str
     bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
+    libc_min: str = ""  # oldest glibc that its binaries load on
 
     @property
     def path(self) -> Path:

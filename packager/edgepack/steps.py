@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -22,6 +22,7 @@ from edgepack.artifacts import (
 )
 from edgepack.digest import sha256_file
 from edgepack.errors import EdgepackError
+from edgepack.outcome import NotRunHere
 from edgepack.places import Whose
 from edgepack.progress import Progress
 from edgepack.recipe.model import Candidate, Recipe
@@ -29,7 +30,10 @@ from edgepack.recipe.training import Distill, FromTeacher
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
+from edgepack.targets import here
 from edgepack.targets.host import host_facts
+from edgepack.targets.interpreters import Interpreter
+from edgepack.targets.supply import Supply
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
 
@@ -84,9 +88,17 @@ class Steps:
     """
 
     def __init__(
-        self, recipe: Recipe, workspace: Workspace, listener: Progress, step: Step, *, keep_going: bool = False
+        self,
+        recipe: Recipe,
+        workspace: Workspace,
+        listener: Progress,
+        step: Step,
+        supply: Supply,
+        *,
+        keep_going: bool = False,
     ) -> None:
         self._recipe = recipe
+        self._supply = supply
         self._workspace = workspace
         self._listener = listener
         self._step = step
@@ -225,7 +237,15 @@ class Steps:
             ExportArtifact,
             key,
             lambda out: export.run(
-                section, engine, target, rows.artifact, learner.artifact, scales.artifact, out, self._listener
+                section,
+                engine,
+                target,
+                rows.artifact,
+                learner.artifact,
+                scales.artifact,
+                self._supply,
+                out,
+                self._listener,
             ),
             self._candidate,
         )
@@ -270,23 +290,52 @@ class Steps:
             "target": target,
             "ledger": [asdict(row) for row in ledger],
         }
-        inputs = [rows.digest, exported.digest, *keys.runtime(), *bundle.inputs(target)]
+        supply, engine = self._supply, exported.artifact.engine
+        about = bundle.inputs(supply.profile(target), engine, supply, serve=recipe.serve)
+        inputs = [rows.digest, exported.digest, *keys.runtime(), *about]
         key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
         return self._step(
             BundleArtifact,
             key,
-            lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, self._listener),
+            lambda out: bundle.run(
+                recipe, target, exported.artifact, rows.artifact, ledger, supply, out, self._listener
+            ),
             target,
         )
 
-    def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> Result[GateArtifact]:
-        """Only a pass is kept: what failed or could not be decided is measured again by the next build."""
-        key = make_key("gate", gate.VERSION, packed.artifact.target, [packed.digest], host_facts())
-        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
+    def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> GateArtifact | NotRunHere:
+        """Only a pass is kept: what failed or could not be decided is measured again by the next build.
+
+        A bundle that this machine cannot run is not gated here.
+        """
         target = packed.artifact.target
+        found = self._runner(packed.artifact, exported.artifact.engine)
+        if isinstance(found, NotRunHere):
+            self._listener.line(f"gate of {target}: not run here: {found.why}")
+            return found
+        about = host_facts() | {"python": found.version}
+        key = make_key("gate", gate.VERSION, target, [packed.digest], about)
+        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
         judged = self._step(
-            GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener), target
+            GateArtifact,
+            key,
+            lambda out: gate.run(packed.artifact, model_mib, found, out, self._listener),
+            target,
         )
         if judged.artifact.verdict != "pass":
             self._workspace.forget(judged.artifact.folder)
-        return judged
+        return judged.artifact
+
+    def _runner(self, packed: BundleArtifact, engine: str) -> Interpreter | NotRunHere:
+        """What gates this bundle on this machine."""
+        profile = self._supply.profile(packed.target)
+        found = here.runner(
+            profile,
+            profile.engines[engine].provider,
+            libc_min=packed.libc_min,
+            jetpack=profile.jetpack,
+            pythons=self._supply.pythons,
+        )
+        if isinstance(found, NotRunHere):
+            return replace(found, command=f"python3 {packed.file_name} gate")
+        return found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
     from edgepack.examination import Report
     from edgepack.fleet import Device, Fleet
+    from edgepack.outcome import NotRunHere
     from edgepack.plan import Plan
     from edgepack.selection import SelectArtifact
 
@@ -28,6 +29,7 @@ STYLES: Final = {
     "pass": "green",
     "fail": "bold red",
     "inconclusive": "yellow",
+    "not run here": "yellow",
     "error": "red",
     "warning": "yellow",
 }
@@ -98,6 +100,14 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
     yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
     basis = f"{100 * first.confidence:.4g} %, n={first.n}"
     yield Text(f"{CHOSEN_ON_DEV} Intervals: {basis}.\n", style="dim")
+
+
+def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text]:
+    """A gate that this machine could not run: neither passed nor failed, and what to type where it can."""
+    head = Text(safe(f"gate of {bundle} for {target}: "))
+    yield head.append("NOT RUN HERE", style=STYLES["not run here"])
+    yield Text(safe(f"  {gate.why}"))
+    yield Text(safe(f"  on the device: {gate.command}  (install gates it there too)"))
 
 
 def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:

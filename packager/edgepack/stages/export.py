@@ -43,6 +43,7 @@ from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import EngineChoice, Quantize
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.targets import measure
+from edgepack.targets.supply import Supply
 from edgepack.trials import Trials
 from edgepack_runtime import model_config
 from edgepack_runtime.predictor import Predictor
@@ -63,13 +64,15 @@ def run(
     data: DataArtifact,
     student: ModelArtifact,
     scales: ScalesArtifact,
+    supply: Supply,
     out: Path,
     progress: Progress,
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and what is smaller; every figure after the static graph is the runtime's own.
 
     Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form, with
-    more of it in float where they lose more; `target` is one that the model is for.
+    more of it in float where they lose more; `target` is one that the model is for, and
+    `supply` has the wheels that it takes there.
     """
     environment.start(progress)
     rows = data.read("dev")[:PARITY_ROWS]
@@ -99,7 +102,7 @@ def run(
     for other in others:
         float_file = _float_for_another(other, encoder, graph, rows, float_logits, out)
         several.append(_for_another(other, section, float_file, small, rows, float_logits, out, progress))
-    chosen = choice.of_engines(several, target, data, progress)
+    chosen = choice.of_engines(several, target, data, supply, progress)
     return ExportArtifact(
         out,
         _static_row(out / STATIC_FOLDER, student, static),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from os import PathLike, fspath
@@ -95,11 +95,17 @@ class SiteFacts:
 
 def load_rules() -> dict[str, Rules]:
     """The rules of `slim.toml` by package name."""
-    return {name: _rules(table) for name, table in facts.tables("slim.toml").items()}
+    tables = facts.tables("slim.toml")
+    return {name: _rules(table, tables.get(table.get("as", ""), {})) for name, table in tables.items()}
 
 
 def assemble(
-    wheels: Iterable[Path], folder: Path, profile: Profile, rules: Mapping[str, Rules] | None = None
+    wheels: Iterable[Path],
+    folder: Path,
+    profile: Profile,
+    rules: Mapping[str, Rules] | None = None,
+    *,
+    given: Collection[Path] = (),
 ) -> SiteFacts:
     """Unpack `wheels` into `folder/site` and their licences into `folder/licenses`, and check every binary.
 
@@ -108,6 +114,7 @@ def assemble(
         folder: where to; `site` and `licenses` must not exist in it.
         profile: what the binaries must run on.
         rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
+        given: those of `wheels` that no lock names: of a build that nobody here has seen a rule may match nothing.
 
     Raises:
         StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
@@ -115,7 +122,9 @@ def assemble(
     """
     rules = load_rules() if rules is None else rules
     (folder / SITE).mkdir(parents=True)
-    packages = [_unpack(wheel, folder, rules) for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
+    packages = [
+        _unpack(wheel, folder, rules, strict=wheel not in given) for wheel in sorted(wheels, key=lambda one: one.name)
+    ]
     files = [path for path in sorted((folder / SITE).rglob("*")) if path.is_file()]
     binaries = {path: elf.read(path) for path in files if elf.is_elf(path)}
     for path, binary in binaries.items():
@@ -184,7 +193,7 @@ class _Destination(WheelDestination):
         return None if hits else f"{SITE}/{name}"
 
 
-def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules]) -> Package:
+def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bool) -> Package:
     name, version = parse_wheel_filename(wheel.name)[:2]
     mine = rules.get(name, Rules())
     patterns = mine.patterns(str(version))
@@ -201,7 +210,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules]) -> Package:
     except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
         raise _failed(wheel, str(error), "delete the wheel cache and build again") from error
     unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
-    if unmatched:
+    if unmatched and strict:
         raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")
     if mine.license_text:
         place = f"{destination.licenses_folder}/{mine.license_text}"
@@ -238,13 +247,15 @@ def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:
         raise _failed(wheel, str(error), f"free some space on the disk of {folder}") from error
 
 
-def _rules(table: Mapping[str, Any]) -> Rules:
-    drop = [Drop(tuple(d["files"]), d["reason"], d.get("versions", "")) for d in table.get("drop", ())]
+def _rules(table: Mapping[str, Any], base: Mapping[str, Any]) -> Rules:
+    """The rules of one table; `base` is that of the package whose rules hold for it as well."""
+    drops = (*base.get("drop", ()), *table.get("drop", ()))
+    both = {**base, **table}
     return Rules(
-        drop=tuple(drop),
-        licenses=tuple(table.get("licenses", ())),
-        license=table.get("license", ""),
-        license_text=table.get("license_text", ""),
+        drop=tuple(Drop(tuple(d["files"]), d["reason"], d.get("versions", "")) for d in drops),
+        licenses=tuple(both.get("licenses", ())),
+        license=both.get("license", ""),
+        license_text=both.get("license_text", ""),
     )
 
 

@@ -172,7 +172,7 @@ def test_a_wheel_without_metadata_is_named(tmp_path: Path, profile: Profile) -> 
         site.assemble([wheel], tmp_path / "out", profile, {})
 
 
-SERVING = {"anyio", "click", "exceptiongroup", "h11", "prometheus-client", "starlette", "uvicorn"}
+SERVING = {"anyio", "click", "exceptiongroup", "h11", "prometheus-client", "starlette", "sniffio", "uvicorn"}
 
 
 def test_every_rule_that_ships_has_its_reason() -> None:
