@@ -246,16 +246,17 @@ def test_a_folder_of_somebody_else_is_left_alone(small_bundle: Path, prefix: Pre
 def test_files_that_changed_on_the_disk_are_found(
     bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgepack_runtime import archive
+    from edgepack_runtime import unpacking
+    from edgepack_runtime.archive import Archive
 
-    real = archive.extract
+    real = unpacking.extract
 
-    def lossy(opened: archive.Archive, manifest: Any, folder: Path, **options: Any) -> None:
+    def lossy(opened: Archive, manifest: Any, folder: Path, **options: Any) -> None:
         assert options["durable"]
         real(opened, manifest, folder, **options)
         (folder / "model/model.onnx").write_bytes(bytes(999))
 
-    monkeypatch.setattr(archive, "extract", lossy)
+    monkeypatch.setattr(unpacking, "extract", lossy)
     with pytest.raises(BundleInvalidError, match=r"model/model\.onnx: has 999 bytes instead of 1000"):
         install(bundle, prefix.root, say=silent)
     assert prefix.current_id() is None
