@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from installing import Device, MakeBundle, id_of, silent
 from tiny_model import TUNED
 
 from edgepack_runtime import isolated, receipts, status, tuning
@@ -27,30 +28,8 @@ from edgepack_runtime.errors import (
 )
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix, read_state
-from edgepack_runtime.verify import verify_file, verify_folder
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeBundle = Callable[..., Path]
-
-
-def silent(text: str) -> None:
-    """Nobody listens."""
-
-
-def id_of(bundle: Path) -> str:
-    return release_id(*verify_file(bundle))
-
-
-@pytest.fixture(scope="module")
-def second(make_bundle: MakeBundle) -> Path:
-    return make_bundle(version="1.3.0", sequence=2)
-
-
-@pytest.fixture
-def prefix(tmp_path: Path) -> Prefix:
-    return Prefix(tmp_path / "prefix")
+from edgepack_runtime.verify import verify_folder
 
 
 @pytest.fixture

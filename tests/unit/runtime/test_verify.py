@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,6 @@ from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.unpacking import extract
 from edgepack_runtime.verify import find_damage, read_manifest, verify_file, verify_folder
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
