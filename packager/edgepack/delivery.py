@@ -53,8 +53,9 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
     for a bundle that lies there signed already.
 
     A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
-    in `dist` has passed. With `part_bytes` a folder `BUNDLE.split` holds each in parts of that size. Reports are written whatever the verdict. `NAME.sha256` lists the digests of it all, for
-    `sha256sum -c` and for the next build, which writes again what is not as it was.
+    in `dist` has passed. With `part_bytes` a folder `BUNDLE.split` holds each in parts of that size. Reports are
+    written whatever the verdict. `NAME.sha256` lists the digests of it all, for `sha256sum -c` and for the next build,
+    which writes again what is not as it was.
 
     Raises:
         StageFailedError: when `dist` cannot be written, or a bundle not be signed.

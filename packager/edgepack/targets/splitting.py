@@ -53,11 +53,12 @@ def split(bundle: Path, folder: Path, part_bytes: int) -> list[Path]:
 
 
 def _require_size(size: int, part_bytes: int) -> None:
-    if part_bytes < SMALLEST_BYTES or size > part_bytes * form.MAX_PARTS:
+    least = max(SMALLEST_BYTES, -(-size // form.MAX_PARTS))
+    if part_bytes < least:
         raise UsageError(
             f"a bundle of {size} bytes is not split into parts of {part_bytes}",
             why=f"a part has 1 MiB at least, and there are {form.MAX_PARTS} at most",
-            fix=f"give a size of {max(1, -(-size // form.MAX_PARTS) >> 20) + 1}M or more",
+            fix=f"give a size of {-(-least // (1 << 20))}M or more",
         )
 
 
@@ -94,8 +95,7 @@ def _write(staged: Path, archive: Archive, part_bytes: int) -> list[str]:
     digits = len(str(count))
     with archive.path.open("rb") as source:
         parts = tuple(
-            _write_part(source, staged / f"{name}.part{number:0{digits}}", part_bytes)
-            for number in range(1, count + 1)
+            _write_part(source, staged / f"{name}.part{number:0{digits}}", part_bytes) for number in range(1, count + 1)
         )
     starts = {
         path: archive.read(path, member.size)

@@ -86,9 +86,9 @@ def test_a_part_that_is_cut_short_or_changed_is_named(in_parts: Path) -> None:
 def test_parts_of_another_bundle_do_not_make_this_one(in_parts: Path, second: Path, tmp_path: Path) -> None:
     other = splitting.split(second, tmp_path / "other", 40_000)
     ours = sorted(in_parts.parent.glob("*.part*"))
-    for mine, theirs in zip(ours, other[1:]):
+    for mine, theirs in zip(ours, other[1:], strict=False):
         mine.write_bytes(theirs.read_bytes().ljust(mine.stat().st_size, b"\0")[: mine.stat().st_size])
-    assert ours[0].name in damaged(in_parts)
+    assert f"copy {ours[-1].name} again" in damaged(in_parts)  # the others may well be alike
 
 
 def test_parts_in_parts_are_refused(in_parts: Path) -> None:
@@ -96,7 +96,7 @@ def test_parts_in_parts_are_refused(in_parts: Path) -> None:
     first = in_parts.parent / listed[0].name
     first.write_bytes(in_parts.read_bytes())
     _rewrite(in_parts, dataclasses.replace(listed[0], size=first.stat().st_size))
-    with pytest.raises(BundleInvalidError, match="split.json") as caught:
+    with pytest.raises(BundleInvalidError, match=r"split\.json") as caught:
         verify_file(in_parts)
     assert caught.value.why == "its parts are in parts again"
 
@@ -142,7 +142,7 @@ def test_other_lists_are_refused(document: Any, why: str) -> None:
 
 @given(st.binary(max_size=64) | st.just(b"[" * 100_000))
 def test_anything_is_a_list_or_refused(raw: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - what the bytes are decides the words
+    with pytest.raises(ValueError):
         split.parse(raw)
 
 
@@ -153,7 +153,7 @@ def test_a_list_is_read_as_it_was_written(items: list[tuple[str, int]]) -> None:
 
 
 class TestJoined:
-    @given(st.data())
+    @given(data=st.data())
     def test_reads_as_one_file(self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = tmp_path_factory.mktemp("joined")
         pieces = data.draw(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=5))
