@@ -1,8 +1,8 @@
 """A real bundle where little is as it should be: no network, no HOME, 1970, umask 077, not root, a stick without exec.
 
 The stick is a file system mounted `noexec`: a tmpfs, which every system has, and FAT where there are the tools to make
-and mount one without the kernel's help (dosfstools and fusefat). The clock is set by a library put in front of the C library's,
-since the kernel has one wall clock for all processes; what the kernel writes into inodes is of today.
+and mount one without the kernel's help (dosfstools and fusefat). The clock is set by a library put in front of the C
+library's, since the kernel has one wall clock for all processes; what the kernel writes into inodes is of today.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ def as_fat(field: Field) -> str:
 def test_everything_at_once(field: Field, stick: Callable[[Field], str]) -> None:
     clock = in_1970(field.folder)
     done = field.run(
-        f"{stick(field)}"
-        f"umask 077; exec {field.python} stick/tiny.edgepack install --prefix {field.folder}/prefix",
+        f"{stick(field)}umask 077; exec {field.python} stick/tiny.edgepack install --prefix {field.folder}/prefix",
         LD_PRELOAD=str(clock),
     )
     assert done.returncode == 0, done.stderr[-4000:]
