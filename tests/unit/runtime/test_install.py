@@ -16,7 +16,7 @@ import pytest
 from installing import Device, MakeBundle, id_of, silent
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, receipts, status, tuning
+from edgepack_runtime import commit, isolated, receipts, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -192,6 +192,28 @@ def test_a_release_that_fails_after_the_switch_is_switched_back(
     found = read_state(prefix)
     assert found is not None
     assert (found.current, found.pending) == (id_of(bundle), None)
+
+
+def test_a_disk_that_goes_bad_at_the_switch_is_noticed_and_the_next_try_completes(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, proven: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    update = make_bundle(version="2.0.0", sequence=2)
+    placed = commit.write_entry
+
+    def damage(*arguments: Any, **options: Any) -> None:
+        placed(*arguments, **options)
+        (prefix.releases / id_of(update) / "manifest.json").write_bytes(b"{}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "write_entry", damage)
+        with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
+            install(update, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    receipt = install(update, prefix.root, say=silent)
+    assert receipt["verdict"] == "installed"
+    assert "a copy of this release was here that did not serve" in receipt["notes"][-1]
+    assert verify_folder(prefix.current)
 
 
 def test_a_damaged_bundle_touches_nothing(small_bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
