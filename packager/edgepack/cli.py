@@ -25,6 +25,7 @@ COMMANDS: Final = (
     "gate",
     "sign",
     "verify",
+    "split",
     "inspect",
     "diff",
     "receipts",

@@ -17,6 +17,7 @@ from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.outcome import NOT_RUN_HERE, Build, Delivery
 from edgepack.recipe.model import Sign
 from edgepack.report import document
+from edgepack.targets import splitting
 
 BUNDLE_SUFFIX = ".edgepack"
 REPORTS = ("report.html", "report.json", "junit.xml", "models")
@@ -45,15 +46,16 @@ def require_writable(dist: Path) -> None:
                 folder.rmdir()
 
 
-def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
+def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | None = None) -> list[Path]:
     """Fill `dist` and return what was put there, bundles first. `report` is that of `report.document`.
 
     Where the recipe says so bundles are signed here and not in their stage: a key in hardware then need not be touched
     for a bundle that lies there signed already.
 
     A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
-    in `dist` has passed. Reports are written whatever the verdict. `NAME.sha256` lists the digests of it all, for
-    `sha256sum -c` and for the next build, which writes again what is not as it was.
+    in `dist` has passed. With `part_bytes` a folder `BUNDLE.split` holds each in parts of that size. Reports are
+    written whatever the verdict. `NAME.sha256` lists the digests of it all, for `sha256sum -c` and for the next build,
+    which writes again what is not as it was.
 
     Raises:
         StageFailedError: when `dist` cannot be written, or a bundle not be signed.
@@ -68,6 +70,10 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
             fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged, build.recipe.sign))]
+            if part_bytes is not None:
+                for name in tuple(fresh):
+                    splitting.split(staged / name, staged / f"{name}{splitting.SUFFIX}", part_bytes)
+                    fresh.append(f"{name}{splitting.SUFFIX}")
             json_file = dist / f"{stem}.report.json"
             if not (
                 json_file.is_file()
@@ -132,6 +138,7 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str 
     name = item.bundle.file_name
     if item.verdict not in ("pass", NOT_RUN_HERE):
         (dist / name).unlink(missing_ok=True)
+        shutil.rmtree(dist / f"{name}{splitting.SUFFIX}", ignore_errors=True)
         return None
     if sign is not None:
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)

@@ -30,10 +30,11 @@ def inspect(bundle: Path) -> dict[str, Any]:
     manifest = verified(bundle)
     with Archive(bundle) as archive:
         raw, signature = verify.read_sealed(archive)
+        size = archive.size
         config = json.loads(archive.read(f"{golden.MODEL_FOLDER}/{CONFIG_NAME}", contract.MAX_MANIFEST_BYTES))
     return {
         "file": bundle.name,
-        "bundle_bytes": bundle.stat().st_size,
+        "bundle_bytes": size,
         "unpacked_bytes": manifest.total_bytes + len(raw) + len(signature or b""),
         "sha256": hashlib.sha256(raw).hexdigest(),
         "signed_by": None if signature is None else sshsig.parse_signature(signature).key.fingerprint,

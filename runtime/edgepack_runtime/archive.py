@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import os
 import struct
 import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Dict, Iterator, List, Optional, Set, Tuple, Type
+from typing import BinaryIO, Dict, Iterator, Optional, Tuple, Type
 
 from edgepack_runtime import manifest as contract
+from edgepack_runtime import split
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.state import FILE_MODE, fsync_folder, make_folder
+from edgepack_runtime.state import FILE_MODE
 
 STORED, DEFLATED = 0, 8
 CHUNK_BYTES = 1024 * 1024
@@ -40,6 +42,7 @@ _MADE_BY = 3 << 8 | _VERSION  # 3: Unix, so that the mode below is read
 _DATE = 1 << 5 | 1  # 1980-01-01, the zip epoch: a bundle carries no wall-clock time
 _MODE = (0o100000 | FILE_MODE) << 16
 _UTF8 = 0x800
+_SHOWN = 5  # parts named in one message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +106,8 @@ def hash_prefix(file: BinaryIO, count: int) -> str:
 class Archive:
     """An open bundle whose structure (headers, directory, end record) is exact. Use it in a `with` block.
 
-    `members` maps path to member, in file order. The contents are checked by `verify.verify_archive`.
+    `members` maps path to member, in file order. The contents are checked by `verify.verify_archive`. Where `path` is
+    what starts a bundle in parts, what is open is the whole bundle, and `size` is that of all parts.
 
     Raises:
         UsageError: `path` is no file.
@@ -114,15 +118,22 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = _open(path)
+        self._joined: Optional[split.Joined] = None
         try:
-            self.size = self._file.seek(0, os.SEEK_END)
             self.members, self._recorded_digest = self._read_structure()
+            if split.LIST_NAME in self.members:
+                self._join()
         except OSError as error:
             self.close()
             raise self.damaged("the file", f"it cannot be read: {error.strerror or error}") from error
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether what is open lies in several files."""
+        return self._joined is not None
 
     def close(self) -> None:
         self._file.close()
@@ -137,10 +148,13 @@ class Archive:
 
     def damaged(self, region: str, why: str) -> BundleInvalidError:
         """The error for a damaged `region` of this file, ready to be raised."""
+        what = "the bundle"
+        if self._joined is not None and (differing := self._joined.differing()):
+            what = ", ".join(differing)
         return BundleInvalidError(
             f"{self.path.name} is damaged: {region}",
             why=why,
-            fix="copy the bundle again from where it was built, and compare with `verify` there",
+            fix=f"copy {what} again from where it was built, and compare with `verify` there",
         )
 
     def chunks(self, member: Member) -> Iterator[bytes]:
@@ -214,7 +228,29 @@ class Archive:
         if inflater.unused_data or next(raw, b""):
             raise self.damaged(f"member {member.path}", "bytes follow the end of its compressed data")
 
+    def _join(self) -> None:
+        """Go on with the whole bundle, of which the open file is what starts it."""
+        region = f"member {split.LIST_NAME}"
+        try:
+            listed = split.parse(self.read(split.LIST_NAME, split.MAX_LIST_BYTES))
+        except ValueError as error:
+            raise self.damaged(region, str(error)) from error
+        joined = split.Joined(self.path.parent, listed)
+        missing = joined.missing()
+        if missing:
+            raise BundleInvalidError(
+                f"{self.path.name} is one of {len(listed) + 1} files, and not all of them are here",
+                why="; ".join(missing[:_SHOWN]) + (f"; and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else ""),
+                fix="copy them into one folder, under the names they had",
+            )
+        self._file.close()
+        self._file, self._joined = io.BufferedReader(joined, CHUNK_BYTES), joined
+        self.members, self._recorded_digest = self._read_structure()
+        if split.LIST_NAME in self.members:
+            raise self.damaged(region, "its parts are in parts again")
+
     def _read_structure(self) -> Tuple[Dict[str, Member], str]:
+        self.size = self._file.seek(0, os.SEEK_END)
         count, directory_offset, digest = self._read_end()
         self._file.seek(directory_offset)
         directory = self._file.read(self.size - _TAIL_BYTES - directory_offset)
@@ -276,74 +312,6 @@ class Archive:
             raise self.damaged(f"header of member {member.path}", "it does not agree with the directory")
 
 
-def extract(
-    archive: Archive,
-    manifest: contract.Manifest,
-    folder: Path,
-    *,
-    raw: bytes,
-    signature: Optional[bytes],
-    durable: bool,
-) -> None:
-    """Write the manifest, its signature and every file it lists into `folder`, which must not exist yet.
-
-    Our own loop on purpose: only regular files that the manifest lists are made, with modes we choose (a bundle
-    carries none), never more bytes than listed, never through a link that is already there. `durable` makes
-    files and folders survive a power cut before this returns, and drops them from the page cache, so that whoever
-    hashes them next reads the disk. `raw` and `signature` are the manifest's bytes as they were verified, and are
-    not read again.
-
-    Raises:
-        BundleInvalidError: a member is missing or damaged, or longer than the manifest says.
-        OSError: the folder cannot be written.
-    """
-    make_folder(folder, fresh=True)
-    folders, files = {folder}, [folder / contract.MANIFEST_NAME]
-    _write_new(files[0], iter([raw]))
-    if signature is not None:
-        files.append(folder / contract.SIGNATURE_NAME)
-        _write_new(files[1], iter([signature]))
-    for entry in manifest.files:
-        member = archive.members.get(entry.path)
-        if member is None or member.size != entry.size:
-            raise archive.damaged(f"member {entry.path}", "it is missing, or has not the size the manifest lists")
-        target = folder / entry.path
-        if target.parent not in folders:
-            folders.update(make_folder(target.parent))
-        _write_new(target, archive.chunks(member))
-        files.append(target)
-    if durable:
-        _make_durable(files, folders)
-
-
-def _make_durable(files: List[Path], folders: Set[Path]) -> None:
-    # In a second pass: the first fsync commits most of it in one go, where one after each file would take
-    # minutes on an SD card.
-    for path in files:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            if hasattr(os, "posix_fadvise"):  # not on every system; the hash then may come from memory
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
-    for folder in folders:
-        fsync_folder(folder)
-
-
-def _write_new(path: Path, chunks: Iterator[bytes]) -> None:
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)  # whatever the umask: the application may run as another user
-        for data in chunks:
-            out.write(data)
-
-
-def _name_and_flags(path: str) -> Tuple[bytes, int]:
-    name = path.encode("utf-8")
-    return name, 0 if name.isascii() else _UTF8
-
-
 def _open(path: Path) -> BinaryIO:
     try:
         if not path.is_file():
@@ -353,3 +321,8 @@ def _open(path: Path) -> BinaryIO:
         raise EnvironmentUnfitError(
             f"{path} cannot be opened", why=error.strerror or str(error), fix="run as a user who may read it"
         ) from error
+
+
+def _name_and_flags(path: str) -> Tuple[bytes, int]:
+    name = path.encode("utf-8")
+    return name, 0 if name.isascii() else _UTF8

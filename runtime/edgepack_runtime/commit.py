@@ -217,9 +217,12 @@ def _place(run: Install, stage: Path) -> None:
     """Move the staged release to its final name; if one lies there already, repair it file by file."""
     final = run.prefix.releases / run.release
     if final.is_dir() and not final.is_symlink():
-        if _repair(final, stage, run.manifest):
+        repaired = _repair(final, stage, run.manifest)
+        if repaired and run.release == run.receipt["previous"]:
             run.receipt["verdict"] = "repaired"
             run.note("damaged files of the installed release were replaced")
+        elif repaired:  # what an update left that failed right after the switch, or the release that is kept
+            run.note("a copy of this release was here that did not serve; damaged files of it were replaced")
     else:
         remove_tree(final)
         stage.rename(final)

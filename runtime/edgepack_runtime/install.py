@@ -14,8 +14,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from edgepack_runtime import archive as container
-from edgepack_runtime import commit, doctor, isolated, receipts, trust, tuning, verify
+from edgepack_runtime import commit, doctor, isolated, receipts, trust, tuning, unpacking, verify
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
@@ -82,7 +82,7 @@ def _anything(manifest: Manifest) -> None:
 
 
 def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool, check: Callable[[Manifest], None]) -> Dict[str, Any]:
-    with container.Archive(bundle) as archive:
+    with Archive(bundle) as archive:
         # Who made it comes first: nothing of it is parsed, unpacked or run before. And it is read once: what was
         # checked is what is used, whatever a stick answers when it is asked again.
         raw, signature = verify.read_sealed(archive)
@@ -115,7 +115,7 @@ def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool, check: Callable
     return run.receipt
 
 
-def _install_locked(run: Install, archive: container.Archive) -> None:
+def _install_locked(run: Install, archive: Archive) -> None:
     with os_errors(f"the prefix {run.prefix.root} cannot be written"):
         before, notes = commit.recover(run.prefix, run.manifest.name)
         for note in notes:
@@ -200,11 +200,11 @@ def _tuning_is_readable(run: Install, release: Path) -> bool:
     return True
 
 
-def _stage(run: Install, archive: container.Archive) -> Path:
+def _stage(run: Install, archive: Archive) -> Path:
     stage = run.prefix.staging / run.release
     with run.step("stage"), os_errors(f"{run.bundle.name} cannot be unpacked into {run.prefix.root}"):
         made = make_folder(run.prefix.staging)
-        container.extract(archive, run.manifest, stage, raw=run.raw, signature=run.signature, durable=True)
+        unpacking.extract(archive, run.manifest, stage, raw=run.raw, signature=run.signature, durable=True)
         for folder in [run.prefix.staging, *(path.parent for path in made)]:
             fsync_folder(folder)
     with run.step("re-hash"):

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from edgepack_runtime import archive as container
-from edgepack_runtime import doctor, trust, verify
+from edgepack_runtime import doctor, trust, unpacking, verify
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
@@ -227,7 +227,7 @@ def unpacked(bundle: Path, *, checked: bool) -> Iterator[Path]:
         BundleInvalidError: the bundle is damaged, or not from whom this machine trusts.
         EnvironmentUnfitError: this device cannot run it, or there is no place to unpack it.
     """
-    with container.Archive(bundle) as archive:
+    with Archive(bundle) as archive:
         raw, signature = verify.read_sealed(archive)
         if checked:
             trust.require(trust.read_pins(None), bundle.name, raw, signature)
@@ -240,7 +240,7 @@ def unpacked(bundle: Path, *, checked: bool) -> Iterator[Path]:
         try:
             release = Prefix(root).releases / release_id(manifest, raw)
             with os_errors(what):
-                container.extract(archive, manifest, release, raw=raw, signature=signature, durable=False)
+                unpacking.extract(archive, manifest, release, raw=raw, signature=signature, durable=False)
             yield release
         finally:
             with os_errors(f"the temporary folder {root} cannot be removed"):

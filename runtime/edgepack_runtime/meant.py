@@ -39,7 +39,8 @@ def elsewhere(options: argparse.Namespace, context: Context, arguments: List[str
         return isolated.run(path, arguments)
     with isolated.unpacked(path, checked=context.bundle is None) as release:
         if options.verb == "gate":
-            arguments = [*arguments, "--bundle-bytes", str(path.stat().st_size)]
+            with Archive(path) as archive:
+                arguments = [*arguments, "--bundle-bytes", str(archive.size)]
         return isolated.run(release, arguments, to_drain=options.verb == "serve")
 
 

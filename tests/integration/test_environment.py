@@ -1,8 +1,8 @@
 """A real bundle where little is as it should be: no network, no HOME, 1970, umask 077, not root, a stick without exec.
 
-The stick is a file system mounted `noexec` (tmpfs: every system has it, and to a program that is read from it, it is
-as a FAT stick is, whose files have no exec bits). The clock is set by a library put in front of the C library's,
-since the kernel has one wall clock for all processes; what the kernel writes into inodes is of today.
+The stick is a file system mounted `noexec`: a tmpfs, which every system has, and FAT where there are the tools to make
+and mount one without the kernel's help (dosfstools and fusefat). The clock is set by a library put in front of the C
+library's, since the kernel has one wall clock for all processes; what the kernel writes into inodes is of today.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +96,8 @@ def field(project: Project) -> Iterator[Field]:
     shutil.copy(project.bundle, bundle)
     bundle.chmod(0o644)
     yield Field(folder, bundle, python)
+    if (folder / "stick").is_mount():
+        subprocess.run(["fusermount", "-u", folder / "stick"], check=True)
     shutil.rmtree(folder)
 
 
@@ -108,11 +110,27 @@ def in_1970(folder: Path) -> Path:
     return folder / "clock.so"
 
 
-def test_everything_at_once(field: Field) -> None:
+TMPFS = "mount -t tmpfs -o noexec,nosuid,nodev,mode=755 none stick; cp tiny.edgepack stick/\n---"
+
+
+def as_fat(field: Field) -> str:
+    """The bundle on a FAT file system at `stick`, read-only; what unmounts it is the fixture's to do."""
+    if None in map(shutil.which, ("mkfs.vfat", "fusefat", "fusermount")) or not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("there is no mkfs.vfat, fusefat or fusermount, or no /dev/fuse")
+    for command in (
+        "truncate -s 128M stick.img", "mkfs.vfat stick.img",
+        "fusefat -o rw+ stick.img stick", "cp tiny.edgepack stick/", "fusermount -u stick",
+        "fusefat -o ro,noexec,allow_other stick.img stick",
+    ):  # fmt: skip
+        subprocess.run(command.split(), cwd=field.folder, check=True, capture_output=True)
+    return ""
+
+
+@pytest.mark.parametrize("stick", [lambda field: TMPFS, as_fat], ids=["tmpfs", "FAT"])
+def test_everything_at_once(field: Field, stick: Callable[[Field], str]) -> None:
     clock = in_1970(field.folder)
     done = field.run(
-        "mount -t tmpfs -o noexec,nosuid,nodev,mode=755 none stick; cp tiny.edgepack stick/\n---"
-        f"umask 077; exec {field.python} stick/tiny.edgepack install --prefix {field.folder}/prefix",
+        f"{stick(field)}umask 077; exec {field.python} stick/tiny.edgepack install --prefix {field.folder}/prefix",
         LD_PRELOAD=str(clock),
     )
     assert done.returncode == 0, done.stderr[-4000:]

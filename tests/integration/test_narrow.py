@@ -112,6 +112,7 @@ def test_texts_without_labels_are_learnt_from(tmp_path: Path) -> None:
 KILLED = RECIPE.replace("hidden: 312, heads: 12}}", "hidden: 64, heads: 4}}\n  width: 0.5")
 
 
+@pytest.mark.first_lane
 def test_a_build_that_is_killed_while_it_narrows_ends_with_the_same_bytes(tmp_path: Path) -> None:
     exported = []
     for name in ("killed", "left alone"):

@@ -20,6 +20,7 @@ from edgepack.report import document, html
 from edgepack.signing import verified
 from edgepack.targets.archive import write_bundle
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
+from edgepack_runtime.verify import verify_file
 
 
 def deliver(build: Any, dist: Path) -> list[Path]:
@@ -90,6 +91,26 @@ def test_a_bundle_that_did_not_pass_is_taken_away(passed: Any, tmp_path: Path) -
     failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
     assert bundle not in deliver(failed, dist)
     assert not bundle.exists()
+
+
+def test_what_passed_is_there_in_parts_too(passed: Any, tmp_path: Path) -> None:
+    noise = hashlib.shake_256(b"").digest(2 << 20)
+    facts = TargetFacts("test", "Linux", "x86_64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
+    files = (FileEntry("a", len(noise), hashlib.sha256(noise).hexdigest()),)
+    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, files)
+    write_bundle({"a": noise, "manifest.json": dump(manifest)}, passed.deliveries[0].bundle.path)
+    dist = tmp_path / "dist"
+    paths = deliver_report(passed, document.make(passed), dist, 1 << 20)
+    bundle, split = paths[:2]
+    assert split == bundle.with_name(bundle.name + ".split")
+    assert verify_file(split / bundle.name) == verify_file(bundle)
+    assert len(list(split.iterdir())) == 4
+    done = subprocess.run(["sha256sum", "-c", paths[-1].name], cwd=dist, capture_output=True, text=True, check=False)
+    assert f"{split.name}/{bundle.name}.part3: OK" in done.stdout
+    item = passed.deliveries[0]
+    failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
+    deliver(failed, dist)
+    assert not split.exists()
 
 
 def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     help="Where bundles that passed and reports go.",
 )
 @supplies.options
+@click.option("--split", "part_bytes", type=common.SIZE, help="Deliver in parts as well, of this size at most: 60M.")
 @part.options
 @click.option("--keep-going", is_flag=True, help="Go on with the other candidates or targets when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
@@ -42,6 +43,7 @@ def command(
     workspace: Path,
     dist: Path,
     drawn: supplies.Drawn,
+    part_bytes: int | None,
     until: str | None,
     start: str | None,
     force: bool,
@@ -77,7 +79,7 @@ def command(
         _raise_if_left_out(built, console)
         return
     report = document.make(built)
-    delivered = delivery.deliver(built, report, dist)
+    delivered = delivery.deliver(built, report, dist, part_bytes)
     if as_json:
         click.echo(document.dumps(report))
     else:

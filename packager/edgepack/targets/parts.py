@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from edgepack.targets.site import SITE
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.golden import MODEL_FOLDER
 
 PARTS: Final = ("model", "site", "runtime", "golden", "other")
@@ -34,12 +34,16 @@ def part_of(path: str) -> str:
 
 
 def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
-    """What each part takes; `other` includes the zip's own headers, so the packed ones sum up to the file's size."""
+    """What each part takes; `other` includes the zip's own headers, so the packed ones sum up to the file's size.
+
+    Raises:
+        edgepack_runtime.errors.DeviceError: it is no whole bundle.
+    """
     packed, unpacked = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
-    with zipfile.ZipFile(bundle) as archive:
-        for member in archive.infolist():
-            part = part_of(member.filename)
-            packed[part] += member.compress_size
-            unpacked[part] += member.file_size
-    packed["other"] += bundle.stat().st_size - sum(packed.values())
+    with Archive(bundle) as archive:
+        for member in archive.members.values():
+            part = part_of(member.path)
+            packed[part] += member.compressed_size
+            unpacked[part] += member.size
+        packed["other"] += archive.size - sum(packed.values())
     return {part: Bytes(packed[part], unpacked[part]) for part in PARTS}

@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installing import MakeBundle
+from ssh_keys import make_key
 
 import edgepack_runtime
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
-from edgepack_runtime import model_config
+from edgepack_runtime import model_config, trust
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
+from edgepack_runtime.state import Prefix
 
 RUNTIME = Path(edgepack_runtime.__path__[0])
 STANDS_IN = ("selftest", "tune", "gate", "bench", "predictor")
@@ -113,8 +116,6 @@ class Predictor:
         return ((tag, None if item is None else self.predict(item)) for tag, item in items)
 """,
 }
-
-MakeBundle = Callable[..., Path]
 
 
 def target_facts(**changes: str) -> TargetFacts:
@@ -223,6 +224,12 @@ def bundle(make_bundle: MakeBundle) -> Path:
     return make_bundle()
 
 
+@pytest.fixture(scope="session")
+def second(make_bundle: MakeBundle) -> Path:
+    """The release after that of `bundle`."""
+    return make_bundle(version="1.3.0", sequence=2)
+
+
 @pytest.fixture
 def device() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command as a bare device would: an empty environment but for PATH, and no HOME."""
@@ -241,3 +248,24 @@ def device() -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    """One that does not exist yet."""
+    return Prefix(tmp_path / "prefix")
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The machine's own folder of keys: not there, whatever the one that runs the tests has."""
+    folder = tmp_path / "etc"
+    monkeypatch.setattr(trust, "MACHINE", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two private keys: `release`, and `other`."""
+    folder = tmp_path_factory.mktemp("keys")
+    return make_key(folder, "release"), make_key(folder, "other")

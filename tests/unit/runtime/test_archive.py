@@ -10,9 +10,10 @@ import pytest
 
 from edgepack.targets.archive import write_bundle
 from edgepack_runtime import archive as form
-from edgepack_runtime.archive import Archive, extract
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.manifest import parse
+from edgepack_runtime.unpacking import extract
 
 
 def opened(path: Path) -> None:

@@ -8,10 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installing import Device, MakeBundle
 from tiny_model import write_lines, write_model_folder
 
 from edgepack_runtime import cli, model_verbs
@@ -22,8 +22,6 @@ from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
 from edgepack_runtime.state import Prefix
 
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeBundle = Callable[..., Path]
 VERBS = [
     "doctor", "verify", "install", "status", "trust", "rollback", "uninstall", "selftest", "tune", "gate", "env",
     "bench", "predict", "serve",

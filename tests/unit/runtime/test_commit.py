@@ -6,17 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installing import Device
 
 from edgepack_runtime import commit
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
 from edgepack_runtime.state import Prefix
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="module")

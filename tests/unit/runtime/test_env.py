@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installing import Device
 
 from edgepack_runtime.install import install
 from edgepack_runtime.state import Prefix
 from edgepack_runtime.verify import verify_folder
 
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 APPLICATION = """\
 import fakelib
 from edgepack_runtime import located

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installing import Device
 from tests import hostile
 
 from edgepack_runtime import verify
@@ -19,7 +18,6 @@ from edgepack_runtime.install import install
 
 CASES = dict(hostile.cases())
 MUTATIONS = 3000
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_the_writer_of_these_bundles_writes_good_ones_too(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from installing import Device, MakeBundle, id_of, silent
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, receipts, status, tuning
+from edgepack_runtime import commit, isolated, receipts, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -27,30 +28,8 @@ from edgepack_runtime.errors import (
 )
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix, read_state
-from edgepack_runtime.verify import verify_file, verify_folder
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeBundle = Callable[..., Path]
-
-
-def silent(text: str) -> None:
-    """Nobody listens."""
-
-
-def id_of(bundle: Path) -> str:
-    return release_id(*verify_file(bundle))
-
-
-@pytest.fixture(scope="module")
-def second(make_bundle: MakeBundle) -> Path:
-    return make_bundle(version="1.3.0", sequence=2)
-
-
-@pytest.fixture
-def prefix(tmp_path: Path) -> Prefix:
-    return Prefix(tmp_path / "prefix")
+from edgepack_runtime.verify import verify_folder
 
 
 @pytest.fixture
@@ -215,6 +194,28 @@ def test_a_release_that_fails_after_the_switch_is_switched_back(
     assert (found.current, found.pending) == (id_of(bundle), None)
 
 
+def test_a_disk_that_goes_bad_at_the_switch_is_noticed_and_the_next_try_completes(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, proven: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    update = make_bundle(version="2.0.0", sequence=2)
+    placed = commit.write_entry
+
+    def damage(*arguments: Any, **options: Any) -> None:
+        placed(*arguments, **options)
+        (prefix.releases / id_of(update) / "manifest.json").write_bytes(b"{}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "write_entry", damage)
+        with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
+            install(update, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    receipt = install(update, prefix.root, say=silent)
+    assert receipt["verdict"] == "installed"
+    assert "a copy of this release was here that did not serve" in receipt["notes"][-1]
+    assert verify_folder(prefix.current)
+
+
 def test_a_damaged_bundle_touches_nothing(small_bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
     bad = tmp_path / "bad.edgepack"
     raw = bytearray(small_bundle.read_bytes())
@@ -246,16 +247,17 @@ def test_a_folder_of_somebody_else_is_left_alone(small_bundle: Path, prefix: Pre
 def test_files_that_changed_on_the_disk_are_found(
     bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgepack_runtime import archive
+    from edgepack_runtime import unpacking
+    from edgepack_runtime.archive import Archive
 
-    real = archive.extract
+    real = unpacking.extract
 
-    def lossy(opened: archive.Archive, manifest: Any, folder: Path, **options: Any) -> None:
+    def lossy(opened: Archive, manifest: Any, folder: Path, **options: Any) -> None:
         assert options["durable"]
         real(opened, manifest, folder, **options)
         (folder / "model/model.onnx").write_bytes(bytes(999))
 
-    monkeypatch.setattr(archive, "extract", lossy)
+    monkeypatch.setattr(unpacking, "extract", lossy)
     with pytest.raises(BundleInvalidError, match=r"model/model\.onnx: has 999 bytes instead of 1000"):
         install(bundle, prefix.root, say=silent)
     assert prefix.current_id() is None

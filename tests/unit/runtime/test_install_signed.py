@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ssh_keys import make_key, needs_ssh_keygen, pin, public, signed
+from installing import Device, MakeBundle, id_of, silent
+from ssh_keys import needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
 from edgepack.targets.archive import write_bundle
@@ -23,20 +22,9 @@ from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, DeviceError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse, release_id
+from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse
 from edgepack_runtime.state import Prefix, read_state
-from edgepack_runtime.verify import verify_file, verify_folder
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeBundle = Callable[..., Path]
-
-
-def silent(text: str) -> None:
-    """Nobody listens."""
-
-
-def id_of(bundle: Path) -> str:
-    return release_id(*verify_file(bundle))
+from edgepack_runtime.verify import verify_folder
 
 
 def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -> Path:
@@ -49,23 +37,6 @@ def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -
     members[MANIFEST_NAME] = dump(dataclasses.replace(manifest, files=files, **fields))
     write_bundle(dict(members), out)
     return out
-
-
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(trust, "MACHINE", tmp_path / "etc")
-    return tmp_path / "etc"
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("keys")
-    return make_key(folder, "release"), make_key(folder, "other")
-
-
-@pytest.fixture
-def prefix(tmp_path: Path) -> Prefix:
-    return Prefix(tmp_path / "prefix")
 
 
 @pytest.fixture

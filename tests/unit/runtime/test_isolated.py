@@ -8,11 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from installing import MakeBundle
 
 from edgepack_runtime import isolated, receipts
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, StepFailedError
@@ -21,8 +21,6 @@ from edgepack_runtime.install import install
 from edgepack_runtime.manifest import TargetFacts
 from edgepack_runtime.state import Prefix
 from edgepack_runtime.verify import verify_folder
-
-MakeBundle = Callable[..., Path]
 
 
 @pytest.fixture

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installing import Device
 
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
 from edgepack_runtime import launcher
-from edgepack_runtime.archive import STORED, Archive, extract
+from edgepack_runtime.archive import STORED, Archive
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
+from edgepack_runtime.unpacking import extract
 from edgepack_runtime.verify import verify_file
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="module")

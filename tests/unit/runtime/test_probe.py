@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import platform
 import stat
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installing import Device
 from tests.unit.runtime.test_device import ORIN, tree
 
 from edgepack_runtime import probe
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_it_is_plain_json_about_this_machine() -> None:

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installing import Device, MakeBundle, id_of, silent
 
 from edgepack_runtime import receipts, state, status
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.manifest import release_id
 from edgepack_runtime.rollback import rollback
 from edgepack_runtime.state import Prefix
-from edgepack_runtime.verify import verify_file
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeBundle = Callable[..., Path]
-
-
-def silent(text: str) -> None:
-    """Nobody listens."""
-
-
-def id_of(bundle: Path) -> str:
-    return release_id(*verify_file(bundle))
-
-
-@pytest.fixture(scope="module")
-def second(make_bundle: MakeBundle) -> Path:
-    return make_bundle(version="1.3.0", sequence=2)
 
 
 @pytest.fixture

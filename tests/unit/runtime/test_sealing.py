@@ -19,13 +19,9 @@ from edgepack_runtime.state import Prefix
 pytestmark = needs_ssh_keygen
 
 
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that stands for /etc/edgepack."""
-    folder = tmp_path / "etc"
-    folder.mkdir()
-    monkeypatch.setattr(trust, "MACHINE", folder)
-    return folder
+@pytest.fixture(autouse=True)
+def _machine_has_a_folder(machine: Path) -> None:
+    machine.mkdir()
 
 
 def gate_receipt(release: str) -> dict[str, object]:

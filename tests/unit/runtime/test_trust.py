@@ -19,20 +19,6 @@ from edgepack_runtime.trust import Pins, Proof, read_pins, require
 RAW = b'{"name": "sentiment"}\n'
 
 
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The machine's own folder of keys, which the machine that runs the tests may have too."""
-    folder = tmp_path / "etc"
-    monkeypatch.setattr(trust, "MACHINE", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("keys")
-    return make_key(folder, "release"), make_key(folder, "other")
-
-
 @pytest.fixture(scope="module")
 def signature(keys: tuple[Path, Path]) -> bytes:
     return sign(keys[0], RAW)

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from ssh_keys import make_key, needs_ssh_keygen, pin, public, signed
+from ssh_keys import needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
-from edgepack_runtime import cli, isolated, state, trust, trust_verb
+from edgepack_runtime import cli, isolated, state, trust_verb
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
@@ -19,23 +19,6 @@ from edgepack_runtime.state import Prefix
 
 pytestmark = needs_ssh_keygen
 OUTSIDE = Context("edgert", bundle=None, release=None)
-
-
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(trust, "MACHINE", tmp_path / "etc")
-    return tmp_path / "etc"
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("keys")
-    return make_key(folder, "release"), make_key(folder, "other")
-
-
-@pytest.fixture
-def prefix(tmp_path: Path) -> Prefix:
-    return Prefix(tmp_path / "prefix")
 
 
 def pub(key: Path) -> Path:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from installing import Device
 from tiny_model import write_release
 
 from edgepack_runtime import conditions, golden, tune, tuning
@@ -23,7 +23,6 @@ from edgepack_runtime.tuning import Tuning
 
 CPU = EngineConfig(disabled_optimizers=("SkipLayerNormFusion",))
 Times = Callable[[Tuning], float]
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def duel_of(times: Times, spread: float = 0.01) -> tune.Duel:

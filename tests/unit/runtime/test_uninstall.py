@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from installing import Device, MakeBundle, silent
 from tiny_model import TUNED
 
 from edgepack_runtime import isolated, owned, receipts, state, status, uninstall
@@ -19,13 +20,6 @@ from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
 from edgepack_runtime.state import Prefix
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
-MakeBundle = Callable[..., Path]
-
-
-def silent(text: str) -> None:
-    """Nobody listens."""
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgepack.targets.archive import write_bundle
-from edgepack_runtime.archive import Archive, extract
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.manifest import release_id
+from edgepack_runtime.unpacking import extract
 from edgepack_runtime.verify import find_damage, read_manifest, verify_file, verify_folder
-
-Device = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture

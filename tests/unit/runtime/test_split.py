@@ -1,0 +1,180 @@
+"""A bundle in parts is read in place, as if it were one file; whatever is wrong with a part is told by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from installing import Device, id_of
+
+from edgepack.targets import splitting
+from edgepack_runtime import split
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.split import Joined, Part
+from edgepack_runtime.state import Prefix
+from edgepack_runtime.verify import verify_file
+
+DIGEST = "0" * 64
+PART = {"name": "a.part1", "size": 1, "sha256": DIGEST}
+
+
+@pytest.fixture
+def in_parts(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`bundle`, in parts of 40,000 bytes."""
+    monkeypatch.setattr(splitting, "SMALLEST_BYTES", 1)
+    return splitting.split(bundle, tmp_path / "stick", 40_000)[0]
+
+
+def test_a_device_installs_from_parts(in_parts: Path, bundle: Path, prefix: Prefix, device: Device) -> None:
+    parts = sorted(in_parts.parent.glob("*.part*"))
+    assert b"".join(path.read_bytes() for path in parts) == bundle.read_bytes()
+    assert len(parts) > 2
+    for verb in ("verify", "doctor"):
+        assert device(sys.executable, in_parts, verb).returncode == 0
+    done = device(sys.executable, in_parts, "install", "--prefix", prefix.root)
+    assert done.returncode == 0, done.stderr
+    assert f"installed: {id_of(bundle)} serves" in done.stdout
+    receipt = json.loads(next(prefix.receipts.glob("*-install.json")).read_text())
+    assert receipt["bundle_bytes"] == bundle.stat().st_size
+    again = device(prefix.bin / "sentiment", "install", in_parts)  # the installed release reads them too
+    assert again.returncode == 0, again.stderr
+
+
+def test_the_gate_counts_all_parts(in_parts: Path, bundle: Path, device: Device) -> None:
+    told = json.loads(device(sys.executable, in_parts, "gate", "--json").stdout)
+    assert {check["value"] for check in told["checks"] if check["gate"] == "size.bundle"} == {bundle.stat().st_size}
+
+
+def test_what_starts_it_alone_is_told(in_parts: Path, tmp_path: Path, device: Device) -> None:
+    alone = tmp_path / in_parts.name
+    in_parts.rename(alone)
+    done = device(sys.executable, alone, "verify")
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert "and not all of them are here" in done.stderr
+    assert f"{alone.name}.part1 is not in {tmp_path}" in done.stderr
+    assert "fix: copy them into one folder, under the names they had" in done.stderr
+
+
+def damaged(path: Path) -> str:
+    with pytest.raises(BundleInvalidError) as caught:
+        verify_file(path)
+    return str(caught.value.fix)
+
+
+def test_a_part_that_is_cut_short_or_changed_is_named(in_parts: Path) -> None:
+    parts = sorted(in_parts.parent.glob("*.part*"))
+    whole = parts[1].read_bytes()
+    parts[1].write_bytes(whole[:-1])
+    with pytest.raises(BundleInvalidError, match="not all of them are here") as caught:
+        verify_file(in_parts)
+    assert caught.value.why == f"{parts[1].name} has {len(whole) - 1} bytes instead of {len(whole)}"
+    parts[1].write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert damaged(in_parts).startswith(f"copy {parts[1].name} again ")
+    parts[1].write_bytes(whole)
+    assert verify_file(in_parts)
+
+
+def test_parts_of_another_bundle_do_not_make_this_one(in_parts: Path, second: Path, tmp_path: Path) -> None:
+    other = splitting.split(second, tmp_path / "other", 40_000)
+    ours = sorted(in_parts.parent.glob("*.part*"))
+    for mine, theirs in zip(ours, other[1:], strict=False):
+        mine.write_bytes(theirs.read_bytes().ljust(mine.stat().st_size, b"\0")[: mine.stat().st_size])
+    assert f"copy {ours[-1].name} again" in damaged(in_parts)  # the others may well be alike
+
+
+def test_parts_in_parts_are_refused(in_parts: Path) -> None:
+    listed = split.parse(_read(in_parts))
+    first = in_parts.parent / listed[0].name
+    first.write_bytes(in_parts.read_bytes())
+    _rewrite(in_parts, dataclasses.replace(listed[0], size=first.stat().st_size))
+    with pytest.raises(BundleInvalidError, match=r"split\.json") as caught:
+        verify_file(in_parts)
+    assert caught.value.why == "its parts are in parts again"
+
+
+def _read(path: Path) -> bytes:
+    """`split.json` of what starts a bundle in parts."""
+    archive = Archive.__new__(Archive)
+    archive.path, archive._file, archive._joined = path, path.open("rb"), None
+    with archive:
+        archive.members, archive._recorded_digest = archive._read_structure()
+        return archive.read(split.LIST_NAME, split.MAX_LIST_BYTES)
+
+
+def _rewrite(path: Path, *parts: Part) -> None:
+    from edgepack.targets.archive import write_bundle
+
+    write_bundle({"__main__.py": b"", split.LIST_NAME: split.dump(parts)}, path)
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ([], "no list of parts"),
+        ({"split": 2, "files": [PART]}, "no list of parts of format 1"),
+        ({"split": 1, "files": [PART], "more": 1}, "no list of parts"),
+        ({"split": 1, "files": []}, "lists no parts"),
+        ({"split": 1, "files": [PART] * 1000}, "more than 999"),
+        ({"split": 1, "files": [PART, PART]}, "a part twice"),
+        ({"split": 1, "files": [{**PART, "more": 1}]}, "and nothing else"),
+        ({"split": 1, "files": ["a.part1"]}, "and nothing else"),
+        *(
+            ({"split": 1, "files": [{**PART, "name": name}]}, "no name of a file")
+            for name in ("", ".", "..", ".x", "/etc/passwd", "a/b", "..\\b", "a\0", 3)
+        ),
+        *(({"split": 1, "files": [{**PART, "size": size}]}, "no size") for size in (0, -1, 2**32, 1.0, True, "1")),
+        *(({"split": 1, "files": [{**PART, "sha256": d}]}, "no sha256") for d in ("", "A" * 64, "0" * 63, 0)),
+    ],
+)
+def test_other_lists_are_refused(document: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        split.parse(json.dumps(document).encode())
+
+
+@given(st.binary(max_size=64) | st.just(b"[" * 100_000))
+def test_anything_is_a_list_or_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        split.parse(raw)
+
+
+@given(st.lists(st.tuples(st.text("abc.\u4e2d", min_size=1), st.integers(1, 2**32 - 1)), min_size=1, max_size=20))
+def test_a_list_is_read_as_it_was_written(items: list[tuple[str, int]]) -> None:
+    parts = tuple(Part(f"p{number}{name}", size, DIGEST) for number, (name, size) in enumerate(items))
+    assert split.parse(split.dump(parts)) == parts
+
+
+class TestJoined:
+    @given(data=st.data())
+    def test_reads_as_one_file(self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+        folder = tmp_path_factory.mktemp("joined")
+        pieces = data.draw(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=5))
+        parts = []
+        for number, piece in enumerate(pieces):
+            (folder / f"p{number}").write_bytes(piece)
+            parts.append(Part(f"p{number}", len(piece), DIGEST))
+        one = io.BytesIO(b"".join(pieces))
+        with io.BufferedReader(Joined(folder, tuple(parts)), 4) as joined:
+            for _ in range(8):
+                where = data.draw(st.integers(0, len(one.getvalue()) + 2))
+                count = data.draw(st.integers(0, 12))
+                assert joined.seek(where) == one.seek(where)
+                assert joined.read(count) == one.read(count)
+            assert joined.seek(0, io.SEEK_END) == one.seek(0, io.SEEK_END)
+
+    def test_a_part_that_shrinks_ends_it(self, tmp_path: Path) -> None:
+        (tmp_path / "p").write_bytes(b"abc")
+        with io.BufferedReader(Joined(tmp_path, (Part("p", 5, DIGEST), Part("q", 5, DIGEST)))) as joined:
+            assert joined.read(10) == b"abc"
+
+    def test_what_is_no_file_is_missing(self, tmp_path: Path) -> None:
+        (tmp_path / "p").mkdir()
+        assert Joined(tmp_path, (Part("p", 5, DIGEST),)).missing() == [f"p is not in {tmp_path}"]
