@@ -11,7 +11,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install test test-lane26 lint format docs bench peers clean
+.PHONY: help quickstart install test test-lane26 test-arm64 lint format docs bench peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
@@ -31,6 +31,11 @@ test: $(VENV)/.installed-dev ## all tests, with the real Paddle stack, in a proc
 LANE26_TESTS := training width narrow resume ranks huggingface observers vocabulary qat build
 test-lane26: $(LANE26)/.installed ## trainings, in several processes too, checkpoints and whole builds in the second lane of the Paddle stack
 	@OMP_NUM_THREADS=1 $(LANE26)/bin/python $(PYTEST) -m "not first_lane" $(LANE26_TESTS:%=tests/integration/test_%.py)
+
+ARM64_ROOT ?= .arm64-root
+test-arm64: $(VENV)/.installed-dev ## a real bundle for 64-bit ARM in an emulated Debian (root; debootstrap and qemu-user-static)
+	@scripts/arm64-root $(ARM64_ROOT)
+	@EDGEPACK_ARM64_ROOT=$(abspath $(ARM64_ROOT)) $(PY) -m pytest tests/integration/test_arm64.py
 
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
 	$(PY) -m ruff check .
@@ -54,7 +59,7 @@ peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this proje
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LANE26) $(PEERS) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LANE26) $(PEERS) $(ARM64_ROOT) .edgepack dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv

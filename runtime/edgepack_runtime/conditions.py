@@ -17,8 +17,6 @@ import tokenizers
 from edgepack_runtime import device
 
 _ROOT = Path("/")
-_X86 = ("x86_64", "i686", "i586", "i386")
-_ARM = ("aarch64", "armv8l", "armv7l", "armv6l")
 
 
 def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path = _ROOT) -> Dict[str, Any]:
@@ -30,13 +28,13 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         providers: execution providers active in its session.
         root: where /proc and /sys lie.
     """
-    why_emulated = emulation(platform.machine(), root)
+    why_emulated = device.emulation(platform.machine(), root)
     return {
         "cpu_model": device.cpu_model(),
         "cpu_flags": device.cpu_flags(),
         "machine": platform.machine(),
         "cores": usable_cores(),
-        "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": device.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "threads": threads,
         "providers": list(providers),
         "python": platform.python_version(),
@@ -79,7 +77,7 @@ def clock_mhz(root: Path = _ROOT) -> Optional[float]:
     files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
     clocks = [value / 1000 for value in map(_number, files) if value]  # the kernel tells kHz
     if not clocks:
-        info = _read(root / "proc/cpuinfo") or ""
+        info = device.read(root / "proc/cpuinfo") or ""
         told = [line.partition(":")[2] for line in info.splitlines() if line.startswith("cpu MHz")]
         clocks = [value for value in map(_parse, told) if value]
     return round(max(clocks), 1) if clocks else None
@@ -93,40 +91,8 @@ def temperature_c(root: Path = _ROOT) -> Optional[float]:
     return round(max(plausible), 1) if plausible else None
 
 
-def emulation(machine: str, root: Path = _ROOT) -> Optional[str]:
-    """Why `machine` (what the process sees) seems to be emulated by another kind of CPU, or None.
-
-    Looks for what a user-mode emulator such as qemu lets through from the kernel it runs on: the kernel's own
-    architecture, the CPU description in another architecture's format, or the compiler that built the kernel.
-    """
-    ours = _family(machine)
-    kernel = _read(root / "proc/sys/kernel/arch")
-    if kernel and ours and _family(kernel) and _family(kernel) != ours:
-        return f"the kernel is {kernel}, the process {machine}"
-    info = _read(root / "proc/cpuinfo") or ""
-    described = {line.partition(":")[0].strip() for line in info.splitlines()}
-    if ours == "arm" and {"vendor_id", "flags"} <= described:
-        return f"the CPU is described as x86, the process is {machine}"
-    if ours == "x86" and ("CPU implementer" in described or "VirtualApple" in info):
-        return f"the CPU is described as ARM, the process is {machine}"
-    if ours == "arm" and "x86_64-linux-gnu-gcc" in (_read(root / "proc/version") or ""):
-        return f"the kernel was built for x86-64, the process is {machine}"
-    return None
-
-
-def _family(machine: str) -> Optional[str]:
-    return "x86" if machine in _X86 else "arm" if machine in _ARM else None
-
-
-def _read(path: Path) -> Optional[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip() or None
-    except OSError:
-        return None
-
-
 def _number(path: Path) -> Optional[float]:
-    return _parse(_read(path))
+    return _parse(device.read(path))
 
 
 def _parse(text: Optional[str]) -> Optional[float]:

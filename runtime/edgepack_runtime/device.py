@@ -17,6 +17,8 @@ _INT8_FLAGS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp"
 _HALF_FLAGS = ("asimdhp",)  # of ARM64; AVX512-FP16 of x86 is used by none of the engines that a bundle may carry
 _VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_HALF_FLAGS, *_INT8_FLAGS)
 _LIBSTDCXX = "libstdc++.so.6"
+_X86 = ("x86_64", "i686", "i586", "i386")
+_ARM = ("aarch64", "armv8l", "armv7l", "armv6l")
 
 
 def libc() -> Tuple[str, str]:
@@ -91,6 +93,27 @@ def memory_total_bytes(root: Path = ROOT) -> Optional[int]:
     return _meminfo("MemTotal", root)
 
 
+def emulation(machine: str, root: Path = ROOT) -> Optional[str]:
+    """Why `machine` (what the process sees) seems to be emulated by another kind of CPU, or None.
+
+    Looks for what a user-mode emulator such as qemu lets through from the kernel it runs on: the kernel's own
+    architecture, the CPU description in another architecture's format, or the compiler that built the kernel.
+    """
+    ours = _family(machine)
+    kernel = read(root / "proc/sys/kernel/arch")
+    if kernel and ours and _family(kernel) and _family(kernel) != ours:
+        return f"the kernel is {kernel}, the process {machine}"
+    info = read(root / "proc/cpuinfo") or ""
+    described = {line.partition(":")[0].strip() for line in info.splitlines()}
+    if ours == "arm" and {"vendor_id", "flags"} <= described:
+        return f"the CPU is described as x86, the process is {machine}"
+    if ours == "x86" and ("CPU implementer" in described or "VirtualApple" in info):
+        return f"the CPU is described as ARM, the process is {machine}"
+    if ours == "arm" and "x86_64-linux-gnu-gcc" in (read(root / "proc/version") or ""):
+        return f"the kernel was built for x86-64, the process is {machine}"
+    return None
+
+
 def read(path: Path) -> Optional[str]:
     """A small text file of the system, without the blanks and NULs around its text; None where it cannot be read."""
     try:
@@ -114,3 +137,7 @@ def _cpuinfo(key: str, root: Path) -> str:
         if name.strip() == key:
             return value.strip()
     return ""
+
+
+def _family(machine: str) -> Optional[str]:
+    return "x86" if machine in _X86 else "arm" if machine in _ARM else None

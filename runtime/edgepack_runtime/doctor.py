@@ -238,6 +238,8 @@ def _check_cpu(manifest: Manifest) -> Check:
         note += ": int8 runs, but slower and with other rounding; the gate decides"
     if precision == "float16" and not device.half_flags():
         note += "; float16 runs, but computed in float32 and no faster; the gate decides"
+    if why := device.emulation(platform.machine()):
+        note += f"; emulated ({why}): no time that is measured here means anything"
     return Check("cpu", True, f"{device.cpu_model()}, {os.cpu_count()} cores, int8: {note}")
 
 

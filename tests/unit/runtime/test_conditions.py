@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack_runtime import conditions
+from edgepack_runtime import conditions, device
 
 X86 = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\ncpu MHz\t\t: 2596.140\nflags\t\t: fpu avx2\n"
 ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp\nCPU implementer\t: 0x41\n"
@@ -72,6 +72,6 @@ def test_without_frequency_scaling_the_clock_is_the_cpus(tmp_path: Path) -> None
     ],
 )
 def test_emulation_is_noticed(tmp_path: Path, machine: str, files: dict[str, str], emulated: bool) -> None:
-    why = conditions.emulation(machine, system(tmp_path, **files))
+    why = device.emulation(machine, system(tmp_path, **files))
     assert (why is not None) == emulated
     assert why is None or machine in why

@@ -137,6 +137,13 @@ def test_what_a_cpu_lacks_for_a_precision_is_told_and_does_not_fail(
     assert check.what.endswith(told)
 
 
+def test_an_emulated_cpu_is_told(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "emulation", lambda machine: "the kernel is x86_64")
+    (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
+    assert check.ok
+    assert check.what.endswith("; emulated (the kernel is x86_64): no time that is measured here means anything")
+
+
 def no_gpu() -> NoReturn:
     raise EnvironmentUnfitError("NVIDIA's driver is not there", why="no libcuda", fix="install it")
 

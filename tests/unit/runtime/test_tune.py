@@ -12,7 +12,7 @@ import pytest
 from installing import Device
 from tiny_model import write_release
 
-from edgepack_runtime import conditions, golden, tune, tuning
+from edgepack_runtime import device, golden, tune, tuning
 from edgepack_runtime.errors import StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.model_config import EngineConfig
@@ -148,7 +148,7 @@ def test_an_arena_objects_to_other_answers(tmp_path: Path) -> None:
 
 
 def test_an_emulated_machine_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conditions, "emulation", lambda machine, root: "the kernel is other")
+    monkeypatch.setattr(device, "emulation", lambda machine, root: "the kernel is other")
     result = tune.run(a_release(tmp_path / "release"), most_threads=2, progress=lambda line: None)
     assert result["tuning"] == {"threads": 1, "spinning": False, "disabled_optimizers": None}
     assert result["measured"]["trials"] == []
