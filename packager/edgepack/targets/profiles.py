@@ -28,6 +28,15 @@ class ProfileEngine:
 
 
 @dataclass(frozen=True)
+class Cuda:
+    """The GPU side of a target: what is installed there, and which GPUs are meant."""
+
+    version: str  # of the CUDA toolkit, as "12.6"
+    sm: tuple[str, ...]  # compute capabilities without the point, as "87"
+    tensorrt: str = ""  # "10.3"; empty where there is none
+
+
+@dataclass(frozen=True)
 class Profile:
     """One target. `system` and `machine` are `platform`'s words; `python` is the CPython ABI as "3.11"."""
 
@@ -42,6 +51,10 @@ class Profile:
     elf_bits: int
     engines: Mapping[str, ProfileEngine]  # by the name that recipe and `model.json` give them
     serve_lock: str = ""  # file in `locks/` with what `serve` needs besides; empty where it cannot be had
+    glibc: str = ""  # release of the target's C library, "2.35"; empty: the builder's own, and only the device compares
+    glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++, "3.4.30"; empty likewise
+    cuda: Cuda | None = None
+    jetpack: str = ""  # major version of a Jetson's JetPack, "6"; empty elsewhere
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,8 @@ def check_host(profile: Profile, host: Host | None = None) -> None:
 def _profile(name: str, table: dict[str, Any]) -> Profile:
     python = _running_python() if table["python"] == _HOST_PYTHON else table["python"]
     engines = {engine: ProfileEngine(**facts_of) for engine, facts_of in table["engines"].items()}
-    read = {"name": name, "python": python, "pythons": tuple(table["pythons"]), "engines": engines}
+    cuda = Cuda(**{**table["cuda"], "sm": tuple(table["cuda"]["sm"])}) if "cuda" in table else None
+    read = {"name": name, "python": python, "pythons": tuple(table["pythons"]), "engines": engines, "cuda": cuda}
     return Profile(**{**table, **read})
 
 
