@@ -261,6 +261,23 @@ class ExportArtifact(Artifact):
 
 
 @dataclass(frozen=True)
+class Check:
+    """One content check that a bundle passed: what was found in its files, and what its target allows."""
+
+    check: str
+    found: str
+    allowed: str
+
+
+@dataclass(frozen=True)
+class Checks:
+    """All of them, and what is not wrong and yet worth knowing, a sentence each."""
+
+    passed: tuple[Check, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class BundleArtifact(Artifact):
     """One signed-format bundle for one target."""
 
@@ -270,6 +287,7 @@ class BundleArtifact(Artifact):
     unpacked_bytes: int
     manifest_sha256: str
     bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
+    checks: Checks = Checks()
 
     @property
     def path(self) -> Path:

@@ -34,7 +34,7 @@ from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 5
+VERSION = 6
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
@@ -90,6 +90,7 @@ def run(
         unpacked_bytes=manifest.total_bytes + len(raw),
         manifest_sha256=hashlib.sha256(raw).hexdigest(),
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
+        checks=site.checks,
     )
 
 
@@ -243,4 +244,7 @@ def _tell(site: SiteFacts, progress: Progress) -> None:
     for package in site.packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
-    progress.line(f"{site.binaries} binaries checked: they need glibc {site.libc_min} or newer")
+    for check in site.checks.passed:
+        progress.line(f"checked {check.check}: {check.found} (target: {check.allowed})")
+    for line in site.checks.told:
+        progress.line(f"note: {line}")

@@ -1,0 +1,127 @@
+"""The content checks of what a bundle carries: every one of them before anything is written.
+
+What does not run on the target is an error. What runs and is worth knowing is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.artifacts import Check, Checks
+from edgepack.errors import StageFailedError
+from edgepack.targets import abi, elf, gpu, loading, symbols
+from edgepack.targets.elf import Binary
+from edgepack.targets.fatbin import Code
+from edgepack.targets.profiles import Profile
+
+_FREE = "told by the device"  # what is compared where the bundle is installed, because the profile does not say
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One unpacked wheel: its file name, its files in the site folder (POSIX paths), its licence texts."""
+
+    package: str  # name and version
+    wheel: str
+    files: tuple[str, ...]
+    licenses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the binaries need of the device: the oldest glibc, and libraries besides glibc."""
+
+    glibc: str
+    libraries: tuple[str, ...]
+    checks: Checks
+    binaries: int
+
+
+def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
+    """Check everything that lies in `site` (the unpacked wheels) against the target.
+
+    Raises:
+        StageFailedError: naming the file and what of it does not fit.
+    """
+    for wheel in wheels:
+        abi.check_wheel(wheel.wheel, profile)
+        _check_licenses(wheel)
+    names = [name for wheel in wheels for name in wheel.files]
+    for name in names:
+        abi.check_extension(name, profile)
+    binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
+    carried = {Path(name).name for name in names}
+    told = [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
+    told += loading.check_needed(binaries, carried, profile)
+    held = _gpu_code(site, wheels, binaries)
+    gpu.check(held, profile)
+    glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
+    passed = (
+        Check("binaries", f"{len(binaries)} ELF files", f"{profile.elf_machine}, {profile.elf_bits} bits"),
+        Check("glibc", glibc, profile.glibc or _FREE),
+        Check("libstdc++", f"GLIBCXX_{libstdcxx}" if libstdcxx else "not needed", _allowed_libstdcxx(profile)),
+        _python(wheels, names, profile),
+        *_gpu_checks(held, profile),
+        Check("licences", f"{sum(len(wheel.licenses) for wheel in wheels)} texts of {len(wheels)} wheels", "one each"),
+    )
+    return Needs(glibc, loading.needed(binaries, carried), Checks(passed, tuple(told)), len(binaries))
+
+
+def check_machine(name: str, binary: Binary, profile: Profile) -> None:
+    """Whether one file is for the target's machine at all.
+
+    Raises:
+        StageFailedError: machine or word size differ.
+    """
+    if (binary.machine, binary.bits) != (profile.elf_machine, profile.elf_bits):
+        target = f"the target is {profile.elf_machine} with {profile.elf_bits}"
+        raise StageFailedError(
+            f"{name} does not run on target {profile.name}",
+            why=f"it is {binary.machine} with {binary.bits} bits, {target}",
+            fix="lock a wheel that was built for the target",
+        )
+
+
+def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Iterator[str]:
+    check_machine(name, binary, profile)
+    symbols.check_glibc(name, binary, profile)
+    symbols.check_gcc_libraries(name, binary, carried, profile)
+    yield from loading.check_search_paths(name, binary)
+    yield from loading.check_flags(name, binary)
+
+
+def _check_licenses(wheel: Carried) -> None:
+    if not any(not path.endswith(".json") for path in wheel.licenses):
+        raise StageFailedError(
+            f"{wheel.package} comes without a licence text",
+            why="whoever hands on a bundle has to hand on the licences of what is in it",
+            fix="put its text into targets/licenses and name that as `license_text` in targets/slim.toml",
+        )
+
+
+def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Binary]) -> dict[str, frozenset[Code]]:
+    """Package -> what its libraries hold code for, of those that hold any."""
+    found = {}
+    for wheel in wheels:
+        own = [gpu.code_of(site / name, name, binaries[name]) for name in wheel.files if name in binaries]
+        if any(own):
+            found[wheel.package] = frozenset().union(*own)
+    return found
+
+
+def _gpu_checks(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[Check]:
+    allowed = "no GPU" if profile.cuda is None else ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
+    for package, codes in held.items():
+        yield Check(f"GPU code of {package}", gpu.told(codes), allowed)
+
+
+def _python(wheels: Sequence[Carried], names: Sequence[str], profile: Profile) -> Check:
+    own, stable = abi.extensions(names)
+    found = f"{len(wheels)} wheels, {own} modules for this Python alone, {stable} for all"
+    return Check("Python ABI", found, f"CPython {profile.python}")
+
+
+def _allowed_libstdcxx(profile: Profile) -> str:
+    return f"GLIBCXX_{profile.glibcxx}" if profile.glibcxx else _FREE
