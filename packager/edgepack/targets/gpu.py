@@ -38,13 +38,14 @@ def runs(code: Code, sm: str, *, jetson: bool) -> bool:
     """Whether a GPU of compute capability `sm` runs `code`.
 
     Machine code runs on GPUs of the same major number from its own minor number on; on a Jetson only on the very one
-    it was made for (CUDA C++ Programming Guide, "Binary Compatibility"). PTX runs on its own and all later ones.
+    it was made for (CUDA C++ Programming Guide, "Binary Compatibility"). PTX runs on its own and all later ones. Either
+    runs on its own one alone where it is of the variant "a", and within its major number where it is of "f".
     """
-    if code.kind == "ptx":
-        return int(code.sm) <= int(sm)
-    if jetson:
+    if code.kind == "other":
+        return False
+    if code.variant == "a" or (jetson and code.kind == "sass"):
         return code.sm == sm
-    return code.sm[:-1] == sm[:-1] and int(code.sm) <= int(sm)
+    return int(code.sm) <= int(sm) and (code.sm[:-1] == sm[:-1] or (code.kind == "ptx" and not code.variant))
 
 
 def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> None:
@@ -66,16 +67,19 @@ def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> None:
             raise StageFailedError(
                 f"{package} has no code for {_named('sm', lacking)}, the GPU of target {profile.name}",
                 why=_why(codes, profile),
-                fix=_fix(codes, profile),
+                fix=_fix(profile),
             )
 
 
 def told(codes: Iterable[Code]) -> str:
     """The architectures in words: `machine code for sm_80, sm_90, no PTX`."""
-    sass, ptx = (sorted({code.sm for code in codes if code.kind == kind}, key=int) for kind in ("sass", "ptx"))
+    ordered = sorted(codes, key=lambda code: (int(code.sm), code.variant))
+    sass, ptx, other = (
+        [code.sm + code.variant for code in ordered if code.kind == kind] for kind in ("sass", "ptx", "other")
+    )
     words = [f"machine code for {_named('sm', sass)}" if sass else "no machine code"]
     words.append(f"PTX of {_named('compute', ptx)}" if ptx else "no PTX")
-    return ", ".join(words)
+    return ", ".join([*words, "code that is still to be linked"] if other else words)
 
 
 def _has(codes: Iterable[Code], sm: str, profile: Profile) -> bool:
@@ -92,7 +96,7 @@ def _why(codes: Iterable[Code], profile: Profile) -> str:
     return why
 
 
-def _fix(codes: Iterable[Code], profile: Profile) -> str:
+def _fix(profile: Profile) -> str:
     if profile.jetpack:
         built = f"was built for JetPack {profile.jetpack}"
         return f"give a wheel by path that {built} (docs/27-targets.md), or build for a target that computes on the CPU"

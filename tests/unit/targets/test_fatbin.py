@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from edgepack.targets.elf import Extent
 from edgepack.targets.fatbin import Code, Damaged
 
 MakeFatbin = Callable[..., bytes]
+GOLDEN = Path(__file__).parents[1] / "golden" / "gpu_code"
 BOTH = {Code("sass", "87"), Code("ptx", "80")}
 CODES = [("sass", 87), ("ptx", 80)]
 
@@ -42,8 +44,35 @@ def test_headers_of_any_length_and_compressed_code(
 
 
 def test_code_that_is_still_to_be_linked_runs_nowhere(make_fatbin: MakeFatbin) -> None:
-    assert found(make_fatbin([("linked later", 90), ("sass", 75)])) == {Code("sass", "75")}
+    assert found(make_fatbin([("linked later", 90), ("sass", 75)])) == {Code("other", "90"), Code("sass", "75")}
     assert found(make_fatbin([])) == set()
+
+
+@pytest.mark.parametrize(("flags", "variant"), [(0x100011, "a"), (0x200011, "f"), (0x8011, "")])
+def test_variants_are_told_apart(make_fatbin: MakeFatbin, flags: int, variant: str) -> None:
+    assert found(make_fatbin([("sass", 100)], flags=flags)) == {Code("sass", "100", variant)}
+
+
+# Made by NVIDIA's `fatbinary` of CUDA 13.5, compressed, of a kernel that does nothing.
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("plain", {Code("sass", "75"), Code("sass", "110", "a"), Code("ptx", "120", "f")}),
+        ("several", {Code("sass", "90", "a"), Code("sass", "100", "f"), Code("sass", "120"), Code("ptx", "80")}),
+    ],
+)
+def test_what_nvidias_own_tool_wrote(name: str, codes: set[Code]) -> None:
+    assert found((GOLDEN / f"{name}.fatbin").read_bytes()) == codes
+
+
+def test_a_list_that_is_cut_off_is_damaged() -> None:
+    made = bytearray((GOLDEN / "several.fatbin").read_bytes())
+    place = made.index(b"\x00\x01\x01\x01")  # the kind and version of an entry of several
+    for at, value in ((64, 200), (68, 7), (70, 9)):
+        damaged = bytearray(made)
+        damaged[place + at] = value  # how many there are, and the bytes of the list
+        with pytest.raises(Damaged, match="list"):
+            found(bytes(damaged))
 
 
 def test_several_sections_are_read(make_fatbin: MakeFatbin) -> None:
@@ -73,7 +102,8 @@ def test_a_header_without_length_ends_the_reading(make_fatbin: MakeFatbin) -> No
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_is_reported_and_never_crashes_or_hangs(make_fatbin: MakeFatbin, data: st.DataObject) -> None:
-    whole = bytearray(make_fatbin(CODES) + b"\0" * 8 + make_fatbin([("sass", 90)]))
+    golden = data.draw(st.sampled_from([b"", (GOLDEN / "several.fatbin").read_bytes()]))
+    whole = bytearray(make_fatbin(CODES) + b"\0" * 8 + make_fatbin([("sass", 90)]) + golden)
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     content = bytes(whole[: data.draw(st.integers(0, len(whole)))])

@@ -11,8 +11,11 @@ from edgepack.targets import elf, gpu
 from edgepack.targets.fatbin import Code
 from edgepack.targets.profiles import Cuda, Profile
 
-SERVERS = frozenset(Code("sass", sm) for sm in ("89", "90", "120", "121"))
-X86 = frozenset(Code("sass", sm) for sm in ("75", "80", "86", "89", "90", "120"))
+# What onnxruntime-gpu 1.31.1 holds for ARM64 and for x86-64.
+SERVERS = frozenset({Code("sass", "89"), *(Code("sass", sm, "a") for sm in ("90", "120", "121"))})
+X86 = frozenset(
+    {*(Code("sass", sm) for sm in ("75", "80", "86", "89")), *(Code("sass", sm, "a") for sm in ("90", "120"))}
+)
 
 
 @pytest.fixture
@@ -33,6 +36,15 @@ def jetpack7(profile: Profile) -> Profile:
         (Code("ptx", "80"), "86", True, True),
         (Code("ptx", "80"), "120", True, True),
         (Code("ptx", "90"), "89", False, False),
+        (Code("sass", "90", "a"), "90", True, True),
+        (Code("sass", "120", "a"), "121", False, False),
+        (Code("ptx", "90", "a"), "100", False, False),
+        (Code("ptx", "90", "a"), "90", True, True),
+        (Code("sass", "100", "f"), "103", True, False),
+        (Code("sass", "103", "f"), "100", False, False),
+        (Code("ptx", "100", "f"), "103", True, True),
+        (Code("ptx", "100", "f"), "110", False, False),
+        (Code("other", "87"), "87", False, False),
     ],
 )
 def test_which_gpus_run_which_code(code: Code, sm: str, on_desktop: bool, on_jetson: bool) -> None:
@@ -45,7 +57,7 @@ def test_the_wheel_of_the_index_is_refused_for_a_jetson_with_why(jetpack7: Profi
         gpu.check({"onnxruntime-gpu 1.31.1": SERVERS}, jetpack7)
     error = caught.value
     assert error.what == "onnxruntime-gpu 1.31.1 has no code for sm_87, sm_110, the GPU of target jetpack7"
-    assert "machine code for sm_89, sm_90, sm_120, sm_121, no PTX" in error.why
+    assert "machine code for sm_89, sm_90a, sm_120a, sm_121a, no PTX" in error.why
     assert "wheel for ARM64 servers" in error.why
     assert "JetPack 7" in error.why
     assert "by path" in error.fix
@@ -61,11 +73,11 @@ def test_every_gpu_of_the_target_counts(jetpack7: Profile) -> None:
 
 
 def test_on_a_desktop_a_later_minor_number_runs_it(profile: Profile) -> None:
-    server = replace(profile, cuda=Cuda("13.0", ("75", "80", "86", "89", "90", "120", "121")))
+    server = replace(profile, cuda=Cuda("13.0", ("75", "80", "86", "87", "89", "90", "120")))
     gpu.check({"onnxruntime-gpu 1.31.1": X86}, server)
     with pytest.raises(StageFailedError) as caught:
-        gpu.check({"onnxruntime-gpu 1.31.1": X86}, replace(server, cuda=Cuda("13.0", ("90", "100"))))
-    assert "no code for sm_100, the GPU" in caught.value.what
+        gpu.check({"onnxruntime-gpu 1.31.1": X86}, replace(server, cuda=Cuda("13.0", ("90", "100", "121"))))
+    assert "no code for sm_100, sm_121, the GPU" in caught.value.what
     assert "cuda.sm" in caught.value.fix
 
 
@@ -97,3 +109,4 @@ def test_architectures_are_told_in_their_order() -> None:
         "machine code for sm_75, sm_120, PTX of compute_90"
     )
     assert gpu.told({Code("ptx", "52")}) == "no machine code, PTX of compute_52"
+    assert gpu.told({Code("other", "90")}) == "no machine code, no PTX, code that is still to be linked"
