@@ -276,6 +276,10 @@ class Checks:
     passed: tuple[Check, ...] = ()
     told: tuple[str, ...] = ()
 
+    def and_also(self, check: Check | None) -> Checks:
+        """With one more, if it was made."""
+        return self if check is None else replace(self, passed=(*self.passed, check))
+
 
 @dataclass(frozen=True)
 class BundleArtifact(Artifact):

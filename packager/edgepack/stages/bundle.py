@@ -17,12 +17,12 @@ from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.artifacts import BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
-from edgepack.targets import facts, golden, sbom, wheels
+from edgepack.targets import facts, golden, opsets, sbom, wheels
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
 from edgepack.targets.parts import bytes_by_part
@@ -70,7 +70,9 @@ def run(
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
         site = assemble(fetched, Path(scratch), profile)
-        _tell(site, progress)
+        model_file = export.folder / export.shipped_model.folder / MODEL_NAME
+        checks = site.checks.and_also(opsets.check(model_file, site.packages))
+        _tell(site, checks, progress)
         members = _runtime() | _model(export) | _site(site)
         members[names.GOLDEN_FILE] = expected.golden_jsonl
         members[names.ROWS_FILE] = expected.rows_jsonl
@@ -90,7 +92,7 @@ def run(
         unpacked_bytes=manifest.total_bytes + len(raw),
         manifest_sha256=hashlib.sha256(raw).hexdigest(),
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
-        checks=site.checks,
+        checks=checks,
     )
 
 
@@ -240,11 +242,11 @@ def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, exampl
     return text.encode()
 
 
-def _tell(site: SiteFacts, progress: Progress) -> None:
+def _tell(site: SiteFacts, checks: Checks, progress: Progress) -> None:
     for package in site.packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
-    for check in site.checks.passed:
+    for check in checks.passed:
         progress.line(f"checked {check.check}: {check.found} (target: {check.allowed})")
-    for line in site.checks.told:
+    for line in checks.told:
         progress.line(f"note: {line}")
