@@ -262,11 +262,15 @@ class ExportArtifact(Artifact):
 
 @dataclass(frozen=True)
 class Check:
-    """One content check that a bundle passed: what was found in its files, and what its target allows."""
+    """One content check that a bundle passed: what was found, and what the target has, if it says so.
+
+    `package` is what it was about, where it was about one alone.
+    """
 
     check: str
     found: str
-    allowed: str
+    allowed: str = ""
+    package: str = ""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ LAYERS: list[set[str]] = [
     {"steps"},
     {"keys"},
     {"stages", "workspace", "console"},
+    {"checked"},
     {"tables", "int8", "choice"},
     {"signing"},
     {"engines", "trials"},

@@ -81,6 +81,7 @@ def command(
         if built.selection is not None:
             console.selection(built.selection)
         console.ledger(list(built.ledger))
+        console.checks([item.bundle for item in built.deliveries])
         for item in built.deliveries:
             console.gate(item.gate.receipt)
     for failure in built.failures:

@@ -188,6 +188,7 @@ def _target(item: Delivery) -> dict[str, Any]:
             "unpacked_bytes": bundle.unpacked_bytes,
             "manifest_sha256": bundle.manifest_sha256,
             "bytes_by_part": bundle.bytes_by_part,
+            "checks": asdict(bundle.checks),
         },
         "receipt": gate.receipt,
     }

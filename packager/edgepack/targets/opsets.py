@@ -27,7 +27,7 @@ class Limits:
     ir: int
 
     def __str__(self) -> str:
-        return f"opset {self.opset}, IR {self.ir}"
+        return f"opset {self.opset} IR {self.ir}"
 
 
 def limits_of(version: str) -> Limits | None:
@@ -68,4 +68,4 @@ def check(model: Path, packages: Iterable[Package]) -> Check | None:
             why=f"the model is of {asked}, and that release reads up to {limits}",
             fix="build for a target with a newer onnxruntime",
         )
-    return Check("model file", str(asked), f"{limits} ({carried.name} {carried.version})")
+    return Check("model", str(asked), str(limits))
