@@ -17,11 +17,12 @@ from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.artifacts import SPLITS, BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
+from edgepack.recipe.training import is_local_folder
 from edgepack.targets import facts, golden, opsets, sbom, wheels
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
@@ -184,7 +185,21 @@ def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.
         precision=shipped.precision,
         labels=data.labels,
         score=shipped.ledger.score,
+        float_score=export.float_model.ledger.score,
+        datasets=tuple(
+            sbom.Dataset(split, data.rows[split], sha256_file(data.folder / f"{split}.jsonl"))
+            for split in SPLITS
+            if split in data.rows
+        ),
+        ancestors=_ancestors(recipe),
     )
+
+
+def _ancestors(recipe: Recipe) -> tuple[str, ...]:
+    """The pretrained models that the student comes from, or learnt from, by name; of folders the last part."""
+    sections = [section for section in (recipe.student, recipe.teacher) if section is not None]
+    named = [section.model for section in sections if isinstance(section.model, str)]
+    return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
 
 
 def _target_facts(profile: Profile, engine: str, site: SiteFacts) -> contract.TargetFacts:
