@@ -262,7 +262,7 @@ class ExportArtifact(Artifact):
 
 @dataclass(frozen=True)
 class Check:
-    """One content check that a bundle passed: what was found, and what the target has, if it says so.
+    """One content check that a bundle passed: what was found, and what the target allows ("<= 2.35"), if it says so.
 
     `package` is what it was about, where it was about one alone.
     """

@@ -26,14 +26,14 @@ def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table |
         found = {check.check: _cell(check) for check in one.checks.passed}
         made.add_row(safe(one.target), *(safe(found.get(column, NOTHING)) for column in columns))
     yield made
-    yield Text("found / what the target has; without the latter the device compares", style="dim")
+    yield Text("found, and what the target allows; where it does not say, the device compares", style="dim")
     for one in bundles:
         for check in one.checks.passed:
             if check.package:
-                yield Text(safe(f"{one.target}: {check.package}: {check.found} / {check.allowed}"))
+                yield Text(safe(f"{one.target}: {check.package}: {check.found}; {check.allowed}"))
         for line in one.checks.told:
             yield Text(safe(f"{one.target}: {line}"))
 
 
 def _cell(check: Check) -> str:
-    return f"{check.found} / {check.allowed}" if check.allowed else check.found
+    return f"{check.found} {check.allowed}".rstrip()

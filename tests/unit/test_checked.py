@@ -23,14 +23,16 @@ def shown(*bundles: BundleArtifact) -> list[str]:
 
 def test_each_bundle_has_a_row_and_what_takes_room_stands_below(bundle: BundleArtifact) -> None:
     jetson = replace(
-        bundle, target="jetpack6", checks=Checks((Check("glibc", "2.34", "2.35"), Check("model", "opset 17")))
+        bundle,
+        target="jetpack6",
+        checks=Checks((Check("glibc", "2.34", "<= 2.35"), Check("opset", "17", "<= 23"))),
     )
     assert shown(bundle, jetson) == [
-        "checked for       ELF files       glibc        model",
-        "linux-x86_64-cpu  18 / EM_X86_64  2.28         -",
-        "jetpack6          -               2.34 / 2.35  opset 17",
-        "found / what the target has; without the latter the device compares",
-        "linux-x86_64-cpu: onnxruntime-gpu 1.23.0: machine code for sm_87, no PTX / sm_87",
+        "checked for       ELF  glibc         opset",
+        "linux-x86_64-cpu  18   2.28          -",
+        "jetpack6          -    2.34 <= 2.35  17 <= 23",
+        "found, and what the target allows; where it does not say, the device compares",
+        "linux-x86_64-cpu: onnxruntime-gpu 1.23.0: machine code for sm_87, no PTX; for sm_87",
         "linux-x86_64-cpu: a.so looks for libraries in /opt/lib, as it was on the machine that built it",
     ]
 

@@ -57,11 +57,12 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
     gpu.check(held, profile)
     glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
     passed = (
-        Check("ELF files", str(len(binaries)), profile.elf_machine),
-        Check("glibc", glibc, profile.glibc),
-        Check("libstdc++", libstdcxx or "not needed", profile.glibcxx),
-        Check("Python", f"{len(wheels)} wheels, {sum(abi.extensions(names))} modules", profile.python),
-        Check("licences", f"{sum(len(wheel.licenses) for wheel in wheels)} texts"),
+        Check("wheels", str(len(wheels))),
+        Check("licences", str(sum(len(wheel.licenses) for wheel in wheels))),
+        Check("modules", str(sum(abi.extensions(names)))),
+        Check("ELF", str(len(binaries))),
+        Check("glibc", glibc, profile.glibc and f"<= {profile.glibc}"),
+        Check("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
         *_gpu_checks(held, profile),
     )
     return Needs(glibc, loading.needed(binaries, carried), Checks(passed, tuple(told)), len(binaries))
@@ -110,6 +111,6 @@ def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Bina
 
 
 def _gpu_checks(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[Check]:
-    allowed = "no GPU" if profile.cuda is None else ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
+    allowed = "for no GPU" if profile.cuda is None else "for " + ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
     for package, codes in held.items():
         yield Check("GPU code", gpu.told(codes), allowed, package)

@@ -68,4 +68,4 @@ def check(model: Path, packages: Iterable[Package]) -> Check | None:
             why=f"the model is of {asked}, and that release reads up to {limits}",
             fix="build for a target with a newer onnxruntime",
         )
-    return Check("model", str(asked), str(limits))
+    return Check("opset", str(asked.opset), f"<= {limits.opset}")

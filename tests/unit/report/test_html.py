@@ -256,8 +256,8 @@ def test_a_smaller_vocabulary_is_told_with_what_it_cost(built: Any) -> None:
 def test_the_checks_of_a_bundle_are_told(built: Any) -> None:
     page = render(make(built))
     for told in (
-        "18",
-        "EM_X86_64",
+        "glibc 2.28",
+        "ELF 18",
         "onnxruntime-gpu 1.23.0",
         "machine code for sm_87, no PTX",
         "a.so looks for libraries",

@@ -75,7 +75,7 @@ def test_the_onnxruntime_that_is_carried_decides(make_file: Callable[..., Path])
     model = make_file(21, 10)
     found = opsets.check(model, [package("numpy", "1.24.4"), package("onnxruntime", "1.19.2")])
     assert found is not None
-    assert (found.found, found.allowed) == ("opset 21 IR 10", "opset 21 IR 10")
+    assert (found.found, found.allowed) == ("21", "<= 21")
     assert opsets.check(model, [package("openvino", "2026.4.1")]) is None
     assert opsets.check(model, [package("onnxruntime-gpu", "1.11.0")]) is None
 
