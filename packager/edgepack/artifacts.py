@@ -233,6 +233,19 @@ class ModelFile:
 
 
 @dataclass(frozen=True)
+class Variation:
+    """A model for targets that compute otherwise than the machine that builds: on a GPU, or without INT8 instructions.
+
+    It was scored here, on a CPU, and not timed. `reason` says why it is what it is.
+    """
+
+    targets: tuple[str, ...]
+    engine: str
+    model: ModelFile
+    reason: str
+
+
+@dataclass(frozen=True)
 class ExportArtifact(Artifact):
     """`paddle/` (static graph), `onnx-float/`, and unless nothing smaller was asked for `onnx-int8/` or `onnx-fp16/`.
 
@@ -247,6 +260,24 @@ class ExportArtifact(Artifact):
     int8: Int8Choice | None = None  # how `small_model`, if it is that, came to be what it is
     engine: str = ONNXRUNTIME  # what runs those two, and what ships
     others: tuple[ModelFile, ...] = ()  # of the engine that was measured too and does not ship
+    variations: tuple[Variation, ...] = ()
+
+    def for_target(self, target: str) -> ExportArtifact:
+        """The same with what ships to one target in the place of what ships to most."""
+        found = next((one for one in self.variations if target in one.targets), None)
+        if found is None:
+            return self
+        is_float = found.model.precision == "float32"
+        return replace(
+            self,
+            float_model=found.model if is_float else self.float_model,
+            small_model=None if is_float else found.model,
+            shipped=found.model.precision,
+            reason=found.reason,
+            int8=None,
+            engine=found.engine,
+            others=(),
+        )
 
     @property
     def models(self) -> tuple[ModelFile, ...]:

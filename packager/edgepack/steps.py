@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from edgepack import __version__, datasets, keys
+from edgepack import __version__, datasets, keys, variants
 from edgepack.artifacts import (
     Artifact,
     BundleArtifact,
@@ -30,6 +30,7 @@ from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
 from edgepack.targets.host import host_facts
+from edgepack.targets.profiles import profile_for
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
 
@@ -218,14 +219,27 @@ class Steps:
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
         section, engine, target = self._recipe.quantize, self._recipe.engine, self._recipe.targets[0]
+        differing = variants.wanted(map(profile_for, self._recipe.targets), section)
         inputs = [*keys.labelled(rows), *keys.model(learner), scales.digest, *keys.runtime()]
-        decides = {"quantize": keys.dump(section), "engine": engine}
+        decides = {
+            "quantize": keys.dump(section),
+            "engine": engine,
+            "differing": {one.name: targets for one, targets in differing.items()},
+        }
         key = make_key("export", export.VERSION, decides, inputs, self._tools | host_facts())
         return self._step(
             ExportArtifact,
             key,
             lambda out: export.run(
-                section, engine, target, rows.artifact, learner.artifact, scales.artifact, out, self._listener
+                section,
+                engine,
+                target,
+                rows.artifact,
+                learner.artifact,
+                scales.artifact,
+                out,
+                self._listener,
+                differing=differing,
             ),
             self._candidate,
         )
@@ -264,7 +278,7 @@ class Steps:
         exported: Result[ExportArtifact],
         ledger: tuple[LedgerRow, ...],
     ) -> Result[BundleArtifact]:
-        recipe = self._recipe
+        recipe, model = self._recipe, exported.artifact.for_target(target)
         facts = {
             "recipe": bundle.recipe_sha256(recipe),
             "target": target,
@@ -275,14 +289,14 @@ class Steps:
         return self._step(
             BundleArtifact,
             key,
-            lambda out: bundle.run(recipe, target, exported.artifact, rows.artifact, ledger, out, self._listener),
+            lambda out: bundle.run(recipe, target, model, rows.artifact, ledger, out, self._listener),
             target,
         )
 
     def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> Result[GateArtifact]:
         """Only a pass is kept: what failed or could not be decided is measured again by the next build."""
         key = make_key("gate", gate.VERSION, packed.artifact.target, [packed.digest], host_facts())
-        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
+        model_mib = exported.artifact.for_target(packed.artifact.target).shipped_model.ledger.model_mib or 0.0
         target = packed.artifact.target
         judged = self._step(
             GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener), target

@@ -173,6 +173,10 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
             for row in (export.static_graph, *(model.ledger for model in export.models))
             if row.parity is not None
         ],
+        "variations": [
+            {"targets": list(one.targets), "engine": one.engine, "precision": one.model.precision, "reason": one.reason}
+            for one in export.variations
+        ],
     }
 
 

@@ -55,6 +55,7 @@ class Profile:
     glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++, "3.4.30"; empty likewise
     cuda: Cuda | None = None
     jetpack: str = ""  # major version of a Jetson's JetPack, "6"; empty elsewhere
+    isa: tuple[str, ...] | None = None  # what each of its CPUs has, in words of /proc/cpuinfo; None: nobody says
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def _profile(name: str, table: dict[str, Any]) -> Profile:
     engines = {engine: ProfileEngine(**facts_of) for engine, facts_of in table["engines"].items()}
     cuda = Cuda(**{**table["cuda"], "sm": tuple(table["cuda"]["sm"])}) if "cuda" in table else None
     read = {"name": name, "python": python, "pythons": tuple(table["pythons"]), "engines": engines, "cuda": cuda}
+    read["isa"] = tuple(table["isa"]) if "isa" in table else None
     return Profile(**{**table, **read})
 
 
