@@ -95,8 +95,7 @@ class SiteFacts:
 
 def load_rules() -> dict[str, Rules]:
     """The rules of `slim.toml` by package name."""
-    tables = facts.tables("slim.toml")
-    return {name: _rules(table, tables.get(table.get("as", ""), {})) for name, table in tables.items()}
+    return {name: _rules(table) for name, table in facts.tables("slim.toml").items()}
 
 
 def assemble(
@@ -247,15 +246,13 @@ def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:
         raise _failed(wheel, str(error), f"free some space on the disk of {folder}") from error
 
 
-def _rules(table: Mapping[str, Any], base: Mapping[str, Any]) -> Rules:
-    """The rules of one table; `base` is that of the package whose rules hold for it as well."""
-    drops = (*base.get("drop", ()), *table.get("drop", ()))
-    both = {**base, **table}
+def _rules(table: Mapping[str, Any]) -> Rules:
+    drop = [Drop(tuple(d["files"]), d["reason"], d.get("versions", "")) for d in table.get("drop", ())]
     return Rules(
-        drop=tuple(Drop(tuple(d["files"]), d["reason"], d.get("versions", "")) for d in drops),
-        licenses=tuple(both.get("licenses", ())),
-        license=both.get("license", ""),
-        license_text=both.get("license_text", ""),
+        drop=tuple(drop),
+        licenses=tuple(table.get("licenses", ())),
+        license=table.get("license", ""),
+        license_text=table.get("license_text", ""),
     )
 
 
