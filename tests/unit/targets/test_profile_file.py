@@ -56,7 +56,7 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
         ("CPUExecutionProvider", "CPU Provider", "1: `engines.onnxruntime.provider` in `kiosk` cannot be"),
         ("onnxruntime-cp311.txt", "../secret.txt", "1: `engines.onnxruntime.lock` in `kiosk` cannot be"),
         ("engines.onnxruntime", "engines.onnxruntim", "unknown key `engines.onnxruntim` in `kiosk` -> did you mean"),
-        ("[kiosk]", "kiosk = 3\n[other]", "None: `kiosk` is a value"),
+        ("[kiosk]", "other = 3\n[kiosk]", "None: `other` is a value"),
         ("[kiosk]", "[kiosk", "None: it is no TOML"),
     ],
 )
