@@ -327,6 +327,7 @@ class BundleArtifact(Artifact):
     manifest_sha256: str
     bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
     checks: Checks = Checks()
+    libc_min: str = ""  # oldest glibc that its binaries load on
 
     @property
     def path(self) -> Path:

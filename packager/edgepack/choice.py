@@ -15,6 +15,7 @@ from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import Quantize
 from edgepack.targets import carried, measure
+from edgepack.targets.supply import Supply
 from edgepack.wording import counted, mib
 from edgepack_runtime import device
 
@@ -99,6 +100,7 @@ def of_engines(
     engines: Sequence[OfEngine],
     target: str,
     data: DataArtifact,
+    supply: Supply,
     progress: Progress,
 ) -> Chosen:
     """Measure the files of all engines side by side: for each float, and the small one if there is one.
@@ -119,14 +121,16 @@ def of_engines(
     for other in candidates[1:]:
         best = _faster(best, other)
     if len(candidates) > 1:
-        best = replace(best, reason=f"{best.reason}; {_carried([one.engine for one in candidates], target, progress)}")
+        best = replace(
+            best, reason=f"{best.reason}; {_carried([one.engine for one in candidates], target, supply, progress)}"
+        )
         progress.line(best.reason)
     return best
 
 
-def _carried(engines: Sequence[Engine], target: str, progress: Progress) -> str:
+def _carried(engines: Sequence[Engine], target: str, supply: Supply, progress: Progress) -> str:
     """What the wheels of each take of a device."""
-    sizes = [(engine.title, carried.site_bytes(target, engine.name, progress)) for engine in engines]
+    sizes = [(engine.title, carried.site_bytes(target, engine.name, supply, progress)) for engine in engines]
     return "wheels on the device: " + ", ".join(f"{title} {mib(size)}" for title, size in sizes)
 
 

@@ -29,6 +29,7 @@ from edgepack.wording import duration, safe
 
 if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, LedgerRow
+    from edgepack.outcome import NotRunHere
     from edgepack.recipe.findings import Finding
     from edgepack.selection import SelectArtifact
 
@@ -129,6 +130,10 @@ class Console:
     def selection(self, selected: SelectArtifact) -> None:
         """Which of several students was chosen, and between which."""
         self.show(tables.selection(selected, live=self._out.is_terminal))
+
+    def not_run(self, bundle: str, target: str, gate: NotRunHere) -> None:
+        """A gate that this machine could not run."""
+        self.show(tables.not_run(bundle, target, gate))
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""

@@ -14,7 +14,7 @@ from edgepack import signing
 from edgepack.choice import TEXTS_FILE
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.outcome import Build, Delivery
+from edgepack.outcome import NOT_RUN_HERE, Build, Delivery
 from edgepack.recipe.model import Sign
 from edgepack.report import document
 
@@ -125,9 +125,12 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
 
 
 def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str | None:
-    """Copy or sign a bundle that passed and return its name; of one that did not, remove what an earlier build left."""
+    """Copy or sign a bundle that passed and return its name; of one that did not, remove what an earlier build left.
+
+    One that could not be gated here is delivered as well: its device gates it when it is installed.
+    """
     name = item.bundle.file_name
-    if item.gate.verdict != "pass":
+    if item.verdict not in ("pass", NOT_RUN_HERE):
         (dist / name).unlink(missing_ok=True)
         return None
     if sign is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from edgepack.artifacts import (
     Artifact,
@@ -20,13 +21,29 @@ from edgepack.recipe.model import Recipe
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
 
+Verdict = Literal["pass", "fail", "inconclusive", "not run here"]
+NOT_RUN_HERE: Final = "not run here"
+
+
+@dataclass(frozen=True)
+class NotRunHere:
+    """Why a bundle cannot be gated on this machine, and what to type on its device."""
+
+    why: str
+    command: str = ""
+
 
 @dataclass(frozen=True)
 class Delivery:
-    """One target's bundle and what its gate said."""
+    """One target's bundle and what its gate said, where this machine could run it."""
 
     bundle: BundleArtifact
-    gate: GateArtifact
+    gate: GateArtifact | NotRunHere
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is known of the bundle on its target."""
+        return NOT_RUN_HERE if isinstance(self.gate, NotRunHere) else self.gate.verdict
 
 
 @dataclass(frozen=True)
@@ -96,7 +113,7 @@ class Build:
         """The loss ledger from the float teacher to every target."""
         return (
             *model_ledger(self.teacher, self.student, self.narrowed, self.pruned, self.export),
-            *(d.gate.ledger for d in self.deliveries),
+            *(item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact)),
         )
 
 

@@ -21,7 +21,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.steps import Steps, ToRun
 from edgepack.targets import wheels
-from edgepack.targets.profiles import profile_for
+from edgepack.targets.supply import Supply
 from edgepack.walk import EndOfPart, Hooks, walk
 from edgepack.workspace import Key, Result, Workspace
 
@@ -56,8 +56,16 @@ def check_choice(recipe: Recipe, choice: Choice) -> None:
             raise UsageError(f"this recipe has no stage {stage}", fix=f"name one of {', '.join(stages)}")
 
 
-def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice = Choice()) -> Build | Part:  # noqa: B008
+def run(
+    recipe: Recipe,
+    workspace: Workspace,
+    listener: Listener,
+    choice: Choice = Choice(),  # noqa: B008 (frozen)
+    supply: Supply | None = None,
+) -> Build | Part:
     """Build `recipe`, taking from the workspace whatever is already there.
+
+    Without a `supply` that is what this version knows by itself, and the usual cache.
 
     Returns:
         Everything that was made; a `Part` when `choice` ends the build before its gates.
@@ -68,12 +76,13 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
     """
     check_choice(recipe, choice)
     checkpoint.interval_seconds()
+    stock = supply or Supply()
 
     def before_training(rows: DataArtifact) -> None:
         for finding in check_built(rows, recipe):
             listener.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
         read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
-        _check_environment(recipe, listener)
+        _check_environment(recipe, stock, listener)
 
     step = _Step(workspace, listener, places_of(recipe), choice, lambda stage: _check_device(recipe, choice, stage))
     left_out: list[Failure] = []
@@ -87,14 +96,14 @@ def run(recipe: Recipe, workspace: Workspace, listener: Listener, choice: Choice
 
     try:
         with workspace.in_use():
-            steps = Steps(recipe, workspace, listener, step, keep_going=choice.keep_going)
+            steps = Steps(recipe, workspace, listener, step, stock, keep_going=choice.keep_going)
             built = walk(recipe, steps, choice, Hooks(before_training, leave_out, put_off, lambda: step.spent))
             return replace(built, left_out=tuple(left_out))
     except EndOfPart:
         return Part(recipe, tuple(step.made), tuple(left_out))
 
 
-def _check_environment(recipe: Recipe, listener: Listener) -> None:
+def _check_environment(recipe: Recipe, supply: Supply, listener: Listener) -> None:
     """What is not installed, and what a target lacks, shows now and not after hours of training."""
     environment.versions()
     asked = dict.fromkeys((recipe.engine, *(candidate.recipe.engine for candidate in recipe.candidates)))
@@ -103,7 +112,7 @@ def _check_environment(recipe: Recipe, listener: Listener) -> None:
     wanted = dict.fromkeys(engine.name for choice in asked for engine in engines.wanted(choice))
     for target in recipe.targets:
         for name in wanted:
-            wheels.fetch(profile_for(target), name, wheels.default_cache(), listener, serve=recipe.serve)
+            wheels.fetch(supply.profile(target), name, supply, listener, serve=recipe.serve)
 
 
 def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:

@@ -102,7 +102,8 @@ def _decided_by(recipe: Recipe, stage: str) -> tuple[Section, ...]:
         return (recipe.student,)
     if stage == "quantize":
         return (recipe.student, recipe.quantize, recipe.data.calibration)
-    return (recipe,)
+    # The wheels of bundles come later, and a mapping has no hash.
+    return (recipe.model_copy(update={"wheels": None}),)
 
 
 def _labels(groups: Sequence[_Group]) -> list[str]:

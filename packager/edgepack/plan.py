@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.load import load_splits
 from edgepack.order import Choice
+from edgepack.outcome import NotRunHere
 from edgepack.paddle_ml import checkpoint, environment
 from edgepack.pipeline import check_choice
 from edgepack.places import Place, Places, Whose, in_order, places_of
@@ -22,12 +23,15 @@ from edgepack.recipe.section import Section
 from edgepack.recipe.shapes import cut, parameters
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
 from edgepack.steps import Steps, ToRun
+from edgepack.targets import here
+from edgepack.targets.interpreters import Interpreter
+from edgepack.targets.supply import Supply
 from edgepack.walk import EndOfPart, walk
 from edgepack.wording import counted
 from edgepack.workspace import Key, Result, Workspace
 
 A = TypeVar("A", bound=Artifact)
-State = Literal["cached", "to run", "not asked for"]
+State = Literal["cached", "to run", "not asked for", "not run here"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,12 @@ class Plan:
     stages: tuple[PlannedStage, ...]
 
 
-def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Plan:  # noqa: B008 (frozen)
+def make(
+    recipe: Recipe,
+    workspace: Workspace,
+    choice: Choice = Choice(),  # noqa: B008 (frozen)
+    supply: Supply | None = None,
+) -> Plan:
     """Look into `workspace` for what a build of `recipe` would find there. Nothing is written.
 
     A result's name follows from the results before it, so of what comes after the first stage that has to run nothing
@@ -72,12 +81,13 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
         EnvironmentUnfitError: a variable of the environment holds what a build would refuse.
     """
     check_choice(recipe, choice)
+    stock = supply or Supply()
     checkpoint.interval_seconds()
     places = places_of(recipe)
     look = _Look(workspace, places, choice)
     # What is not there yet ends the walk, or its candidate's part of it: all that can be known is known then.
     with contextlib.suppress(ToRun, EndOfPart):
-        walk(recipe, Steps(recipe, workspace, SILENT, look), choice)
+        walk(recipe, Steps(recipe, workspace, SILENT, look, stock), choice)
     rows = _training_rows(recipe, look.found.get(places["data", None]))
     recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates}
     stages = []
@@ -85,11 +95,25 @@ def make(recipe: Recipe, workspace: Workspace, choice: Choice = Choice()) -> Pla
         found = look.found.get(place)
         folder = found.artifact.folder if found is not None else None
         state: State = "cached" if folder else "to run"
+        about = _about(place.stage, recipes.get(next(iter(place.candidates), ""), recipe), rows)
+        runner = _runner(place, stock)
+        if isinstance(runner, NotRunHere):
+            state, about = "not run here", runner.why
+        elif runner is not None:
+            about = f"with CPython {runner.version}"
         if choice.ends_before(place.stage):
             state = "not asked for"
-        about = _about(place.stage, recipes.get(next(iter(place.candidates), ""), recipe), rows)
         stages.append(PlannedStage(place.stage, place.target, state, folder, about, place.label or None))
     return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), tuple(stages))
+
+
+def _runner(place: Place, supply: Supply) -> Interpreter | NotRunHere | None:
+    """What a bundle will be gated with, or why it is not; None for other stages."""
+    if place.stage != "gate" or place.target is None:
+        return None
+    profile = supply.profile(place.target)
+    providers = [engine.provider for engine in profile.engines.values()]
+    return here.runner(profile, providers[0], jetpack=profile.jetpack, pythons=supply.pythons)
 
 
 class _Look:

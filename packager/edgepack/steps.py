@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -22,6 +22,7 @@ from edgepack.artifacts import (
 )
 from edgepack.digest import sha256_file
 from edgepack.errors import EdgepackError
+from edgepack.outcome import NotRunHere
 from edgepack.places import Whose
 from edgepack.progress import Progress
 from edgepack.recipe.model import Candidate, Recipe
@@ -29,8 +30,10 @@ from edgepack.recipe.training import Distill, FromTeacher
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
+from edgepack.targets import here
 from edgepack.targets.host import host_facts
-from edgepack.targets.profiles import profile_for
+from edgepack.targets.interpreters import Interpreter
+from edgepack.targets.supply import Supply
 from edgepack.versions import tool_versions
 from edgepack.workspace import Key, Result, Workspace, make_key
 
@@ -85,9 +88,17 @@ class Steps:
     """
 
     def __init__(
-        self, recipe: Recipe, workspace: Workspace, listener: Progress, step: Step, *, keep_going: bool = False
+        self,
+        recipe: Recipe,
+        workspace: Workspace,
+        listener: Progress,
+        step: Step,
+        supply: Supply,
+        *,
+        keep_going: bool = False,
     ) -> None:
         self._recipe = recipe
+        self._supply = supply
         self._workspace = workspace
         self._listener = listener
         self._step = step
@@ -219,7 +230,7 @@ class Steps:
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
         section, engine, target = self._recipe.quantize, self._recipe.engine, self._recipe.targets[0]
-        differing = variants.wanted(map(profile_for, self._recipe.targets), section)
+        differing = variants.wanted(map(self._supply.profile, self._recipe.targets), section)
         inputs = [*keys.labelled(rows), *keys.model(learner), scales.digest, *keys.runtime()]
         decides = {
             "quantize": keys.dump(section),
@@ -237,6 +248,7 @@ class Steps:
                 rows.artifact,
                 learner.artifact,
                 scales.artifact,
+                self._supply,
                 out,
                 self._listener,
                 differing=differing,
@@ -284,23 +296,51 @@ class Steps:
             "target": target,
             "ledger": [asdict(row) for row in ledger],
         }
-        inputs = [rows.digest, exported.digest, *keys.runtime(), *bundle.inputs(target)]
+        supply, engine = self._supply, model.engine
+        about = bundle.inputs(supply.profile(target), engine, supply, serve=recipe.serve)
+        inputs = [rows.digest, exported.digest, *keys.runtime(), *about]
         key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
         return self._step(
             BundleArtifact,
             key,
-            lambda out: bundle.run(recipe, target, model, rows.artifact, ledger, out, self._listener),
+            lambda out: bundle.run(recipe, target, model, rows.artifact, ledger, supply, out, self._listener),
             target,
         )
 
-    def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> Result[GateArtifact]:
-        """Only a pass is kept: what failed or could not be decided is measured again by the next build."""
-        key = make_key("gate", gate.VERSION, packed.artifact.target, [packed.digest], host_facts())
-        model_mib = exported.artifact.for_target(packed.artifact.target).shipped_model.ledger.model_mib or 0.0
+    def gate(self, packed: Result[BundleArtifact], exported: Result[ExportArtifact]) -> GateArtifact | NotRunHere:
+        """Only a pass is kept: what failed or could not be decided is measured again by the next build.
+
+        A bundle that this machine cannot run is not gated here.
+        """
         target = packed.artifact.target
+        model = exported.artifact.for_target(target)
+        found = self._runner(packed.artifact, model.engine)
+        if isinstance(found, NotRunHere):
+            self._listener.line(f"gate of {target}: not run here: {found.why}")
+            return found
+        about = host_facts() | {"python": found.version}
+        key = make_key("gate", gate.VERSION, target, [packed.digest], about)
+        model_mib = model.shipped_model.ledger.model_mib or 0.0
         judged = self._step(
-            GateArtifact, key, lambda out: gate.run(packed.artifact, model_mib, out, self._listener), target
+            GateArtifact,
+            key,
+            lambda out: gate.run(packed.artifact, model_mib, found, out, self._listener),
+            target,
         )
         if judged.artifact.verdict != "pass":
             self._workspace.forget(judged.artifact.folder)
-        return judged
+        return judged.artifact
+
+    def _runner(self, packed: BundleArtifact, engine: str) -> Interpreter | NotRunHere:
+        """What gates this bundle on this machine."""
+        profile = self._supply.profile(packed.target)
+        found = here.runner(
+            profile,
+            profile.engines[engine].provider,
+            libc_min=packed.libc_min,
+            jetpack=profile.jetpack,
+            pythons=self._supply.pythons,
+        )
+        if isinstance(found, NotRunHere):
+            return replace(found, command=f"python3 {packed.file_name} gate")
+        return found

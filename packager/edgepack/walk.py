@@ -160,7 +160,7 @@ def _targets(
         try:
             packed = steps.bundle(target, rows, exported, ledger)
             if choice.until != "bundle":
-                deliveries.append(Delivery(packed.artifact, steps.gate(packed, exported).artifact))
+                deliveries.append(Delivery(packed.artifact, steps.gate(packed, exported)))
         except EdgepackError as error:
             if not choice.keep_going:
                 raise

@@ -16,8 +16,9 @@ import pytest
 
 import edgepack_runtime
 from edgepack.progress import SILENT
-from edgepack.targets import profiles, wheels
+from edgepack.targets import wheels
 from edgepack.targets.site import SiteFacts, assemble
+from edgepack.targets.supply import Supply
 from edgepack_runtime.device import libc
 from edgepack_runtime.model_config import EngineConfig
 
@@ -64,15 +65,15 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def site(engine: str, tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
-    profile = profiles.profile_for(TARGET)
+    profile = Supply().profile(TARGET)
     # One of the two with what `serve` needs, and one without.
-    fetched = wheels.fetch(profile, engine, wheels.default_cache(), SILENT, serve=engine in SERVING)
+    fetched = wheels.fetch(profile, engine, Supply(), SILENT, serve=engine in SERVING)
     return assemble(fetched, tmp_path_factory.mktemp("assembled"), profile)
 
 
 @pytest.fixture
 def answer(engine: str, site: SiteFacts, tmp_path: Path, make_model: Callable[..., Path]) -> dict[str, Any]:
-    provider = profiles.profile_for(TARGET).engines[engine].provider
+    provider = Supply().profile(TARGET).engines[engine].provider
     model = make_model(tmp_path / "model", engine=EngineConfig(engine, provider))
     arguments = [site.folder / "site", Path(edgepack_runtime.__path__[0]).parent, model, engine]
     arguments += ["serve"] if engine in SERVING else []
@@ -83,7 +84,7 @@ def answer(engine: str, site: SiteFacts, tmp_path: Path, make_model: Callable[..
 
 
 def test_the_slimmed_site_runs_a_model(answer: dict[str, Any], engine: str, site: SiteFacts) -> None:
-    assert answer["providers"] == [profiles.profile_for(TARGET).engines[engine].provider]
+    assert answer["providers"] == [Supply().profile(TARGET).engines[engine].provider]
     assert [len(row) for row in answer["logits"]] == [2, 2]
     assert answer["label"] in ("0", "1")
     used = [package for package in site.packages if package.name in ("numpy", engine, "tokenizers")]

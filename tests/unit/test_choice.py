@@ -15,6 +15,7 @@ from edgepack.progress import SILENT
 from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import EngineChoice, Quantize
 from edgepack.targets import carried
+from edgepack.targets.supply import Supply
 from edgepack_runtime import device
 
 
@@ -86,7 +87,7 @@ def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
 def test_another_engine_has_to_be_faster_by_a_twentieth(
     monkeypatch: pytest.MonkeyPatch, p50_ms: tuple[float, ...], ships: str
 ) -> None:
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, progress: 2**20)
+    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: 2**20)
     chosen = chosen_of(monkeypatch, "auto", p50_ms)
     assert chosen.engine.name == ships
     assert chosen.ships == chosen.small_model
@@ -110,7 +111,7 @@ def test_another_engine_has_to_be_faster_by_a_twentieth(
 def test_int8_is_held_against_the_fastest_float_of_all(
     monkeypatch: pytest.MonkeyPatch, p50_ms: tuple[float, ...], ships: str
 ) -> None:
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, progress: 2**20)
+    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: 2**20)
     chosen = chosen_of(monkeypatch, "auto", p50_ms)
     assert chosen.ships.folder == ships
     if ships == "c":
@@ -118,14 +119,14 @@ def test_int8_is_held_against_the_fastest_float_of_all(
 
 
 def test_it_is_said_which_float_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, progress: 2**20)
+    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: 2**20)
     reason = chosen_of(monkeypatch, "auto", (4.0, 2.6, 3.0, 2.95)).reason
     assert "0.87 x the p50 of float on OpenVINO, which is faster: INT8 ships" in reason
 
 
 def test_wheels_of_both_engines_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"onnxruntime": 80 * 2**20, "openvino": 145 * 2**20}
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, progress: sizes[engine])
+    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: sizes[engine])
     reason = chosen_of(monkeypatch, "auto", (4.0, 1.0, 4.0, 0.5)).reason
     assert "wheels on the device: ONNX Runtime 80.0 MiB, OpenVINO 145.0 MiB" in reason
 
@@ -149,4 +150,4 @@ def chosen_of(monkeypatch: pytest.MonkeyPatch, asked: EngineChoice, p50_ms: tupl
     one = choice.Exported("x", Path("x"), "int8", Parity(0.0, 0, 1), "y")
     data: Any = None
     several = [choice.OfEngine(engine, (one, one), made=made()) for engine in engines.wanted(asked)]
-    return choice.of_engines(several, "t", data, SILENT)
+    return choice.of_engines(several, "t", data, Supply({}), SILENT)

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from edgepack import cli
 from edgepack.artifacts import ModelArtifact, ScalesArtifact
-from edgepack.commands import common
+from edgepack.commands import supplies
 from edgepack.errors import StageFailedError
 from edgepack.outcome import Build
 from edgepack.recipe.training import Student
@@ -107,10 +107,10 @@ def test_verify_of_something_else_exits_8(folder: Path) -> None:
 
 
 def test_an_unexpected_error_is_one_line_and_exit_1(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_down(recipe: Path, settings: tuple[str, ...]) -> None:
+    def break_down(recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
         raise ZeroDivisionError("for once")
 
-    monkeypatch.setattr(common, "load", break_down)
+    monkeypatch.setattr(supplies, "load_recipe", break_down)
     result = run("check", "r.yaml")
     assert result.exit_code == ExitCode.UNEXPECTED
     assert "unexpected ZeroDivisionError: for once" in result.output
@@ -221,7 +221,7 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
 
     monkeypatch.setattr("edgepack.stages.student.run", train)
     monkeypatch.setattr("edgepack.stages.quantize.run", lambda *inputs: ScalesArtifact(inputs[6], (), 0))
-    monkeypatch.setattr("edgepack.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[6]))
+    monkeypatch.setattr("edgepack.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[7]))
     monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
     monkeypatch.setattr("edgepack.targets.measure.answers", lambda model, rows, *rest: [row.label for row in rows])
     monkeypatch.setattr("edgepack.targets.measure.latency", lambda folders, *rest, stage: [Latency(1, 2)])

@@ -49,6 +49,8 @@ class Stages:
             delivery = self._built.deliveries[0]
             artifacts = {"bundle": delivery.bundle, "gate": delivery.gate, "quantize": self._built.scales}
             artifact = artifacts.get(stage) or getattr(self._built, stage)
+            if stage == "gate":
+                return artifact
             return SimpleNamespace(artifact=artifact, digest=stage)
 
         return make
@@ -435,7 +437,7 @@ def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.Monke
         return ScalesArtifact(out, (), len(section.method))
 
     def export(section: Any, *inputs: Any, **options: Any) -> ExportArtifact:
-        student, scales, out = inputs[3:6]
+        student, scales, _, out = inputs[3:7]
         made.append(f"export {student.parameters} {section.method}")
         (out / "onnx-int8").mkdir()
         (out / "onnx-int8" / "epochs").write_text(str(student.parameters), encoding="utf-8")

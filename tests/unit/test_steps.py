@@ -14,6 +14,7 @@ from edgepack.progress import SILENT
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Recipe
 from edgepack.steps import Chain, Steps
+from edgepack.targets.supply import Supply
 from edgepack.workspace import Key, Workspace
 
 RECIPE = """\
@@ -63,7 +64,7 @@ def keys(folder: Path, *settings: str, recorder: type[Recorder] = Recorder) -> d
     recipe = load_recipe(folder / "recipe.yaml", {"linux-x86_64-cpu": ("onnxruntime", "openvino")}, settings)
     workspace = Workspace(folder.parent / "results")
     noted: Any = recorder(workspace)
-    steps = Steps(recipe, workspace, SILENT, noted)
+    steps = Steps(recipe, workspace, SILENT, noted, Supply())
     rows = steps.data()
     taught_by = steps.teacher(rows) if recipe.teacher is not None else None
 

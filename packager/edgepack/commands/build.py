@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgepack.commands import common, part
+from edgepack.commands import common, part, supplies
 from edgepack.errors import GateFailedError, GateInconclusiveError
 from edgepack.order import STAGES
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where bundles that passed and reports go.",
 )
+@supplies.options
 @part.options
 @click.option("--keep-going", is_flag=True, help="Go on with the other candidates or targets when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
@@ -40,6 +41,7 @@ def command(
     settings: tuple[str, ...],
     workspace: Path,
     dist: Path,
+    drawn: supplies.Drawn,
     until: str | None,
     start: str | None,
     force: bool,
@@ -49,12 +51,13 @@ def command(
     """Build RECIPE: train, distil, quantize, export, bundle and gate; bundles that pass go to --dist.
 
     Ends with the loss ledger: what each stage cost in accuracy, MiB and ms. Exits 6 when a gate failed and 7 when
-    one could not be decided; no bundle is delivered then. A build that was interrupted, even by kill -9, goes on where
-    it was: run the same command again.
+    one could not be decided; no bundle is delivered then. A bundle for a target that this machine cannot run is
+    delivered without a verdict: its device gates it when it is installed. A build that was interrupted, even by
+    kill -9, goes on where it was: run the same command again.
     """
-    loaded = common.load(recipe, settings)
+    loaded, supply = supplies.load(recipe, settings, drawn)
     from edgepack import delivery, pipeline
-    from edgepack.outcome import Part
+    from edgepack.outcome import NotRunHere, Part
     from edgepack.report import document
     from edgepack.workspace import Workspace
 
@@ -68,7 +71,7 @@ def command(
             from edgepack import signing
 
             console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
-    built = pipeline.run(loaded, Workspace(workspace), console, choice)
+    built = pipeline.run(loaded, Workspace(workspace), console, choice, supply)
     if isinstance(built, Part):
         _show_part(built, console, as_json)
         _raise_if_left_out(built, console)
@@ -83,7 +86,10 @@ def command(
         console.ledger(list(built.ledger))
         console.checks([item.bundle for item in built.deliveries])
         for item in built.deliveries:
-            console.gate(item.gate.receipt)
+            if isinstance(item.gate, NotRunHere):
+                console.not_run(item.bundle.file_name, item.bundle.target, item.gate)
+            else:
+                console.gate(item.gate.receipt)
     for failure in built.failures:
         console.error(failure.error)
     _raise_unless_passed(built)
@@ -115,6 +121,7 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
 
 def _raise_unless_passed(built: Build) -> None:
     """One error for the worst of all targets, naming figure, distance and the stage that lost it."""
+    from edgepack.artifacts import GateArtifact
     from edgepack.report.blame import explain
 
     if built.failures:
@@ -122,11 +129,12 @@ def _raise_unless_passed(built: Build) -> None:
         first = built.failures[0].error
         raise type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
-        missed = [item for item in built.deliveries if item.gate.verdict == verdict]
+        missed = [item for item in built.deliveries if item.verdict == verdict]
         if missed:
+            receipts = [item.gate.receipt for item in missed if isinstance(item.gate, GateArtifact)]
             raise kind(
-                f"gate {verdict}: no bundle was delivered for {', '.join(item.gate.target for item in missed)}",
-                why="\n".join(line for item in missed for line in explain(item.gate.receipt, built.ledger)),
+                f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in missed)}",
+                why="\n".join(line for receipt in receipts for line in explain(receipt, built.ledger)),
                 fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
             )
 
@@ -143,11 +151,18 @@ def _raise_if_left_out(built: Build | Part, console: Console) -> None:
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
-    bundle = delivered[0]
+    from edgepack.outcome import NotRunHere
+
+    lines = [f"wrote {path}" for path in delivered]
+    ran = [item.bundle.file_name for item in built.deliveries if not isinstance(item.gate, NotRunHere)]
+    bundle = next((path for path in delivered if path.name in ran), delivered[0])
+    where = (
+        "here or on a device that has never seen a network" if bundle.name in ran else "on its device, which gates it"
+    )
     return [
-        *(f"wrote {path}" for path in delivered),
+        *lines,
         "",
-        "install it, here or on a device that has never seen a network:",
+        f"install it, {where}:",
         f"  python3 {bundle} install --prefix ~/{built.recipe.name}",
         f"  ~/{built.recipe.name}/bin/{built.recipe.name} predict {built.data.example()}",
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import common, supplies
 from edgepack.wording import counted
 
 
@@ -14,10 +14,11 @@ from edgepack.wording import counted
 @common.speaking
 @common.recipe_argument
 @common.settings_option
+@supplies.profiles_option
 @click.pass_context
-def command(context: click.Context, recipe: Path, settings: tuple[str, ...]) -> None:
+def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
-    loaded = common.load(recipe, settings)
+    loaded = supplies.load_recipe(recipe, settings, profiles)[0]
     from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
     from edgepack.datasets.suited import check_suited, read_further_texts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import common, supplies
 
 
 @click.command()
@@ -36,7 +36,7 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     place = Workspace(workspace)
     kept: set[Path] | None = None
     if keep:
-        plans = [plan.make(common.load(recipe), place) for recipe in keep]
+        plans = [plan.make(loaded, place, supply=supply) for loaded, supply in map(supplies.load, keep)]
         kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
     if not workspace.is_dir():
         click.echo(f"there is no {workspace} here: nothing to remove")

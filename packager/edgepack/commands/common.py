@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,6 @@ import click
 
 if TYPE_CHECKING:
     from edgepack.console import Console
-    from edgepack.recipe.model import Recipe
 
 
 def _said(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -54,15 +53,6 @@ settings_option = click.option(
     multiple=True,
     help="Set a value of the recipe, as `--set teacher.epochs=5`; wins over the file. Repeatable.",
 )
-
-
-def load(recipe: Path, settings: Sequence[str] = ()) -> Recipe:
-    """The recipe of a file with `settings` (of `settings_option`) put in, checked against this version's targets."""
-    from edgepack.recipe.load import load_recipe
-    from edgepack.targets.profiles import load_profiles
-
-    targets = {name: tuple(profile.engines) for name, profile in load_profiles().items()}
-    return load_recipe(recipe, targets, settings)
 
 
 def console(context: click.Context) -> Console:

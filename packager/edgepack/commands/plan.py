@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common, part
+from edgepack.commands import common, part, supplies
 
 
 @click.command()
@@ -16,6 +16,7 @@ from edgepack.commands import common, part
 @common.recipe_argument
 @common.settings_option
 @common.workspace_option
+@supplies.options
 @part.options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
@@ -24,6 +25,7 @@ def command(
     recipe: Path,
     settings: tuple[str, ...],
     workspace: Path,
+    drawn: supplies.Drawn,
     until: str | None,
     start: str | None,
     force: bool,
@@ -34,11 +36,11 @@ def command(
     Values that the recipe does not set are dimmed, or marked as defaults where there are no colours. Reads the data,
     trains nothing, writes nothing.
     """
-    loaded = common.load(recipe, settings)
+    loaded, supply = supplies.load(recipe, settings, drawn)
     from edgepack import plan, tables
     from edgepack.workspace import Workspace
 
-    made = plan.make(loaded, Workspace(workspace), part.chosen(until, start, force))
+    made = plan.make(loaded, Workspace(workspace), part.chosen(until, start, force), supply)
     if as_json:
         stages = [dataclasses.asdict(stage) for stage in made.stages]
         values = [dataclasses.asdict(value) for value in made.values]

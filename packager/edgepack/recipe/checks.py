@@ -55,6 +55,7 @@ def cross_checks(
         _check_quantize,
         _check_reduced_range,
         lambda doc: _check_targets(doc, known_targets),
+        lambda doc: _check_wheels(doc, known_targets),
         lambda doc: _check_engine(doc, known_targets),
         _check_gates,
         check_sign,
@@ -297,10 +298,34 @@ def _check_targets(document: Document, known: Collection[str]) -> Iterator[_Prob
         if not isinstance(target, str):
             continue
         if target not in known:
-            fix = did_you_mean(target, sorted(known), f"use {listed(sorted(known))}")
-            yield ("targets", index), f"there is no target `{target[:60]}`", fix
+            yield ("targets", index), f"there is no target `{target[:60]}`", _known_target(target, known)
         elif target in targets[:index]:
             yield ("targets", index), f"the target `{target}` stands twice", "remove one of the two"
+
+
+def _known_target(target: str, known: Collection[str]) -> str:
+    """The nearest target, and all there are: names of devices are hard to guess."""
+    every = f"there are {listed(sorted(known))}"
+    near = did_you_mean(target, sorted(known), "")
+    return f"{near} {every}" if near else every
+
+
+def _check_wheels(document: Document, known: Collection[str]) -> Iterator[_Problem]:
+    wheels, targets = document.get("wheels"), document.get("targets")
+    for target, files in wheels.items() if isinstance(wheels, dict) else ():
+        where: KeyPath = ("wheels", target)
+        if target not in known:
+            yield where, f"`wheels`: there is no target `{target[:60]}`", _known_target(target, known)
+        elif isinstance(targets, list) and target not in targets:
+            yield where, f"`wheels`: the target `{target}` is not among `targets`", "add it there, or remove the wheels"
+        for index, file in enumerate(files if isinstance(files, list) else ()):
+            if not isinstance(file, str):
+                continue
+            if not file.endswith(".whl"):
+                reason = f"`wheels.{target}`: {file[:200]!r} is not called as wheels are"
+                yield (*where, index), reason, "give a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
+            else:
+                yield from _check_there(document, (*where, index), file)
 
 
 def _check_engine(document: Document, known: Mapping[str, Collection[str]]) -> Iterator[_Problem]:

@@ -147,6 +147,8 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
     if quantize.method == "qat" and quantize.qat is None:
         quantize = _changed(quantize, qat=Qat())
     gates = _judged(recipe.gates, recipe.task, columns)
+    wheels = {target: tuple(str(beside(document, file)) for file in files) for target, files in recipe.wheels.items()}
+    recipe = _changed(recipe, wheels=wheels)
     if recipe.sign is not None:
         recipe = _changed(recipe, sign=_changed(recipe.sign, key=absolute(recipe.sign.key)))
     return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize, gates=gates)

@@ -255,6 +255,11 @@ class Recipe(Section):
     targets: tuple[str, ...] = Field(
         ("linux-x86_64-cpu",), min_length=1, description="Profiles of devices, a bundle for each."
     )
+    wheels: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="Wheels that are on no package index, by the target that takes them: files that travel instead of "
+        "the locked ones, as a build of onnxruntime-gpu for a Jetson.",
+    )
     gates: Gates = Field(Gates(), description="What must hold before a bundle ships and before an install goes live.")
     serve: bool = Field(
         False,

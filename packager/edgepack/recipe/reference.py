@@ -112,7 +112,7 @@ def _default(value: Mapping[str, Any], is_required: bool) -> str:
     if is_required:
         return "required"
     default = value["default"]
-    if isinstance(default, dict):
+    if isinstance(default, dict) and default:
         return "as below"
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 

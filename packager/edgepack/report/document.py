@@ -16,11 +16,12 @@ from edgepack.artifacts import (
     SPLITS,
     DataArtifact,
     ExportArtifact,
+    GateArtifact,
     ModelArtifact,
     Split,
 )
 from edgepack.datasets.suited import check_built
-from edgepack.outcome import Build, Delivery
+from edgepack.outcome import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
@@ -38,7 +39,7 @@ def make(build: Build) -> dict[str, Any]:
         "name": recipe.name,
         "version": recipe.version,
         "task": recipe.task,
-        "verdict": worst([item.gate.verdict for item in build.deliveries]),
+        "verdict": worst([item.verdict for item in build.deliveries]),
         "recipe": _recipe(recipe),
         "data": _data(build.data, recipe),
         "models": [
@@ -70,8 +71,8 @@ def dumps(report: Mapping[str, Any]) -> str:
 
 
 def worst(verdicts: Sequence[str]) -> str:
-    """`fail` before `inconclusive` before `pass`; nothing gated is inconclusive."""
-    for verdict in ("fail", "inconclusive"):
+    """`fail` before `inconclusive` before `not run here` before `pass`; no target at all is inconclusive."""
+    for verdict in ("fail", "inconclusive", NOT_RUN_HERE):
         if verdict in verdicts:
             return verdict
     return "pass" if verdicts else "inconclusive"
@@ -90,6 +91,7 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
     pruning = recipe.student.pruning
     if pruning is not None and pruning.texts is not None:
         document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
+    document["wheels"] = {target: [Path(file).name for file in files] for target, files in recipe.wheels.items()}
     if recipe.sign is not None:
         document["sign"]["key"] = Path(recipe.sign.key).name
     return document
@@ -182,10 +184,12 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
 
 def _target(item: Delivery) -> dict[str, Any]:
     bundle, gate = item.bundle, item.gate
+    ran = gate if isinstance(gate, GateArtifact) else None
     return {
-        "target": gate.target,
-        "verdict": gate.verdict,
-        "exit_code": gate.exit_code,
+        "target": bundle.target,
+        "verdict": item.verdict,
+        "exit_code": ran and ran.exit_code,
+        "not_run_here": asdict(gate) if isinstance(gate, NotRunHere) else None,
         "bundle": {
             "file_name": bundle.file_name,
             "bundle_bytes": bundle.bundle_bytes,
@@ -194,7 +198,7 @@ def _target(item: Delivery) -> dict[str, Any]:
             "bytes_by_part": bundle.bytes_by_part,
             "checks": asdict(bundle.checks),
         },
-        "receipt": gate.receipt,
+        "receipt": ran and ran.receipt,
     }
 
 

@@ -1,7 +1,8 @@
 """Gate checks as JUnit XML, which CI servers draw: one suite a target, one case a check.
 
 A check that failed is a `<failure>`. One that could not be decided is an `<error type="inconclusive">`: neither
-passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through.
+passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A target that the
+build machine cannot run is one case that was skipped: its device gates it.
 """
 
 from __future__ import annotations
@@ -31,22 +32,27 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.Element:
-    checks = target["receipt"]["checks"]
+    receipt, not_run = target["receipt"] or {}, target["not_run_here"]
+    checks = receipt.get("checks", [])
     verdicts = [check["verdict"] for check in checks]
     suite = ElementTree.Element(
         "testsuite",
         name=_text(f"gates of {report['name']} {report['version']} for {target['target']}"),
-        tests=str(len(checks)),
+        tests=str(len(checks) + (not_run is not None)),
         failures=str(verdicts.count("fail")),
         errors=str(verdicts.count("inconclusive")),
-        skipped="0",
+        skipped="0" if not_run is None else "1",
     )
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"bundle": target["bundle"]["file_name"], "manifest_sha256": target["bundle"]["manifest_sha256"]}
-    for name, value in {**facts, **(target["receipt"].get("conditions") or {})}.items():
+    for name, value in {**facts, **(receipt.get("conditions") or {})}.items():
         ElementTree.SubElement(properties, "property", name=_text(name), value=_text(_plain(value)))
     for check in checks:
         suite.append(_case(f"{report['name']}.{target['target']}", check))
+    if not_run is not None:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"{report['name']}.{target['target']}", name="gate")
+        told = f"not run here: {not_run['why']}; on the device: {not_run['command']}"
+        ElementTree.SubElement(case, "skipped", message=_text(told))
     return suite
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -27,8 +27,9 @@ from edgepack.targets import facts, golden, opsets, sbom, wheels
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
 from edgepack.targets.parts import bytes_by_part
-from edgepack.targets.profiles import Profile, profile_for
+from edgepack.targets.profiles import Profile
 from edgepack.targets.site import LICENSES, SITE, SiteFacts, assemble
+from edgepack.targets.supply import Supply
 from edgepack.versions import tool_versions
 from edgepack.wording import mib
 from edgepack_runtime import golden as names
@@ -43,10 +44,13 @@ _README = Path(__file__).parent / "device_readme.txt"
 # First part of a member's path -> part of the bundle, as it is reported; the rest is "other".
 
 
-def inputs(target: str) -> list[str]:
-    """What decides a bundle besides recipe, data, model and runtime: the target's facts and the README."""
-    profile = profile_for(target)
-    return [facts.digest(), profile.python, hashlib.sha256(_README.read_bytes()).hexdigest()]
+def inputs(profile: Profile, engine: str, supply: Supply, *, serve: bool) -> list[str]:
+    """What decides a bundle besides recipe, data, model and runtime: the target's facts, its wheels, and the README."""
+    locks = [profile.engines[engine].lock, *([profile.serve_lock] if serve and profile.serve_lock else [])]
+    texts = [wheels.lock_text(profile, lock) for lock in locks] if profile.locks is not None else []
+    about = repr(replace(profile, locks=None))  # where its file lies decides nothing
+    given = [sha256_file(wheel) for wheel in supply.given.get(profile.name, ())]
+    return [facts.digest(), about, *texts, *given, hashlib.sha256(_README.read_bytes()).hexdigest()]
 
 
 def run(
@@ -55,22 +59,23 @@ def run(
     export: ExportArtifact,
     data: DataArtifact,
     ledger: tuple[LedgerRow, ...],
+    supply: Supply,
     out: Path,
     progress: Progress,
 ) -> BundleArtifact:
     """Write `NAME-VERSION-TARGET.edgepack` into `out`.
 
     Raises:
-        RecipeInvalidError, TargetUnreachableError: the target is unknown, or not this machine's kind.
+        RecipeInvalidError, TargetUnreachableError: the target is unknown, or can only be built on another machine.
         EnvironmentUnfitError: a wheel cannot be had.
         StageFailedError: a wheel or a model folder is not what it should be.
     """
-    profile = profile_for(target)
-    fetched = wheels.fetch(profile, export.engine, wheels.default_cache(), progress, serve=recipe.serve)
+    profile = supply.profile(target)
+    fetched = wheels.fetch(profile, export.engine, supply, progress, serve=recipe.serve)
     expected = _golden(export, data, progress)
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
-        site = assemble(fetched, Path(scratch), profile)
+        site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
         model_file = export.folder / export.shipped_model.folder / MODEL_NAME
         checks = site.checks.and_also(opsets.check(model_file, site.packages))
         _tell(site, checks, progress)
@@ -94,6 +99,7 @@ def run(
         manifest_sha256=hashlib.sha256(raw).hexdigest(),
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
         checks=checks,
+        libc_min=site.libc_min,
     )
 
 

@@ -43,6 +43,7 @@ from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import EngineChoice, Quantize
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.targets import measure
+from edgepack.targets.supply import Supply
 from edgepack.trials import Trials
 from edgepack.variants import Source, Variant
 from edgepack_runtime.predictor import Predictor
@@ -63,6 +64,7 @@ def run(
     data: DataArtifact,
     student: ModelArtifact,
     scales: ScalesArtifact,
+    supply: Supply,
     out: Path,
     progress: Progress,
     *,
@@ -71,8 +73,8 @@ def run(
     """Write `paddle/`, `onnx-float/` and what is smaller; every figure after the static graph is the runtime's own.
 
     Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form, with
-    more of it in float where they lose more; `target` is one that the model is for. `differing` are variants with the
-    targets that take those instead.
+    more of it in float where they lose more; `target` is one that the model is for, and `supply` has the wheels that it
+    takes there. `differing` are variants with the targets that take those instead.
     """
     environment.start(progress)
     from edgepack.paddle_ml.tokens import config_of
@@ -105,7 +107,7 @@ def run(
     for other in others:
         float_file = _float_for_another(other, encoder, graph, rows, float_logits, out)
         several.append(_for_another(other, section, float_file, small, rows, float_logits, out, progress))
-    chosen = choice.of_engines(several, target, data, progress)
+    chosen = choice.of_engines(several, target, data, supply, progress)
     source = Source(
         writer=next(one for one in (first, *others) if one.engine == chosen.engine),
         float_folder=float_folder,

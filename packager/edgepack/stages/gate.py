@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from edgepack.artifacts import BundleArtifact, GateArtifact, LedgerRow, Score
-from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError
+from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError, TargetUnreachableError
+from edgepack.outcome import NotRunHere
 from edgepack.progress import Progress
-from edgepack.targets import local
+from edgepack.targets import here, local
+from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.verified import verified
 from edgepack_runtime.exit_codes import ExitCode
 
@@ -23,9 +26,12 @@ _DECIDED: dict[int, Literal["pass", "fail", "inconclusive"]] = {
 _ERRORS = {ExitCode.ENVIRONMENT_UNFIT: EnvironmentUnfitError, ExitCode.BUNDLE_INVALID: BundleInvalidError}
 
 
-def run(bundle: BundleArtifact, model_mib: float, out: Path, progress: Progress) -> GateArtifact:
-    """Gate `bundle` on this machine and keep the receipt, whatever the verdict."""
-    exit_code, receipt = gate_file(bundle.path, progress)
+def run(
+    bundle: BundleArtifact, model_mib: float, interpreter: Interpreter, out: Path, progress: Progress
+) -> GateArtifact:
+    """Gate `bundle` on this machine with `interpreter` and keep the receipt, whatever the verdict."""
+    progress.line(f"with CPython {interpreter.version}")
+    exit_code, receipt = gate_file(bundle.path, progress, interpreter)
     (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     accuracy, latency = receipt["accuracy"], receipt["latency"]
     row = LedgerRow(
@@ -39,7 +45,26 @@ def run(bundle: BundleArtifact, model_mib: float, out: Path, progress: Progress)
     return GateArtifact(out, bundle.target, exit_code, _DECIDED[exit_code], row, receipt)
 
 
-def gate_file(bundle: Path, progress: Progress) -> tuple[int, dict[str, Any]]:
+def gate_here(bundle: Path, progress: Progress, pythons: Sequence[Path] = ()) -> tuple[int, dict[str, Any]]:
+    """As `gate_file`, with the interpreter that the bundle's target has; `pythons` are looked at first.
+
+    Raises:
+        TargetUnreachableError: this machine cannot run bundles of that target.
+        As `gate_file`.
+    """
+    manifest = verified(bundle)
+    target = manifest.target
+    found = here.runner(target, target.provider, libc_min=target.libc_min, pythons=pythons)
+    if isinstance(found, NotRunHere):
+        raise TargetUnreachableError(
+            f"{bundle.name} cannot be gated on this machine",
+            why=found.why,
+            fix=f"on a device of target {target.profile}: python3 {bundle.name} gate",
+        )
+    return gate_file(bundle, progress, found)
+
+
+def gate_file(bundle: Path, progress: Progress, interpreter: Interpreter) -> tuple[int, dict[str, Any]]:
     """Run `bundle`'s own gate here; returns its exit code (0, 6 or 7) and its receipt.
 
     Raises:
@@ -47,7 +72,7 @@ def gate_file(bundle: Path, progress: Progress) -> tuple[int, dict[str, Any]]:
         StageFailedError: when it ended without a verdict in any other way.
     """
     verified(bundle)  # nothing of a file that is not a whole bundle is run
-    answer = local.run_verb(bundle, "gate", ["--json"], progress)
+    answer = local.run_verb(bundle, "gate", ["--json"], progress, interpreter.path)
     if answer.exit_code not in _DECIDED:
         kind = (
             _ERRORS.get(ExitCode(answer.exit_code), StageFailedError)

@@ -19,12 +19,16 @@ from edgepack.targets.profiles import Profile
 
 @dataclass(frozen=True)
 class Carried:
-    """One unpacked wheel: its file name, its files in the site folder (POSIX paths), its licence texts."""
+    """One unpacked wheel: its file name, its files in the site folder (POSIX paths), its licence texts.
+
+    One that `is_given` by path stands in no lock.
+    """
 
     package: str  # name and version
     wheel: str
     files: tuple[str, ...]
     licenses: tuple[str, ...]
+    is_given: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,13 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
     """
     for wheel in wheels:
         abi.check_wheel(wheel.wheel, profile)
-        _check_licenses(wheel)
+    told = [line for wheel in wheels for line in _check_licenses(wheel)]
     names = [name for wheel in wheels for name in wheel.files]
     for name in names:
         abi.check_extension(name, profile)
     binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
     carried = {Path(name).name for name in names}
-    told = [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
+    told += [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
     told += loading.check_needed(binaries, carried, profile)
     held = _gpu_code(site, wheels, binaries)
     gpu.check(held, profile)
@@ -91,8 +95,12 @@ def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Ite
     yield from loading.check_flags(name, binary)
 
 
-def _check_licenses(wheel: Carried) -> None:
-    if not any(not path.endswith(".json") for path in wheel.licenses):
+def _check_licenses(wheel: Carried) -> Iterator[str]:
+    """Whether there is a text; of a wheel that somebody gave by path that is for them to see to."""
+    if all(path.endswith(".json") for path in wheel.licenses):
+        if wheel.is_given:
+            yield f"{wheel.package} comes without a licence text"
+            return
         raise StageFailedError(
             f"{wheel.package} comes without a licence text",
             why="whoever hands on a bundle has to hand on the licences of what is in it",

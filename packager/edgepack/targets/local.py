@@ -25,10 +25,10 @@ class Answer:
     stderr_tail: str
 
 
-def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progress) -> Answer:
+def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progress, python: Path) -> Answer:
     """`python -I -S BUNDLE VERB ...`, its progress shown line by line.
 
-    The interpreter is the one below the virtual environment, isolated and without site-packages.
+    The interpreter `python` is isolated and sees no site-packages.
 
     Raises:
         TargetUnreachableError: when the process cannot be started.
@@ -36,7 +36,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
     environment = dict(_DEVICE_ENVIRONMENT)
     if temporary := os.environ.get("TMPDIR"):
         environment["TMPDIR"] = temporary
-    command = [base_python(), "-I", "-S", str(bundle.resolve()), verb, *arguments]
+    command = [str(python), "-I", "-S", str(bundle.resolve()), verb, *arguments]
     try:
         process = subprocess.Popen(
             command,

@@ -1,7 +1,7 @@
-"""Target profiles: the facts of `profiles.toml`, and whether this machine can build for one.
+"""Target profiles: the facts of `profiles.toml`, and of files of the same form that users have.
 
-This version builds for the machine's own ABI: wheels come through this interpreter's pip, and the bundle's
-self-test and gate run here. There is no way yet to build for another machine, and `check_host` says so.
+A profile with a C library of its own (`glibc`) is built on any machine. One without is the builder's own kind of
+machine, and can be built on such a machine alone: `check_host`.
 """
 
 from __future__ import annotations
@@ -9,31 +9,39 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
-from edgepack.targets import facts
+from edgepack.errors import EnvironmentUnfitError, TargetUnreachableError
+from edgepack.targets import facts, profile_file
 from edgepack_runtime.device import libc
 
+LOCKS_FOLDER = "edgepack-locks"  # beside a user's file of profiles
 _HOST_PYTHON = "host"
 
 
 @dataclass(frozen=True)
 class ProfileEngine:
-    """What may run the model on a target, and the wheels that this takes."""
+    """What may run the model on a target, and the wheels that this takes.
+
+    `package` is the wheel that has the engine, where that has another name than the engine; a `local` one is on no
+    index, and is given by path.
+    """
 
     provider: str  # in the engine's own words; it must be active
     lock: str  # file in `locks/`
+    package: str = ""
+    local: bool = False
 
 
 @dataclass(frozen=True)
 class Cuda:
-    """The GPU side of a target: what is installed there, and which GPUs are meant."""
+    """An NVIDIA GPU's software on a target: releases of CUDA and TensorRT, architectures of its GPUs as "87"."""
 
-    version: str  # of the CUDA toolkit, as "12.6"
-    sm: tuple[str, ...]  # compute capabilities without the point, as "87"
-    tensorrt: str = ""  # "10.3"; empty where there is none
+    version: str
+    sm: tuple[str, ...]
+    tensorrt: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,12 @@ class Profile:
     elf_bits: int
     engines: Mapping[str, ProfileEngine]  # by the name that recipe and `model.json` give them
     serve_lock: str = ""  # file in `locks/` with what `serve` needs besides; empty where it cannot be had
-    glibc: str = ""  # release of the target's C library, "2.35"; empty: the builder's own, and only the device compares
-    glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++, "3.4.30"; empty likewise
+    glibc: str = ""  # release of the target's C library; empty where it is the builder's own: only the device compares
+    glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++; empty likewise
     cuda: Cuda | None = None
-    jetpack: str = ""  # major version of a Jetson's JetPack, "6"; empty elsewhere
+    jetpack: str = ""  # JetPack's major version on a Jetson
     isa: tuple[str, ...] | None = None  # what each of its CPUs has, in words of /proc/cpuinfo; None: nobody says
+    locks: Path | None = None  # folder with locks of its own; else all are those of this package
 
 
 @dataclass(frozen=True)
@@ -67,44 +76,38 @@ class Host:
     libc: str
     implementation: str
     python: str
+    libc_version: str = ""
 
 
 def this_host() -> Host:
     """The machine and interpreter that run this process."""
+    name, version = libc()
     return Host(
         system=platform.system(),
         machine=platform.machine(),
-        libc=libc()[0],
+        libc=name,
         implementation=platform.python_implementation(),
         python=_running_python(),
+        libc_version=version,
     )
 
 
-def load_profiles() -> dict[str, Profile]:
-    """All profiles that this version can build, by name, sorted; `python = "host"` is resolved."""
-    return {name: _profile(name, table) for name, table in sorted(facts.tables("profiles.toml").items())}
-
-
-def profile_for(target: str) -> Profile:
-    """The profile of a recipe's target, when this machine can build for it. Call it before hours are spent.
+def load_profiles(file: Path | None = None) -> dict[str, Profile]:
+    """The profiles of this version and those of the user's `file`, by name, sorted; `python = "host"` is resolved.
 
     Raises:
-        RecipeInvalidError: there is no such profile.
-        TargetUnreachableError, EnvironmentUnfitError: as `check_host`.
+        RecipeInvalidError: the user's file cannot be read, or says what no profile does.
     """
-    profiles = load_profiles()
-    if target not in profiles:
-        raise RecipeInvalidError(
-            f"there is no target {target}",
-            why=f"this version of edgepack builds for: {', '.join(profiles)}",
-            fix="correct `targets` in the recipe",
-        )
-    check_host(profiles[target])
-    return profiles[target]
+    own = {name: _profile(name, table) for name, table in facts.tables("profiles.toml").items()}
+    if file is not None:
+        folder = file.absolute().parent / LOCKS_FOLDER
+        theirs = {name: _profile(name, table) for name, table in profile_file.read(file, own).items()}
+        own |= {name: replace(profile, locks=folder) for name, profile in theirs.items()}
+    return dict(sorted(own.items()))
 
 
 def check_host(profile: Profile, host: Host | None = None) -> None:
-    """Whether `host` (this machine, unless given) can build for `profile`.
+    """Whether `host` (this machine, unless given) is of the kind that a profile without a glibc of its own is for.
 
     Raises:
         TargetUnreachableError: the host is not of the target's system, machine or C library.
@@ -116,7 +119,7 @@ def check_host(profile: Profile, host: Host | None = None) -> None:
         raise TargetUnreachableError(
             f"target {profile.name} cannot be built on this machine",
             why=f"it is {' '.join(wanted)}; this machine is {host.system} {host.machine} {host.libc}",
-            fix=f"build on {' '.join(wanted)} (a container will do), or take the target out of the recipe",
+            fix="name a target with a C library and a Python of its own: `edgepack targets list`",
         )
     if host.implementation != "CPython" or host.python not in profile.pythons:
         raise EnvironmentUnfitError(
@@ -129,9 +132,15 @@ def check_host(profile: Profile, host: Host | None = None) -> None:
 def _profile(name: str, table: dict[str, Any]) -> Profile:
     python = _running_python() if table["python"] == _HOST_PYTHON else table["python"]
     engines = {engine: ProfileEngine(**facts_of) for engine, facts_of in table["engines"].items()}
-    cuda = Cuda(**{**table["cuda"], "sm": tuple(table["cuda"]["sm"])}) if "cuda" in table else None
-    read = {"name": name, "python": python, "pythons": tuple(table["pythons"]), "engines": engines, "cuda": cuda}
-    read["isa"] = tuple(table["isa"]) if "isa" in table else None
+    cuda = table.get("cuda")
+    read = {
+        "name": name,
+        "python": python,
+        "pythons": tuple(table.get("pythons", (python,))),
+        "engines": engines,
+        "cuda": Cuda(**{**cuda, "sm": tuple(cuda["sm"])}) if cuda else None,
+        "isa": tuple(table["isa"]) if "isa" in table else None,
+    }
     return Profile(**{**table, **read})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from os import PathLike, fspath
@@ -101,7 +101,12 @@ def load_rules() -> dict[str, Rules]:
 
 
 def assemble(
-    wheels: Iterable[Path], folder: Path, profile: Profile, rules: Mapping[str, Rules] | None = None
+    wheels: Iterable[Path],
+    folder: Path,
+    profile: Profile,
+    rules: Mapping[str, Rules] | None = None,
+    *,
+    given: Collection[Path] = (),
 ) -> SiteFacts:
     """Unpack `wheels` into `folder/site` and their licences into `folder/licenses`, and check every binary.
 
@@ -110,6 +115,7 @@ def assemble(
         folder: where to; `site` and `licenses` must not exist in it.
         profile: what the binaries must run on.
         rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
+        given: those of `wheels` that no lock names: of a build that nobody here has seen a rule may match nothing.
 
     Raises:
         StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
@@ -117,11 +123,15 @@ def assemble(
     """
     rules = load_rules() if rules is None else rules
     (folder / SITE).mkdir(parents=True)
-    unpacked = [_unpack(wheel, folder, rules) for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
-    needs = checks.run(folder / SITE, [_carried(package, files) for package, files in unpacked], profile)
+    unpacked = [
+        (wheel, *_unpack(wheel, folder, rules, strict=wheel not in given))
+        for wheel in sorted(wheels, key=lambda one: one.name)
+    ]
+    carried = [_carried(package, files, is_given=wheel in given) for wheel, package, files in unpacked]
+    needs = checks.run(folder / SITE, carried, profile)
     return SiteFacts(
         folder=folder,
-        packages=tuple(package for package, _ in unpacked),
+        packages=tuple(package for _, package, _ in unpacked),
         libc_min=needs.glibc,
         system_libraries=needs.libraries,
         binaries=needs.binaries,
@@ -129,8 +139,9 @@ def assemble(
     )
 
 
-def _carried(package: Package, files: tuple[str, ...]) -> checks.Carried:
-    return checks.Carried(f"{package.name} {package.version}", package.wheel, files, package.license_files)
+def _carried(package: Package, files: tuple[str, ...], *, is_given: bool) -> checks.Carried:
+    name = f"{package.name} {package.version}"
+    return checks.Carried(name, package.wheel, files, package.license_files, is_given)
 
 
 @dataclass
@@ -188,7 +199,7 @@ class _Destination(WheelDestination):
         return None if hits else f"{SITE}/{name}"
 
 
-def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules]) -> tuple[Package, tuple[str, ...]]:
+def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bool) -> tuple[Package, tuple[str, ...]]:
     """The package of a wheel, and its files in the site folder."""
     name, version = parse_wheel_filename(wheel.name)[:2]
     mine = rules.get(name, Rules())
@@ -206,7 +217,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules]) -> tuple[Pack
     except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
         raise _failed(wheel, str(error), "delete the wheel cache and build again") from error
     unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
-    if unmatched:
+    if unmatched and strict:
         raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")
     if mine.license_text:
         place = f"{destination.licenses_folder}/{mine.license_text}"

@@ -1,33 +1,32 @@
 """The target's wheels: locked by hash, fetched once into a cache, the cache checked on every use.
 
-A wheel lies at `<cache>/wheels/<sha256>/<file name>`. pip does the fetching, from whatever index, mirror or
-folder the user's pip configuration names; this module decides what, by hash, and never trusts what came back.
+A wheel lies at `<wheel cache>/<sha256>/<file name>`. pip does the fetching, from whatever index, mirror or
+folder the user's pip configuration names; this module decides what, by hash and for which platform, and never trusts
+what came back. Wheels that are on no index are given by path.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name
 
 from edgepack.digest import sha256_file
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress
-from edgepack.targets import facts
+from edgepack.targets import facts, given, tags
 from edgepack.targets.profiles import Profile
+from edgepack.targets.supply import CACHE_VARIABLE, Supply
 
-Download = Callable[[Path, Path], None]
-CACHE_VARIABLE = "EDGEPACK_CACHE"
+Download = Callable[[Path, Path, Profile], None]
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\Z")
 _PIP_SAID_BYTES = 1500  # the end of pip's output holds the cause
 
@@ -41,62 +40,103 @@ class Locked:
     sha256: frozenset[str]
 
 
-def default_cache() -> Path:
-    """`$EDGEPACK_CACHE`, else `$XDG_CACHE_HOME/edgepack`, else `~/.cache/edgepack`."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "edgepack"
-
-
 def fetch(
     profile: Profile,
     engine: str,
-    cache: Path,
+    supply: Supply,
     progress: Progress,
     *,
     serve: bool = False,
+    without_given: bool = False,
     download: Download | None = None,
 ) -> list[Path]:
     """The wheels of one of the profile's engines, sorted by package name, each with a hash that the lock names.
 
+    Wheels that `supply` has by path for this target are taken instead of those of the lock.
+
     Args:
-        profile: the target; its `python` evaluates the markers of the packages.
+        profile: the target; its Python, machine and C library decide which wheels fit, whatever runs here.
         engine: one of those that the profile has; its `lock` decides the packages.
-        cache: edgepack's cache folder (`default_cache()`); wheels lie in `wheels/` below it.
+        supply: where wheels are kept and come from.
         progress: gets one step a package.
         serve: those that the verb `serve` needs as well.
-        download: puts the wheels of a requirements file (first argument) into a folder (second); pip, unless
-            given.
+        without_given: leave out what has to be given by path and is not, to fill a cache.
+        download: puts the wheels of a requirements file (first argument) for a target (third) into a folder
+            (second); pip, unless given.
 
     Raises:
-        EnvironmentUnfitError: a wheel is neither in the cache nor to be had, the lock is damaged, or there is no
-            server for this target.
+        EnvironmentUnfitError: a wheel is neither in the cache nor to be had, one that was given does not fit, the
+            lock is damaged, or there is no server for this target.
     """
-    store = cache / "wheels"
-    locks = [facts.text("locks", name) for name in _locks(profile, engine, serve=serve)]
-    locked = [package for text in locks for package in parse_lock(text, profile)]
-    tags = _tags(profile)
-    with progress.task(f"wheels for {profile.name}", len(locked)) as task:
-        found: dict[str, Path] = {}
+    locked, found = _wanted(profile, engine, supply, serve=serve, without_given=without_given)
+    fitting = tags.ranked(profile)
+    with progress.task(f"wheels for {profile.name}", len(locked) + len(found)) as task:
+        for name in found:
+            task.advance(1, f"{name}, given by path")
+        missing: list[Locked] = []
         for package in locked:
-            wheel = _cached(package, store, tags, progress)
-            if wheel is not None:
-                found[package.name] = wheel
-                task.advance(1, wheel.name)
-        missing = [package for package in locked if package.name not in found]
-        if missing:
-            found.update(_download(missing, store, profile, download or pip_download))
-            task.advance(len(missing), "fetched")
+            wheel_or_none = _cached(package, supply.wheel_cache, fitting, progress)
+            if wheel_or_none is None:
+                missing.append(package)
+                continue
+            found[package.name] = wheel_or_none
+            task.advance(1, wheel_or_none.name)
+        if missing and supply.offline:
+            raise _not_to_be_had(missing, supply, profile, "--offline: nothing is fetched")
+        for number, package in enumerate(missing):
+            # One at a time: what is there already stays there when the next one cannot be had.
+            try:
+                found[package.name] = _download(package, supply, profile, download or pip_download)
+            except EnvironmentUnfitError as error:
+                raise _not_to_be_had(missing[number:], supply, profile, error.why or error.what) from error
+            task.advance(1, f"{found[package.name].name}, fetched")
     return [found[name] for name in sorted(found)]
 
 
-def _locks(profile: Profile, engine: str, *, serve: bool) -> list[str]:
+def locked_for(profile: Profile, engine: str, *, serve: bool = False) -> tuple[Locked, ...]:
+    """What the profile's locks name for one of its engines, and for the verb `serve` where that is asked for.
+
+    Raises:
+        EnvironmentUnfitError: a lock is not there or damaged, or there is no server for this target.
+    """
     if serve and not profile.serve_lock:
         raise EnvironmentUnfitError(
             f"target {profile.name} has no wheels for `serve: true`", fix="take that out of the recipe"
         )
-    return [profile.engines[engine].lock, *([profile.serve_lock] if serve else [])]
+    names = [profile.engines[engine].lock, *([profile.serve_lock] if serve else [])]
+    return tuple(package for name in names for package in parse_lock(lock_text(profile, name), profile))
+
+
+def lock_text(profile: Profile, name: str) -> str:
+    """The lock called `name`: beside the file that the profile comes from, else among those of this package.
+
+    Raises:
+        EnvironmentUnfitError: there is none.
+    """
+    places = [profile.locks / name] if profile.locks is not None else []
+    for place in places:
+        if place.is_file():
+            return place.read_text(encoding="utf-8")
+    try:
+        return facts.text("locks", name)
+    except OSError as error:
+        where = f"{places[0]} is not there" if places else "it is not among the locks of this edgepack"
+        raise EnvironmentUnfitError(
+            f"target {profile.name} has no lock {name}", why=where, fix=f"edgepack targets lock {profile.name}"
+        ) from error
+
+
+def _wanted(
+    profile: Profile, engine: str, supply: Supply, *, serve: bool, without_given: bool
+) -> tuple[list[Locked], dict[str, Path]]:
+    """What of the locks is to be had, and the wheels that are there by path instead."""
+    locked = locked_for(profile, engine, serve=serve)
+    if without_given and profile.engines[engine].local:
+        return [package for package in locked if package.name != engine], {}
+    mine = supply.given.get(profile.name, ())
+    found = given.checked(mine, profile, engine, {package.name for package in locked})
+    replaced = given.replaced(found, profile.engines[engine], engine)
+    return [package for package in locked if package.name not in replaced], found
 
 
 def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
@@ -108,7 +148,7 @@ def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
     Raises:
         EnvironmentUnfitError: naming the line.
     """
-    environment = _marker_environment(profile)
+    environment = tags.marker_environment(profile)
     packages: dict[str, Locked] = {}
     for line in _logical_lines(text):
         package = _locked(line, environment)
@@ -120,14 +160,17 @@ def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
     return tuple(packages[name] for name in sorted(packages))
 
 
-def pip_download(requirements: Path, folder: Path) -> None:
-    """Run this interpreter's pip so that the wheels of `requirements` lie in `folder`.
+def pip_download(requirements: Path, folder: Path, profile: Profile) -> None:
+    """Run this interpreter's pip so that the wheels of `requirements` for the target lie in `folder`.
 
     Raises:
         EnvironmentUnfitError: with the end of what pip said.
     """
-    command = [sys.executable, "-m", "pip", "download", "--require-hashes", "--no-deps"]
-    command += ["--only-binary=:all:", "--no-input", "-r", str(requirements), "-d", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", "--require-hashes", "--no-deps", "--only-binary=:all:"]
+    command += ["--no-input", "--disable-pip-version-check", "-r", str(requirements), "-d", str(folder)]
+    command += ["--implementation", "cp", "--python-version", profile.python]
+    command += [word for abi in (tags.interpreter(profile), "abi3", "none") for word in ("--abi", abi)]
+    command += [word for platform in tags.platforms(profile) for word in ("--platform", platform)]
     # In `folder`, because `python -m` looks for pip in the current folder first.
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
@@ -172,37 +215,12 @@ def _locked(line: str, environment: dict[str, str]) -> Locked | None:
     return Locked(canonicalize_name(requirement.name), pins[0].version, digests)
 
 
-def _marker_environment(profile: Profile) -> dict[str, str]:
-    """What environment markers see on the target, whatever runs here."""
-    environment = {key: str(value) for key, value in default_environment().items()}
-    return {
-        **environment,
-        "implementation_name": "cpython",
-        "os_name": "posix",
-        "platform_machine": profile.machine,
-        "platform_python_implementation": "CPython",
-        "platform_system": profile.system,
-        "python_full_version": profile.python + ".0",
-        "python_version": profile.python,
-        "sys_platform": profile.system.lower(),
-    }
-
-
-def _tags(profile: Profile) -> dict[Tag, int]:
-    """Wheel tags that load on the target, with their rank: the lowest is the best fit."""
-    major, minor = (int(part) for part in profile.python.split("."))
-    platforms = list(platform_tags())
-    ordered = [*cpython_tags((major, minor), platforms=platforms)]
-    ordered += compatible_tags((major, minor), f"cp{major}{minor}", platforms)
-    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
-
-
-def _cached(package: Locked, store: Path, tags: dict[Tag, int], progress: Progress) -> Path | None:
+def _cached(package: Locked, store: Path, fitting: dict[Tag, int], progress: Progress) -> Path | None:
     """The best fitting undamaged wheel of `package` in the store; a damaged one is deleted."""
     ranked: list[tuple[int, Path]] = []
     for digest in sorted(package.sha256):
         for wheel in sorted((store / digest).glob("*.whl")):
-            rank = _rank(wheel, tags)
+            rank = tags.rank(wheel.name, fitting)
             if rank is None:
                 continue
             if sha256_file(wheel) == digest:
@@ -213,45 +231,35 @@ def _cached(package: Locked, store: Path, tags: dict[Tag, int], progress: Progre
     return min(ranked)[1] if ranked else None
 
 
-def _rank(wheel: Path, tags: dict[Tag, int]) -> int | None:
-    try:
-        fits = parse_wheel_filename(wheel.name)[3]
-    except InvalidWheelFilename:
-        return None
-    return min((tags[tag] for tag in fits if tag in tags), default=None)
-
-
-def _download(missing: list[Locked], store: Path, profile: Profile, download: Download) -> dict[str, Path]:
-    """Fetch `missing` and move each wheel into the store, under the digest that was computed here."""
+def _download(package: Locked, supply: Supply, profile: Profile, download: Download) -> Path:
+    """Fetch `package` and move its wheel into the store, under the digest that was computed here."""
+    store = supply.wheel_cache
     try:
         store.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentUnfitError(
             f"the wheel cache {store} cannot be made",
             why=f"{error.strerror}: {error.filename}",
-            fix=f"set {CACHE_VARIABLE} to a folder that can be written",
+            fix=f"choose another folder with --wheel-cache, or set {CACHE_VARIABLE}",
         ) from error
-    found: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=store) as temporary:
         arrived = Path(temporary, "wheels")
         arrived.mkdir()
         subset = Path(temporary, "requirements.txt")
-        subset.write_text("".join(_requirement(package) for package in missing), encoding="utf-8")
-        try:
-            download(subset, arrived)
-        except EnvironmentUnfitError as error:
-            raise _not_to_be_had(missing, store, profile, error.why or error.what) from error
-        by_digest = {sha256_file(wheel): wheel for wheel in sorted(arrived.glob("*.whl"))}
-        for package in missing:
-            digests = sorted(package.sha256 & by_digest.keys())
-            if not digests:
-                raise _not_to_be_had([package], store, profile, "what came has none of the locked hashes")
-            wheel = by_digest[digests[0]]
-            place = store / digests[0] / wheel.name
-            place.parent.mkdir(exist_ok=True)
-            wheel.replace(place)
-            found[package.name] = place
-    return found
+        subset.write_text(_requirement(package), encoding="utf-8")
+        download(subset, arrived, profile)
+        fitting = tags.ranked(profile)
+        came = {sha256_file(wheel): wheel for wheel in sorted(arrived.glob("*.whl"))}
+        digests = sorted(package.sha256 & came.keys())
+        if not digests:
+            raise EnvironmentUnfitError("what came has none of the locked hashes")
+        wheel = came[digests[0]]
+        if tags.rank(wheel.name, fitting) is None:
+            raise EnvironmentUnfitError(f"what came, {wheel.name}, does not load on the target")
+        place = store / digests[0] / wheel.name
+        place.parent.mkdir(exist_ok=True)
+        wheel.replace(place)
+    return place
 
 
 def _requirement(package: Locked) -> str:
@@ -263,14 +271,16 @@ def _damaged(line: str, why: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(f"the wheel lock is damaged at {line[:80]!r}", why=why, fix="install edgepack anew")
 
 
-def _not_to_be_had(missing: list[Locked], store: Path, profile: Profile, why: str) -> EnvironmentUnfitError:
+def _not_to_be_had(missing: Sequence[Locked], supply: Supply, profile: Profile, why: str) -> EnvironmentUnfitError:
     names = ", ".join(f"{package.name}=={package.version}" for package in missing)
+    connect = "without --offline, " if supply.offline else ""
     return EnvironmentUnfitError(
-        f"wheels of target {profile.name} are neither in the cache nor to be had: {names}",
+        f"wheels of target {profile.name} are neither in the cache {supply.wheel_cache} nor to be had: {names}",
         why=why,
         fix=(
-            f"connect this machine to a package index and run the command again; or copy the folder {store} "
-            f"from a machine that has built for this target with CPython {profile.python}; or put the wheels "
-            "into a folder and name it in PIP_FIND_LINKS"
+            f"on a machine with a package index, type `edgepack fetch --target {profile.name} --wheel-cache wheels`, "
+            "bring the folder `wheels` here and name it with `--wheel-cache`; or connect this machine and run the "
+            f"command again{', ' + connect.rstrip(', ') if connect else ''}; or put the wheels into a folder and name "
+            "it in PIP_FIND_LINKS"
         ),
     )

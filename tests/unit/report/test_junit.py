@@ -57,6 +57,7 @@ def test_any_text_makes_well_formed_xml(text: str) -> None:
         "target": text,
         "bundle": {"file_name": text, "manifest_sha256": text},
         "receipt": {"checks": [check], "conditions": {"cpu_model": text, "flags": [text]}},
+        "not_run_here": None,
     }
     root = ElementTree.fromstring(render({"name": text, "version": "1", "targets": [target]}).encode())
     assert root.get("failures") == "1"

@@ -21,7 +21,8 @@ from edgepack.recipe.model import Recipe
 from edgepack.stages import bundle
 from edgepack.targets import profiles, wheels
 from edgepack.targets.main_py import main_source
-from edgepack.targets.profiles import Host
+from edgepack.targets.profiles import Host, load_profiles
+from edgepack.targets.supply import Supply
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import options, parsing
 from edgepack_runtime.exit_codes import ExitCode
@@ -42,7 +43,7 @@ def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWh
     wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
     server = make_wheel({"starlette/__init__.py": "x = 1\n", "aserver-1.0.dist-info/LICENSE": "free\n"}, name="aserver")
     both = {False: [wheel], True: [wheel, server]}
-    monkeypatch.setattr(wheels, "fetch", lambda profile, engine, cache, progress, *, serve: both[serve])
+    monkeypatch.setattr(wheels, "fetch", lambda profile, engine, supply, progress, *, serve: both[serve])
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ Build = Callable[[Path], BundleArtifact]
 def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
     def run(out: Path) -> BundleArtifact:
         out.mkdir(parents=True)
-        return bundle.run(recipe, TARGET, export, data, LEDGER, out, SILENT)
+        return bundle.run(recipe, TARGET, export, data, LEDGER, Supply(), out, SILENT)
 
     return run
 
@@ -128,7 +129,9 @@ def test_a_server_travels_only_where_the_recipe_says_so(
     without, _ = verify_file(build(tmp_path / "without").path)
     (tmp_path / "with").mkdir()
     serving = recipe.model_copy(update={"serve": True})
-    with_it, _ = verify_file(bundle.run(serving, TARGET, export, data, LEDGER, tmp_path / "with", SILENT).path)
+    with_it, _ = verify_file(
+        bundle.run(serving, TARGET, export, data, LEDGER, Supply(), tmp_path / "with", SILENT).path
+    )
     found = [{entry.path for entry in manifest.files} for manifest in (without, with_it)]
     assert {path.split("/")[1] for path in found[1] - found[0]} >= {"starlette"}
     assert not [path for path in found[0] if path.startswith("site/starlette")]
@@ -169,7 +172,7 @@ def test_the_launcher_starts_from_the_bundle(tmp_path: Path, build: Build) -> No
 def test_float_ships_with_the_float_tolerance(
     tmp_path: Path, recipe: Recipe, export: ExportArtifact, data: DataArtifact
 ) -> None:
-    made = bundle.run(recipe, TARGET, replace(export, shipped="float32"), data, LEDGER, tmp_path, SILENT)
+    made = bundle.run(recipe, TARGET, replace(export, shipped="float32"), data, LEDGER, Supply(), tmp_path, SILENT)
     manifest, _ = verify_file(made.path)
     assert manifest.model["precision"] == "float32"
     assert 0 < manifest.model["golden_tolerance"] < 0.01
@@ -240,7 +243,7 @@ def test_the_readme_is_filled_in(tmp_path: Path, build: Build) -> None:
 
 
 def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bundle.inputs(TARGET)
-    assert before == bundle.inputs(TARGET)
+    before = bundle.inputs(load_profiles()[TARGET], "onnxruntime", Supply(), serve=False)
+    assert before == bundle.inputs(load_profiles()[TARGET], "onnxruntime", Supply(), serve=False)
     monkeypatch.setattr("edgepack.targets.facts.digest", lambda: "other")
-    assert bundle.inputs(TARGET) != before
+    assert bundle.inputs(load_profiles()[TARGET], "onnxruntime", Supply(), serve=False) != before

@@ -3,19 +3,54 @@ from __future__ import annotations
 import platform
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
 from edgepack.targets import facts, profiles, wheels
 from edgepack.targets.profiles import Host, Profile
-from edgepack_runtime.model_config import ENGINES
+from edgepack.targets.supply import Supply
+from edgepack_runtime.model_config import CUDA, ENGINES
 
 HOST = Host(system="Linux", machine="x86_64", libc="glibc", implementation="CPython", python="3.11")
 
 
+KNOWN = {
+    "debian12-x86_64": ("x86_64", "3.11", "2.36", "3.4.30"),
+    "jetpack5": ("aarch64", "3.8", "2.31", "3.4.28"),
+    "jetpack5-cpu": ("aarch64", "3.8", "2.31", "3.4.28"),
+    "jetpack6": ("aarch64", "3.10", "2.35", "3.4.30"),
+    "jetpack6-cpu": ("aarch64", "3.10", "2.35", "3.4.30"),
+    "jetpack7": ("aarch64", "3.12", "2.39", "3.4.33"),
+    "jetpack7-cpu": ("aarch64", "3.12", "2.39", "3.4.33"),
+    "rpi-bookworm": ("aarch64", "3.11", "2.36", "3.4.30"),
+    "ubuntu20.04-x86_64": ("x86_64", "3.8", "2.31", "3.4.28"),
+    "ubuntu22.04-aarch64": ("aarch64", "3.10", "2.35", "3.4.30"),
+    "ubuntu22.04-x86_64": ("x86_64", "3.10", "2.35", "3.4.30"),
+    "ubuntu24.04-aarch64": ("aarch64", "3.12", "2.39", "3.4.33"),
+    "ubuntu24.04-x86_64": ("x86_64", "3.12", "2.39", "3.4.33"),
+    "ubuntu24.04-x86_64-cuda12": ("x86_64", "3.12", "2.39", "3.4.33"),
+    "ubuntu24.04-x86_64-cuda13": ("x86_64", "3.12", "2.39", "3.4.33"),
+}  # machine, Python, glibc and libstdc++ as these systems come
+
+
 def test_this_version_builds_exactly_these() -> None:
-    assert list(profiles.load_profiles()) == ["linux-x86_64-cpu"]
+    found = dict(profiles.load_profiles())
+    host = found.pop("linux-x86_64-cpu")
+    assert (host.glibc, host.glibcxx, host.cuda, host.jetpack) == ("", "", None, "")
+    assert {name: (one.machine, one.python, one.glibc, one.glibcxx) for name, one in found.items()} == KNOWN
+
+
+def test_what_profiles_say_of_gpus() -> None:
+    found = {name: profile.cuda for name, profile in profiles.load_profiles().items() if profile.cuda}
+    assert found["jetpack6"] == profiles.Cuda(version="12.6", sm=("87",), tensorrt="10.3")
+    assert sorted(found) == [
+        "jetpack5", "jetpack6", "jetpack7", "ubuntu24.04-x86_64-cuda12", "ubuntu24.04-x86_64-cuda13",
+    ]  # fmt: skip
+    for profile in profiles.load_profiles().values():
+        on_gpu = any(engine.provider == CUDA for engine in profile.engines.values())
+        assert on_gpu == (profile.cuda is not None)
 
 
 def test_host_python_is_the_running_one() -> None:
@@ -28,7 +63,12 @@ def test_every_profile_has_a_lock_for_every_python_it_names() -> None:
         for engine, of_engine in profile.engines.items():
             for python in profile.pythons:
                 locked = wheels.parse_lock(facts.text("locks", of_engine.lock), replace(profile, python=python))
-                assert [package.name for package in locked] == sorted(["numpy", engine, "tokenizers"])
+                names = {package.name for package in locked}
+                own = engine if of_engine.local else of_engine.package or engine
+                assert names >= {"numpy", own, "tokenizers"}
+                assert len(names) == 3 or all(
+                    name.startswith("nvidia-") for name in names - {"numpy", own, "tokenizers"}
+                )
 
 
 def test_what_serves_adds_to_every_engine_and_is_pure_python() -> None:
@@ -38,7 +78,7 @@ def test_what_serves_adds_to_every_engine_and_is_pure_python() -> None:
         for python in profile.pythons:
             there = replace(profile, python=python)
             locked = wheels.parse_lock(facts.text("locks", profile.serve_lock), there)
-            older = {"exceptiongroup"} if python == "3.10" else set()
+            older = {"3.10": {"exceptiongroup"}, "3.8": {"exceptiongroup", "sniffio"}}.get(python, set())
             assert {package.name for package in locked} == needed | older
             for engine in profile.engines.values():
                 besides = wheels.parse_lock(facts.text("locks", engine.lock), there)
@@ -98,18 +138,28 @@ def test_this_host_speaks_the_words_of_a_profile() -> None:
 def test_a_target_of_another_machine_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "this_host", lambda: replace(HOST, machine="aarch64"))
     with pytest.raises(TargetUnreachableError, match="linux-x86_64-cpu"):
-        profiles.profile_for("linux-x86_64-cpu")
+        Supply().profile("linux-x86_64-cpu")
 
 
 def test_an_unknown_target_names_the_known_ones() -> None:
     with pytest.raises(RecipeInvalidError) as caught:
-        profiles.profile_for("jetpack6")
+        Supply().profile("jetpack66")
+    assert "did you mean jetpack6?" in caught.value.what
     assert "linux-x86_64-cpu" in caught.value.why
 
 
-@pytest.mark.parametrize("kind", ["", "-openvino", "-serve"])
-def test_locks_and_facts_name_no_index(kind: str) -> None:
-    lock = facts.text("locks", f"linux-x86_64-cpu{kind}.txt")
+LOCKS = sorted(path.name for path in (Path(facts.__file__).parent / "locks").glob("*.txt"))
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_locks_and_facts_name_no_index(name: str) -> None:
+    lock = facts.text("locks", name)
     uncommented = [line.strip() for line in lock.splitlines() if not line.startswith("#")]
     assert not [line for line in uncommented if line.startswith(("-i", "--index", "--extra", "--find", "-f"))]
     assert "://" not in lock
+
+
+def test_no_lock_lies_about_unused() -> None:
+    every = profiles.load_profiles().values()
+    used = {engine.lock for profile in every for engine in profile.engines.values()}
+    assert used | {profile.serve_lock for profile in every} == set(LOCKS)

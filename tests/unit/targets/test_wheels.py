@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
-from edgepack.targets import facts, wheels
+from edgepack.targets import facts, supply, wheels
 from edgepack.targets.profiles import Profile, ProfileEngine
+from edgepack.targets.supply import Supply
 
 MakeWheel = Callable[..., Path]
 DIGEST = "a" * 64
@@ -42,7 +43,7 @@ class Index:
         self.files = files
         self.calls: list[str] = []
 
-    def __call__(self, requirements: Path, folder: Path) -> None:
+    def __call__(self, requirements: Path, folder: Path, profile: Profile) -> None:
         text = requirements.read_text(encoding="utf-8")
         self.calls.append(text)
         for file in self.files:
@@ -123,12 +124,12 @@ def test_fetched_once_then_found(
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(two, one))
     index = Index(one, two)
-    found = wheels.fetch(profile, "onnxruntime", tmp_path / "cache", SILENT, download=index)
+    found = wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path / "cache"), SILENT, download=index)
     assert [path.name for path in found] == [one.name, two.name]
     assert [path.parent.name for path in found] == [digest_of(one), digest_of(two)]
-    assert wheels.fetch(profile, "onnxruntime", tmp_path / "cache", SILENT, download=index) == found
-    assert len(index.calls) == 1
-    assert [path.name for path in (tmp_path / "cache/wheels").iterdir() if path.name.startswith(".")] == []
+    assert wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path / "cache"), SILENT, download=index) == found
+    assert len(index.calls) == 2  # one for each package
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith(".")] == []
 
 
 def test_what_serves_comes_from_a_lock_of_its_own(
@@ -138,12 +139,14 @@ def test_what_serves_comes_from_a_lock_of_its_own(
     locks = {profile.engines["onnxruntime"].lock: lock_of(two), "serve.txt": lock_of(one)}
     monkeypatch.setattr(facts, "text", lambda folder, name: locks[name])
     serving = replace(profile, serve_lock="serve.txt")
-    found = wheels.fetch(serving, "onnxruntime", tmp_path, SILENT, serve=True, download=Index(one, two))
+    found = wheels.fetch(serving, "onnxruntime", Supply({}, tmp_path), SILENT, serve=True, download=Index(one, two))
     assert [path.name for path in found] == [one.name, two.name]
-    found = wheels.fetch(serving, "onnxruntime", tmp_path, SILENT, download=Index())
+    found = wheels.fetch(serving, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index())
     assert [path.name for path in found] == [two.name]
     with pytest.raises(EnvironmentUnfitError, match="serve: true"):
-        wheels.fetch(replace(profile, serve_lock=""), "onnxruntime", tmp_path, SILENT, serve=True, download=Index())
+        wheels.fetch(
+            replace(profile, serve_lock=""), "onnxruntime", Supply({}, tmp_path), SILENT, serve=True, download=Index()
+        )
 
 
 def test_only_what_is_missing_is_asked_for_and_only_by_hash(
@@ -151,10 +154,10 @@ def test_only_what_is_missing_is_asked_for_and_only_by_hash(
 ) -> None:
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(one))
-    wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=Index(one))
+    wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index(one))
     use_lock(lock_of(one, two))
     index = Index(one, two)
-    wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=index)
+    wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=index)
     assert index.calls == [f"bbb==1.0 \\\n    --hash=sha256:{digest_of(two)}\n"]
 
 
@@ -164,11 +167,11 @@ def test_a_damaged_cached_wheel_is_fetched_anew(
     wheel = make_wheel({"a.py": "1"})
     use_lock(lock_of(wheel))
     index = Index(wheel)
-    (cached,) = wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=index)
+    (cached,) = wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=index)
     content = bytearray(cached.read_bytes())
     content[len(content) // 2] ^= 1
     cached.write_bytes(content)
-    (again,) = wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=index)
+    (again,) = wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=index)
     assert again.read_bytes() == wheel.read_bytes()
     assert len(index.calls) == 2
 
@@ -179,25 +182,26 @@ def test_a_wheel_with_another_hash_never_enters_the_cache(
     wheel = make_wheel({"a.py": "1"})
     use_lock(f"fakelib==1.0 --hash=sha256:{DIGEST}")
 
-    def mirror(requirements: Path, folder: Path) -> None:
+    def mirror(requirements: Path, folder: Path, profile: Profile) -> None:
         shutil.copy(wheel, folder)
 
     with pytest.raises(EnvironmentUnfitError, match=r"fakelib==1\.0"):
-        wheels.fetch(profile, "onnxruntime", tmp_path / "cache", SILENT, download=mirror)
+        wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path / "cache"), SILENT, download=mirror)
     assert not list((tmp_path / "cache").rglob("*.whl"))
 
 
 def test_offline_says_what_to_do(tmp_path: Path, use_lock: Callable[[str], None], profile: Profile) -> None:
     use_lock(f"numpy==2.4.6 --hash=sha256:{DIGEST}")
 
-    def offline(requirements: Path, folder: Path) -> None:
+    def offline(requirements: Path, folder: Path, profile: Profile) -> None:
         raise EnvironmentUnfitError("pip could not", why="no route to host")
 
     with pytest.raises(EnvironmentUnfitError) as caught:
-        wheels.fetch(profile, "onnxruntime", tmp_path, SILENT, download=offline)
+        wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=offline)
     assert "numpy==2.4.6" in caught.value.what
     assert caught.value.why == "no route to host"
-    assert str(tmp_path / "wheels") in caught.value.fix
+    assert str(tmp_path) in caught.value.what
+    assert "edgepack fetch --target test-target --wheel-cache" in caught.value.fix
     assert "PIP_FIND_LINKS" in caught.value.fix
 
 
@@ -209,15 +213,15 @@ def test_a_wheel_of_another_platform_is_not_taken_from_the_cache(
     older = make_wheel({"a.py": "3"}, tag="cp39-abi3-manylinux_2_5_x86_64")
     use_lock("fakelib==1.0 " + " ".join(f"--hash=sha256:{digest_of(file)}" for file in (foreign, ours, older)) + "\n")
     for file in (foreign, ours, older):
-        place = tmp_path / "wheels" / digest_of(file) / file.name
+        place = tmp_path / digest_of(file) / file.name
         place.parent.mkdir(parents=True)
         shutil.copy(file, place)
-    (found,) = wheels.fetch(profile, "onnxruntime", tmp_path, SILENT)
+    (found,) = wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT)
     assert found.name == ours.name
 
 
 def test_pip_is_asked_for_hashed_wheels_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: Callable[[Path, Path], None]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: wheels.Download, profile: Profile
 ) -> None:
     asked: list[list[str]] = []
 
@@ -226,7 +230,7 @@ def test_pip_is_asked_for_hashed_wheels_only(
 
     monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
     with pytest.raises(EnvironmentUnfitError) as caught:
-        pip_download(tmp_path / "r.txt", tmp_path)
+        pip_download(tmp_path / "r.txt", tmp_path, replace(profile, machine="aarch64", glibc="2.31", python="3.8"))
     assert "nothing found" in caught.value.why
     assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} <= set(asked[0])
     assert not [word for word in asked[0] if re.match("--(extra-)?index|--find|-i$|-f$", word)]
@@ -235,9 +239,82 @@ def test_pip_is_asked_for_hashed_wheels_only(
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EDGEPACK_CACHE", str(tmp_path / "mine"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert wheels.default_cache() == tmp_path / "mine"
+    assert supply.default_cache() == tmp_path / "mine"
     monkeypatch.setenv("EDGEPACK_CACHE", "")
-    assert wheels.default_cache() == tmp_path / "xdg/edgepack"
+    assert supply.default_cache() == tmp_path / "xdg/edgepack"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert wheels.default_cache() == tmp_path / ".cache/edgepack"
+    assert supply.default_cache() == tmp_path / ".cache/edgepack"
+
+
+def test_offline_never_asks_pip(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one))
+    wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index(one))
+    index = Index(one, two)
+    offline = Supply({}, tmp_path, offline=True)
+    assert wheels.fetch(profile, "onnxruntime", offline, SILENT, download=index)[0].name == one.name
+    use_lock(lock_of(one, two))
+    with pytest.raises(EnvironmentUnfitError, match=r"bbb==1\.0") as caught:
+        wheels.fetch(profile, "onnxruntime", offline, SILENT, download=index)
+    assert "without --offline" in caught.value.fix
+    assert index.calls == []
+
+
+def test_what_came_stays_when_the_next_cannot_be_had(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one, two))
+    with pytest.raises(EnvironmentUnfitError, match=r": bbb==1\.0$"):
+        wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index(one))
+    index = Index(two)
+    wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=index)
+    assert len(index.calls) == 1
+
+
+def test_a_wheel_that_does_not_load_there_never_enters_the_cache(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    """Though a lock names it: locks name the wheels of all platforms."""
+    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-manylinux_2_17_aarch64")
+    use_lock(lock_of(foreign))
+    target = replace(profile, glibc="2.31")
+    with pytest.raises(EnvironmentUnfitError, match="fakelib") as caught:
+        wheels.fetch(target, "onnxruntime", Supply({}, tmp_path / "cache"), SILENT, download=Index(foreign))
+    assert "does not load on the target" in caught.value.why
+    assert not list(tmp_path.glob("cache/*/*.whl"))
+
+
+def test_a_wheel_by_path_is_taken_instead_of_the_locked_one(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    locked, other = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(locked, other))
+    mine = make_wheel({"a.py": "mine"}, name="aaa", version="2.0")
+    supply = Supply({}, tmp_path / "cache", given={profile.name: (mine,)})
+    index = Index(locked, other)
+    found = wheels.fetch(profile, "onnxruntime", supply, SILENT, download=index)
+    assert found[0] == mine
+    assert found[1].name == other.name
+    assert len(index.calls) == 1
+
+
+def test_pip_is_asked_for_the_targets_platforms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: wheels.Download, profile: Profile
+) -> None:
+    asked: list[list[str]] = []
+
+    class Done:
+        returncode, stdout, stderr = 0, "", ""
+
+    monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
+    pip_download(tmp_path / "r.txt", tmp_path, replace(profile, machine="aarch64", glibc="2.31", python="3.8"))
+    pairs = list(zip(asked[0], asked[0][1:], strict=False))
+    assert {("--python-version", "3.8"), ("--implementation", "cp"), ("--abi", "cp38"), ("--abi", "abi3")} <= set(pairs)
+    platforms = [value for name, value in pairs if name == "--platform"]
+    assert platforms[0] == "manylinux_2_31_aarch64"
+    assert platforms[-2:] == ["manylinux2014_aarch64", "linux_aarch64"]
+    assert not [value for value in platforms if "x86" in value]

@@ -1,0 +1,115 @@
+"""Wheels that are given by path, because no index has them: do they fit the target, and what do they stand for?
+
+What is in them is checked where all wheels are, when they are unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from edgepack.errors import EnvironmentUnfitError, UsageError
+from edgepack.targets import tags
+from edgepack.targets.profiles import Profile, ProfileEngine
+
+_NAMED = "give the file as it was built: a wheel's name tells what it is for"
+
+
+def checked(wheels: Sequence[Path], profile: Profile, engine: str, locked: Collection[str]) -> dict[str, Path]:
+    """`wheels` by package name.
+
+    Args:
+        engine: the one of the profile's that the bundle is for.
+        locked: names of the packages in its lock.
+
+    Raises:
+        EnvironmentUnfitError: one is not there, not for this target, of a package that the bundle does not carry, or
+            given twice; or one that the target needs by path is not among them.
+    """
+    of_engine = profile.engines[engine]
+    found: dict[str, Path] = {}
+    for wheel in wheels:
+        name = package_of(wheel)
+        why = refusal(wheel, profile, of_engine, locked)
+        if not why and name in found:
+            why = f"{found[name].name} is one of {name} too"
+        if why:
+            raise EnvironmentUnfitError(
+                f"the wheel {wheel.name} cannot go into a bundle for {profile.name}",
+                why=why,
+                fix="give the wheel that was built for this target, or take it out of `wheels`",
+            )
+        found[name] = wheel
+    if of_engine.local and of_engine.package not in found:
+        raise _not_given(profile, of_engine)
+    return found
+
+
+def refusal(wheel: Path, profile: Profile, engine: ProfileEngine, locked: Collection[str]) -> str:
+    """Why a bundle for `profile` does not take `wheel`, in words; empty where it does."""
+    if not wheel.is_file():
+        return f"there is no file {wheel}"
+    name = package_of(wheel)
+    if name not in {*locked, engine.package}:
+        carried = ", ".join(sorted({*locked, *filter(None, [engine.package])}))
+        return f"bundles for this target do not carry {name}; they carry {carried}"
+    return tags.misfit(wheel.name, profile)
+
+
+def replaced(found: Iterable[str], engine: ProfileEngine, name: str) -> frozenset[str]:
+    """Packages of the lock that are left out for those `found` by path; `name` is the engine's."""
+    names = set(found)
+    return frozenset(names | ({name} if engine.package and engine.package in names else set()))
+
+
+def package_of(wheel: Path) -> str:
+    """Canonical name of the package that a wheel's file name tells.
+
+    Raises:
+        UsageError: it is not the name of a wheel.
+    """
+    try:
+        return parse_wheel_filename(wheel.name)[0]
+    except InvalidWheelFilename as error:
+        raise UsageError(f"{wheel} is not called as wheels are", why=str(error), fix=_NAMED) from error
+
+
+def shared_out(
+    wheels: Sequence[Path], takers: Mapping[str, tuple[Profile, ProfileEngine, Collection[str]]]
+) -> dict[str, tuple[Path, ...]]:
+    """For each target those of `wheels` that it takes; each is taken by one at least.
+
+    Args:
+        takers: by target its profile, its engine, and the packages of its lock.
+
+    Raises:
+        UsageError: no target takes one of them, with the reason of each.
+    """
+    shares: dict[str, tuple[Path, ...]] = {}
+    for wheel in wheels:
+        refusals = {target: refusal(wheel, *taker) for target, taker in takers.items()}
+        taking = [target for target, why in refusals.items() if not why]
+        if not taking:
+            raise UsageError(
+                f"no target of the recipe takes the wheel {wheel.name}",
+                why="; ".join(f"{target}: {why}" for target, why in refusals.items()),
+                fix="give a wheel that was built for one of them",
+            )
+        for target in taking:
+            shares[target] = (*shares.get(target, ()), wheel)
+    return shares
+
+
+def _not_given(profile: Profile, engine: ProfileEngine) -> EnvironmentUnfitError:
+    on_cpu = f", or write `{profile.name}-cpu` for a bundle that runs on its CPU" if profile.jetpack else ""
+    return EnvironmentUnfitError(
+        f"target {profile.name} needs a wheel of {engine.package} that is given by path",
+        why="no package index has one with kernels for this device's GPU",
+        fix=(
+            f"write `wheels: {{{profile.name}: [FILE.whl]}}` in the recipe, or add `--wheel FILE.whl`; it is built for "
+            f"{tags.interpreter(profile)} on {profile.machine}, as NVIDIA offers it for JetPack or as you build it"
+            f"{on_cpu}"
+        ),
+    )

@@ -1,0 +1,70 @@
+"""What a build draws on besides its recipe and data: profiles that it knows, wheels, and interpreters to gate with."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from edgepack.errors import RecipeInvalidError
+from edgepack.targets.profiles import Profile, check_host, load_profiles
+
+CACHE_VARIABLE: Final = "EDGEPACK_CACHE"
+
+
+def default_cache() -> Path:
+    """`$EDGEPACK_CACHE`, else `$XDG_CACHE_HOME/edgepack`, else `~/.cache/edgepack`."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "edgepack"
+
+
+def default_wheel_cache() -> Path:
+    """The folder that wheels are kept in unless another is named."""
+    return default_cache() / "wheels"
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Where bundles get what they carry, and what their gates run on.
+
+    A wheel lies at `<wheel_cache>/<sha256>/<file name>`. `given` are wheels by path, for each target that takes them;
+    `pythons` are interpreters to look at before those on the PATH. With `offline` nothing is fetched.
+    """
+
+    profiles: Mapping[str, Profile] = field(default_factory=load_profiles)
+    wheel_cache: Path = field(default_factory=default_wheel_cache)
+    offline: bool = False
+    given: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    pythons: tuple[Path, ...] = ()
+
+    def profile(self, target: str) -> Profile:
+        """The profile of a recipe's target, when this machine can build for it.
+
+        Raises:
+            RecipeInvalidError: there is none of this name.
+            TargetUnreachableError, EnvironmentUnfitError: it is for this kind of machine, and this one is another.
+        """
+        profile = self.known(target)
+        if not profile.glibc:
+            check_host(profile)
+        return profile
+
+    def known(self, target: str) -> Profile:
+        """The profile called `target`.
+
+        Raises:
+            RecipeInvalidError: there is none of this name.
+        """
+        if target in self.profiles:
+            return self.profiles[target]
+        near = difflib.get_close_matches(target, self.profiles, n=1)
+        raise RecipeInvalidError(
+            f"there is no target {target}" + (f"; did you mean {near[0]}?" if near else ""),
+            why=f"known are: {', '.join(self.profiles)}",
+            fix="correct `targets` in the recipe; `edgepack targets list` tells what each is",
+        )
