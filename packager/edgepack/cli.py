@@ -22,6 +22,8 @@ COMMANDS: Final = (
     "doctor",
     "plan",
     "build",
+    "targets",
+    "fetch",
     "gate",
     "sign",
     "verify",
@@ -127,6 +129,8 @@ def main() -> None:
     edgepack doctor                            whether training can run here, and on what
     edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
+    edgepack targets list                      what bundles can be built for
+    edgepack fetch recipes/quickstart.yaml     fetch wheels, for builds without a network
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
     edgepack sign dist/NAME.edgepack --key K   sign a finished bundle with an SSH key
     edgepack verify dist/NAME.edgepack         check every byte of a bundle, and who signed it

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgepack.outcome import NotRunHere
     from edgepack.plan import Plan
     from edgepack.selection import SelectArtifact
+    from edgepack.targets.describe import Short
 
 STYLES: Final = {
     "pass": "green",
@@ -100,6 +101,30 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
     yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
     basis = f"{100 * first.confidence:.4g} %, n={first.n}"
     yield Text(f"{CHOSEN_ON_DEV} Intervals: {basis}.\n", style="dim")
+
+
+def targets(found: Sequence[Short], *, live: bool) -> Iterator[Table | Text]:
+    """Profiles, a row each."""
+    made = table(live, "target", "Python", "glibc", "engines", "wheels", "runs here")
+    for one in found:
+        wheels = "not locked" if one.wheels is None else f"{one.wheels} locked"
+        wheels = f"{wheels}, 1 by path" if one.by_path else wheels
+        here = "yes" if one.runs_here else "no"
+        made.add_row(safe(one.name), one.python, one.glibc or "any", "\n".join(one.engines), wheels, here)
+    yield made
+    yield Text("")
+    yield from (Text(safe(f"{one.name}: {one.summary}")) for one in found)
+
+
+def facts(found: Mapping[str, Any]) -> Iterator[Text]:
+    """Facts by name, a line each; those of what is inside follow, indented."""
+    width = max(map(len, found))
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            yield Text(safe(name))
+            yield from (Text(safe(f"  {key}: {_value(inner)}")) for key, inner in value.items())
+        else:
+            yield Text(safe(f"{name:<{width}}  {_value(value)}"))
 
 
 def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text]:

@@ -21,6 +21,11 @@ def text(*path: str) -> str:
     return _FOLDER.joinpath(*path).read_text(encoding="utf-8")
 
 
+def folder(name: str) -> Path:
+    """A folder of this package, e.g. `folder("locks")`."""
+    return _FOLDER / name
+
+
 def tables(name: str) -> dict[str, dict[str, Any]]:
     """The tables of a TOML file of this package, by name."""
     document: dict[str, dict[str, Any]] = tomllib.loads(text(name))

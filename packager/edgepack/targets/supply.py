@@ -43,17 +43,25 @@ class Supply:
     pythons: tuple[Path, ...] = ()
 
     def profile(self, target: str) -> Profile:
-        """The profile of a recipe's target.
+        """The profile of a recipe's target, when this machine can build for it.
 
         Raises:
             RecipeInvalidError: there is none of this name.
             TargetUnreachableError, EnvironmentUnfitError: it is for this kind of machine, and this one is another.
         """
+        profile = self.known(target)
+        if not profile.glibc:
+            check_host(profile)
+        return profile
+
+    def known(self, target: str) -> Profile:
+        """The profile called `target`.
+
+        Raises:
+            RecipeInvalidError: there is none of this name.
+        """
         if target in self.profiles:
-            profile = self.profiles[target]
-            if not profile.glibc:
-                check_host(profile)
-            return profile
+            return self.profiles[target]
         near = difflib.get_close_matches(target, self.profiles, n=1)
         raise RecipeInvalidError(
             f"there is no target {target}" + (f"; did you mean {near[0]}?" if near else ""),

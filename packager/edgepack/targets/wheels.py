@@ -47,6 +47,7 @@ def fetch(
     progress: Progress,
     *,
     serve: bool = False,
+    without_given: bool = False,
     download: Download | None = None,
 ) -> list[Path]:
     """The wheels of one of the profile's engines, sorted by package name, each with a hash that the lock names.
@@ -59,6 +60,7 @@ def fetch(
         supply: where wheels are kept and come from.
         progress: gets one step a package.
         serve: those that the verb `serve` needs as well.
+        without_given: leave out what has to be given by path and is not, to fill a cache.
         download: puts the wheels of a requirements file (first argument) for a target (third) into a folder
             (second); pip, unless given.
 
@@ -66,7 +68,7 @@ def fetch(
         EnvironmentUnfitError: a wheel is neither in the cache nor to be had, one that was given does not fit, the
             lock is damaged, or there is no server for this target.
     """
-    locked, found = _wanted(profile, engine, supply, serve=serve)
+    locked, found = _wanted(profile, engine, supply, serve=serve, without_given=without_given)
     fitting = tags.ranked(profile)
     with progress.task(f"wheels for {profile.name}", len(locked) + len(found)) as task:
         for name in found:
@@ -124,9 +126,13 @@ def lock_text(profile: Profile, name: str) -> str:
         ) from error
 
 
-def _wanted(profile: Profile, engine: str, supply: Supply, *, serve: bool) -> tuple[list[Locked], dict[str, Path]]:
+def _wanted(
+    profile: Profile, engine: str, supply: Supply, *, serve: bool, without_given: bool
+) -> tuple[list[Locked], dict[str, Path]]:
     """What of the locks is to be had, and the wheels that are there by path instead."""
     locked = locked_for(profile, engine, serve=serve)
+    if without_given and profile.engines[engine].local:
+        return [package for package in locked if package.name != engine], {}
     mine = supply.given.get(profile.name, ())
     found = given.checked(mine, profile, engine, {package.name for package in locked})
     replaced = given.replaced(found, profile.engines[engine], engine)

@@ -245,3 +245,76 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert supply.default_cache() == tmp_path / ".cache/edgepack"
+
+
+def test_offline_never_asks_pip(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one))
+    wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index(one))
+    index = Index(one, two)
+    offline = Supply({}, tmp_path, offline=True)
+    assert wheels.fetch(profile, "onnxruntime", offline, SILENT, download=index)[0].name == one.name
+    use_lock(lock_of(one, two))
+    with pytest.raises(EnvironmentUnfitError, match=r"bbb==1\.0") as caught:
+        wheels.fetch(profile, "onnxruntime", offline, SILENT, download=index)
+    assert "without --offline" in caught.value.fix
+    assert index.calls == []
+
+
+def test_what_came_stays_when_the_next_cannot_be_had(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one, two))
+    with pytest.raises(EnvironmentUnfitError, match=r": bbb==1\.0$"):
+        wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index(one))
+    index = Index(two)
+    wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=index)
+    assert len(index.calls) == 1
+
+
+def test_a_wheel_that_does_not_load_there_never_enters_the_cache(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    """Though a lock names it: locks name the wheels of all platforms."""
+    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-manylinux_2_17_aarch64")
+    use_lock(lock_of(foreign))
+    target = replace(profile, glibc="2.31")
+    with pytest.raises(EnvironmentUnfitError, match="fakelib") as caught:
+        wheels.fetch(target, "onnxruntime", Supply({}, tmp_path / "cache"), SILENT, download=Index(foreign))
+    assert "does not load on the target" in caught.value.why
+    assert not list(tmp_path.glob("cache/*/*.whl"))
+
+
+def test_a_wheel_by_path_is_taken_instead_of_the_locked_one(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    locked, other = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(locked, other))
+    mine = make_wheel({"a.py": "mine"}, name="aaa", version="2.0")
+    supply = Supply({}, tmp_path / "cache", given={profile.name: (mine,)})
+    index = Index(locked, other)
+    found = wheels.fetch(profile, "onnxruntime", supply, SILENT, download=index)
+    assert found[0] == mine
+    assert found[1].name == other.name
+    assert len(index.calls) == 1
+
+
+def test_pip_is_asked_for_the_targets_platforms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: wheels.Download, profile: Profile
+) -> None:
+    asked: list[list[str]] = []
+
+    class Done:
+        returncode, stdout, stderr = 0, "", ""
+
+    monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
+    pip_download(tmp_path / "r.txt", tmp_path, replace(profile, machine="aarch64", glibc="2.31", python="3.8"))
+    pairs = list(zip(asked[0], asked[0][1:], strict=False))
+    assert {("--python-version", "3.8"), ("--implementation", "cp"), ("--abi", "cp38"), ("--abi", "abi3")} <= set(pairs)
+    platforms = [value for name, value in pairs if name == "--platform"]
+    assert platforms[0] == "manylinux_2_31_aarch64"
+    assert platforms[-2:] == ["manylinux2014_aarch64", "linux_aarch64"]
+    assert not [value for value in platforms if "x86" in value]

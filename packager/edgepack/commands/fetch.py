@@ -1,0 +1,65 @@
+"""`edgepack fetch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgepack.commands import common, supplies
+
+
+@click.command()
+@common.speaking
+@click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@common.settings_option
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="Instead of a recipe's targets. Repeatable.")
+@supplies.profiles_option
+@supplies.wheel_cache_option
+@click.pass_context
+def command(
+    context: click.Context,
+    recipe: Path | None,
+    settings: tuple[str, ...],
+    targets: tuple[str, ...],
+    profiles: Path | None,
+    wheel_cache: Path | None,
+) -> None:
+    """Fetch the wheels that bundles of RECIPE carry, or those of --target, so that a build needs no network.
+
+    On a machine with a package index; then bring the folder --wheel-cache to the machine that builds, and build there
+    with `--offline --wheel-cache FOLDER`. What is there already is not fetched again.
+    """
+    if (recipe is None) == (not targets):
+        raise click.UsageError("give a recipe, or targets with --target")
+    from edgepack import engines
+    from edgepack.targets import wheels
+    from edgepack.targets.supply import Supply, default_wheel_cache
+    from edgepack.wording import counted, mib
+
+    console = common.console(context)
+    if recipe is not None:
+        loaded, known = supplies.load_recipe(recipe, settings, profiles)
+        wanted = [
+            (target, engine.name, loaded.serve) for target in loaded.targets for engine in engines.wanted(loaded.engine)
+        ]
+        given = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
+    else:
+        known = supplies.known_profiles(profiles, Path.cwd())
+        wanted = [(target, engines.wanted("onnxruntime")[0].name, True) for target in targets]
+        given = {}
+    supply = Supply(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)
+    fetched: set[Path] = set()
+    for target, engine, serve in wanted:
+        profile = supply.profile(target)
+        of_engine = profile.engines[engine]
+        if recipe is None and of_engine.local:
+            console.line(f"{target}: the wheel of {of_engine.package} is on no index: a build gets it by path")
+        fetched.update(
+            wheels.fetch(
+                profile, engine, supply, console, serve=serve and bool(profile.serve_lock),
+                without_given=recipe is None,
+            )
+        )  # fmt: skip
+    size = sum(wheel.stat().st_size for wheel in fetched)
+    click.echo(f"{supply.wheel_cache}: {counted(len(fetched), 'wheel')} for these targets, {mib(size)}")

@@ -1,0 +1,107 @@
+"""`edgepack targets` and `edgepack fetch`, as they are typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.unit.targets.test_adopt import ORIN
+
+from edgepack.cli import main
+from edgepack.targets import profiles, wheels
+from edgepack.targets.supply import Supply
+from edgepack_runtime.exit_codes import ExitCode
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EDGEPACK_PROFILES", raising=False)
+    (tmp_path / "probe.json").write_text(json.dumps(ORIN), encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_the_list_has_a_row_and_a_sentence_for_each() -> None:
+    told = run("targets", "list").stdout
+    for name, profile in profiles.load_profiles().items():
+        assert f"\n{name} " in told
+        assert f"{name}: {profile.summary}" in told
+    assert "2 locked, 1 by path" in told
+    rows = {row["name"]: row for row in json.loads(run("targets", "list", "--json").stdout)}
+    assert rows["jetpack6"]["by_path"] == "onnxruntime-gpu"
+    assert rows["rpi-bookworm"]["wheels"] == 3
+    assert not rows["rpi-bookworm"]["own"]
+
+
+def test_show_tells_every_fact() -> None:
+    told = run("targets", "show", "jetpack6").stdout
+    for fact in ("aarch64", "2.35", "3.4.30", "onnxruntime-gpu (given by path)", "tokenizers==", '["87"]', "10.3"):
+        assert fact in told
+    refused = run("targets", "show", "jetpak6")
+    assert refused.exit_code == ExitCode.RECIPE_INVALID
+    assert "did you mean jetpack6?" in refused.stderr
+
+
+def test_a_probe_becomes_a_target_that_recipes_can_name(folder: Path) -> None:
+    made = run("targets", "add", "probe.json", "--name", "line-3")
+    assert made.exit_code == 0, made.stderr
+    assert "targets: [line-3]" in made.stdout
+    assert "add --gpu" in made.stderr.lower()
+    assert "line-3: Ubuntu 22.04.5 LTS" in run("targets", "list").stdout
+    again = run("targets", "add", "probe.json", "--name", "line-3")
+    assert again.exit_code == ExitCode.USAGE
+    assert "a target line-3 already" in again.stderr
+    (folder / "r.yaml").write_text(
+        "edgepack: 1\nname: hotel\nversion: 1.2.0\ndata: {train: builtin:reviews-zh}\n"
+        "student: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\ntargets: [line-3]\n",
+        encoding="utf-8",
+    )
+    assert run("check", "r.yaml").exit_code == 0
+    planned = run("plan", "r.yaml")
+    assert planned.exit_code == 0, planned.stderr
+    assert "not run here" in planned.stdout
+    (folder / "edgepack-targets.toml").rename(folder / "own.toml")
+    refused = run("check", "r.yaml")
+    assert refused.exit_code == ExitCode.RECIPE_INVALID
+    assert "there is no target `line-3`" in refused.stderr
+    assert "`jetpack6`" in refused.stderr
+    assert run("check", "r.yaml", "--profiles", "own.toml").exit_code == 0
+
+
+def test_the_variable_names_a_file_of_profiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("targets", "add", "probe.json", "--name", "line-3", "--profiles", "own.toml")
+    assert "line-3" not in run("targets", "list").stdout
+    monkeypatch.setenv("EDGEPACK_PROFILES", str(folder / "own.toml"))
+    assert "line-3" in run("targets", "list").stdout
+
+
+def test_a_target_whose_wheels_are_not_locked_says_so(folder: Path) -> None:
+    newer = {**ORIN, "python": {**ORIN["python"], "version": "3.13.1"}}
+    (folder / "probe.json").write_text(json.dumps(newer), encoding="utf-8")
+    assert "edgepack targets lock line-3" in run("targets", "add", "probe.json", "--name", "line-3").stdout
+    assert "not locked" in run("targets", "list").stdout
+    assert "edgepack targets lock line-3" in run("targets", "show", "line-3").stdout
+
+
+def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, bool, Path, bool]] = []
+
+    def fetch(profile: profiles.Profile, engine: str, supply: Supply, progress: Any, **options: bool) -> list[Path]:
+        asked.append((profile.name, engine, options["serve"], supply.wheel_cache, options["without_given"]))
+        return [folder / "probe.json"]
+
+    monkeypatch.setattr(wheels, "fetch", fetch)
+    done = run("fetch", "--target", "jetpack6", "--target", "rpi-bookworm", "--wheel-cache", "w")
+    assert done.exit_code == 0, done.stderr
+    assert asked == [(name, "onnxruntime", True, folder / "w", True) for name in ("jetpack6", "rpi-bookworm")]
+    assert "1 wheel" in done.stdout
+    assert "onnxruntime-gpu is on no index" in done.stderr
+    assert run("fetch").exit_code == ExitCode.USAGE
+    assert run("fetch", "--target", "jetpak6").exit_code == ExitCode.RECIPE_INVALID

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.targets import facts, locking, profiles, wheels
+
+KNOWN = profiles.load_profiles()
+DIGEST = "a" * 64
+
+
+def option(lock: locking.Lock, name: str) -> str:
+    return lock.command[lock.command.index(name) + 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "python"),
+    [
+        ("jetpack5", "aarch64-manylinux_2_31", "3.8"),
+        ("jetpack6-cpu", "aarch64-manylinux_2_35", "3.10"),
+        ("rpi-bookworm", "aarch64-manylinux_2_36", "3.11"),
+        ("ubuntu24.04-x86_64", "x86_64-manylinux_2_39", "3.12"),
+    ],
+)
+def test_uv_resolves_for_the_target(name: str, platform: str, python: str) -> None:
+    engine, serve = locking.locks_of(KNOWN[name])
+    assert (engine.wanted.name, serve.wanted.name) == ("onnxruntime.in", "serve.in")
+    for lock in (engine, serve):
+        assert option(lock, "--python-platform") == platform
+        assert option(lock, "--python-version") == python
+        assert {"--generate-hashes", "--no-deps"} <= set(lock.command)
+
+
+def test_a_glibc_that_uv_does_not_know_is_rounded_down() -> None:
+    for glibc, minor in (("2.29", 28), ("2.30", 28), ("2.41", 40), ("2.17", 17)):
+        lock = locking.locks_of(replace(KNOWN["rpi-bookworm"], glibc=glibc))[0]
+        assert option(lock, "--python-platform") == f"aarch64-manylinux_2_{minor}"
+
+
+def test_every_lock_that_ships_says_what_it_is_made_of() -> None:
+    for profile in KNOWN.values():
+        for lock in locking.locks_of(profile):
+            assert lock.wanted.is_file(), lock
+            assert lock.file.is_file(), lock
+            wanted = {
+                line.split("=")[0].split(" ")[0]
+                for line in lock.wanted.read_text(encoding="utf-8").splitlines()
+                if line and not line.startswith("#")
+            }
+            locked = wheels.parse_lock(lock.file.read_text(encoding="utf-8"), profile)
+            assert {package.name for package in locked} <= wanted
+
+
+def test_the_lock_of_a_users_profile_lies_beside_its_file(tmp_path: Path) -> None:
+    profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path / "edgepack-locks")
+    before = facts.text("locks", "onnxruntime-cp311.txt")
+    asked: list[Sequence[str]] = []
+
+    def resolve(command: Sequence[str], folder: Path) -> str:
+        asked.append(command)
+        return f"numpy==9.9 --hash=sha256:{DIGEST}\n"
+
+    lock = locking.locks_of(profile)[0]
+    assert locking.write(profile, lock, resolve) == ("numpy==9.9",)
+    assert lock.file == tmp_path / "edgepack-locks/onnxruntime-cp311.txt"
+    assert lock.file.read_text(encoding="utf-8").startswith("# Wheels of onnxruntime.in for CPython 3.11.")
+    assert wheels.locked_for(profile, "onnxruntime")[0].version == "9.9"
+    assert facts.text("locks", "onnxruntime-cp311.txt") == before
+    (tmp_path / "edgepack-locks/onnxruntime.in").write_text("numpy\n", encoding="utf-8")
+    assert locking.locks_of(profile)[0].wanted == tmp_path / "edgepack-locks/onnxruntime.in"
+
+
+def test_comments_at_the_top_stay(tmp_path: Path) -> None:
+    profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
+    lock = locking.locks_of(profile)[0]
+    lock.file.write_text("# mine\n# own\nnumpy==1.0\n", encoding="utf-8")
+    locking.write(profile, lock, lambda command, folder: f"numpy==2.0 --hash=sha256:{DIGEST}\n")
+    assert lock.file.read_text(encoding="utf-8") == f"# mine\n# own\nnumpy==2.0 --hash=sha256:{DIGEST}\n"
+
+
+@pytest.mark.parametrize("printed", ["", "--find-links https://example.org/\n", "numpy==1.0\n"])
+def test_what_is_no_lock_replaces_none(tmp_path: Path, printed: str) -> None:
+    profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
+    lock = locking.locks_of(profile)[0]
+    lock.file.write_text("as it was", encoding="utf-8")
+    with pytest.raises(EnvironmentUnfitError):
+        locking.write(profile, lock, lambda command, folder: printed)
+    assert lock.file.read_text(encoding="utf-8") == "as it was"
+
+
+def test_without_uv_it_is_told_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        locking.write(profile, locking.locks_of(profile)[0])
+    assert "uv pip compile onnxruntime.in --python-platform aarch64-manylinux_2_36" in caught.value.fix

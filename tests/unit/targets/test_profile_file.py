@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.errors import RecipeInvalidError
+from edgepack.targets import profile_file, profiles
+
+GOOD = """\
+[kiosk]
+summary = "the kiosk in the hall"
+machine = "aarch64"
+glibc = "2.36"
+glibcxx = "3.4.30"
+python = "3.11"
+
+[kiosk.engines.onnxruntime]
+provider = "CPUExecutionProvider"
+lock = "onnxruntime-cp311.txt"
+"""
+
+
+def findings(folder: Path, text: str) -> list[str]:
+    file = folder / "own.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as caught:
+        profiles.load_profiles(file)
+    return [f"{finding.line}: {finding.reason} -> {finding.fix}" for finding in caught.value.findings]
+
+
+def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(GOOD, encoding="utf-8")
+    found = profiles.load_profiles(file)
+    assert set(found) == {"kiosk", *profiles.load_profiles()}
+    assert list(found) == sorted(found)
+    kiosk, like = found["kiosk"], found["rpi-bookworm"]
+    assert (kiosk.elf_machine, kiosk.elf_bits, kiosk.pythons) == (like.elf_machine, like.elf_bits, ("3.11",))
+    assert kiosk.engines == like.engines
+    assert kiosk.locks == tmp_path / "edgepack-locks"
+    assert like.locks is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        ("glibc =", "glibcc =", "1: unknown key `glibcc` in `kiosk` -> did you mean `glibc`?"),
+        ('python = "3.11"', 'python = "3.7"', "1: `python` in `kiosk` cannot be '3.7'"),
+        ('python = "3.11"', "python = 3.11", "1: `python` in `kiosk` cannot be 3.11"),
+        ('"aarch64"', '"riscv64"', "1: `machine` in `kiosk` cannot be 'riscv64'"),
+        ("[kiosk]", "[Kiosk]", "1: `Kiosk` cannot be a target's name"),
+        ("[kiosk]", "[jetpack6]", "1: `jetpack6` is a profile of this version"),
+        ("CPUExecutionProvider", "CPU Provider", "1: `engines.onnxruntime.provider` in `kiosk` cannot be"),
+        ("onnxruntime-cp311.txt", "../secret.txt", "1: `engines.onnxruntime.lock` in `kiosk` cannot be"),
+        ("engines.onnxruntime", "engines.onnxruntim", "unknown key `engines.onnxruntim` in `kiosk` -> did you mean"),
+        ("[kiosk]", "other = 3\n[kiosk]", "None: `other` is a value"),
+        ("[kiosk]", "[kiosk", "None: it is no TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_by_key(tmp_path: Path, old: str, new: str, finding: str) -> None:
+    assert any(finding in found for found in findings(tmp_path, GOOD.replace(old, new, 1)))
+
+
+def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+    text = GOOD.replace("glibc =", "glibcc =") + GOOD.replace("kiosk", "second").replace("3.11", "2.7", 1)
+    found = findings(tmp_path, text)
+    assert [line.split(":")[0] for line in found] == ["1", "1", "11"]
+
+
+@given(st.text() | st.text("[]a=\"'.\n1kiosk", max_size=60))
+def test_any_text_is_a_file_of_profiles_or_clear_findings(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.mktemp("own") / "own.toml"
+    file.write_text(text, encoding="utf-8", newline="")
+    try:
+        profile_file.read(file, ())
+    except RecipeInvalidError as error:
+        assert all(finding.fix for finding in error.findings)
+
+
+def test_a_lock_of_its_own_comes_before_the_one_of_edgepack(tmp_path: Path) -> None:
+    from edgepack.targets import wheels
+
+    file = tmp_path / "own.toml"
+    file.write_text(GOOD, encoding="utf-8")
+    kiosk = profiles.load_profiles(file)["kiosk"]
+    assert "onnxruntime" in {one.name for one in wheels.locked_for(kiosk, "onnxruntime")}
+    (tmp_path / "edgepack-locks").mkdir()
+    (tmp_path / "edgepack-locks/onnxruntime-cp311.txt").write_text(f"mine==1.0 --hash=sha256:{'a' * 64}\n")
+    assert [one.name for one in wheels.locked_for(kiosk, "onnxruntime")] == ["mine"]
