@@ -83,7 +83,7 @@ def test_compare_measures_real_models(tmp_path: Path) -> None:
 
 
 def test_an_emulated_machine_is_shouted_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgepack_runtime.conditions.emulation", lambda machine, root: "the kernel is other")
+    monkeypatch.setattr("edgepack_runtime.device.emulation", lambda machine, root: "the kernel is other")
     result = bench.compare([write_model_folder(tmp_path / "m")], ["差"], threads=1, runs=1, progress=quiet)
     assert "EMULATED (the kernel is other)" in bench.render(result)
 

@@ -107,7 +107,7 @@ def test_without_gates_the_figures_are_measured_all_the_same(tmp_path: Path) -> 
 
 
 def test_time_on_an_emulated_machine_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgepack_runtime.conditions.emulation", lambda machine, root: "the kernel is other")
+    monkeypatch.setattr("edgepack_runtime.device.emulation", lambda machine, root: "the kernel is other")
     gates = {"accuracy": {"min": 0.85}, "latency": {"p50_ms": 1000}}
     release, manifest = write_release(tmp_path / "release", rows=ROWS, gates=gates)
     receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
