@@ -315,8 +315,7 @@ class Steps:
             return found
         about = host_facts() | {"python": found.version}
         key = make_key("gate", gate.VERSION, target, [packed.digest], about)
-        model = bundle.shipped(exported.artifact, self._supply.profile(target))
-        model_mib = model.ledger.model_mib or 0.0
+        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
         judged = self._step(
             GateArtifact,
             key,

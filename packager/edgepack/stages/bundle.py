@@ -17,7 +17,7 @@ from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow, ModelFile
+from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
@@ -33,8 +33,7 @@ from edgepack.versions import tool_versions
 from edgepack.wording import mib
 from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
-from edgepack_runtime import model_config
-from edgepack_runtime.model_config import CONFIG_NAME, CUDA, MODEL_NAME, TENSORRT, VOCAB_NAME
+from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
 VERSION = 6
 MAIN_NAME = "__main__.py"
@@ -72,24 +71,17 @@ def run(
     """
     profile = supply.profile(target)
     fetched = wheels.fetch(profile, export.engine, supply, progress, serve=recipe.serve)
-    model_file = shipped(export, profile)
-    if model_file != export.shipped_model:
-        progress.line(
-            f"the float model travels: {export.shipped} is in a form that this target's GPU has no kernels for"
-        )
-    expected = _golden(export, model_file, data, progress)
+    expected = _golden(export, data, progress)
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
         site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
         _tell(site, progress)
-        members = _runtime() | _model(export, profile) | _site(site)
+        members = _runtime() | _model(export) | _site(site)
         members[names.GOLDEN_FILE] = expected.golden_jsonl
         members[names.ROWS_FILE] = expected.rows_jsonl
-        members[sbom.SBOM_NAME] = sbom.bill_of_materials(
-            _listed(recipe, export, model_file, data), site.packages, target
-        )
+        members[sbom.SBOM_NAME] = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, target)
         members[README_NAME] = _readme(recipe, profile, site, file.name, data.example())
-        model = _shipped(export, model_file, expected)
+        model = _shipped(export, expected)
         manifest = _manifest(recipe, _target_facts(profile, export.engine, site), model, ledger, members)
         raw = contract.dump(manifest)
         contract.parse(raw)  # what the device does first
@@ -105,19 +97,6 @@ def run(
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
         libc_min=site.libc_min,
     )
-
-
-def shipped(export: ExportArtifact, profile: Profile) -> ModelFile:
-    """The model that a bundle for `profile` carries.
-
-    What was chosen on the build machine's CPU, where a CPU runs it. INT8 is there in a form that ONNX Runtime's CPU
-    kernels alone have, so what a GPU runs is the float model.
-    """
-    return export.float_model if _on_gpu(profile, export.engine) else export.shipped_model
-
-
-def _on_gpu(profile: Profile, engine: str) -> bool:
-    return profile.engines[engine].provider in (CUDA, TENSORRT)
 
 
 def sequence(version: str) -> int:
@@ -161,33 +140,29 @@ def _runtime() -> Members:
     return members | {MAIN_NAME: main_source()}
 
 
-def _model(export: ExportArtifact, profile: Profile) -> Members:
-    folder = export.folder / shipped(export, profile).folder
+def _model(export: ExportArtifact) -> Members:
+    folder = export.folder / export.shipped_model.folder
     files = {f"{names.MODEL_FOLDER}/{name}": folder / name for name in (CONFIG_NAME, MODEL_NAME, VOCAB_NAME)}
     missing = [file.name for file in files.values() if not file.is_file()]
     if missing:
         raise StageFailedError(f"bundle: {folder} lacks {', '.join(missing)}", fix="build again")
-    members: Members = dict(files)
-    if _on_gpu(profile, export.engine):
-        config = model_config.load(folder)
-        engine = model_config.EngineConfig(export.engine, profile.engines[export.engine].provider)
-        members[f"{names.MODEL_FOLDER}/{CONFIG_NAME}"] = model_config.dump(replace(config, engine=engine))
-    return members
+    return dict(files)
 
 
-def _golden(export: ExportArtifact, model: ModelFile, data: DataArtifact, progress: Progress) -> golden.Golden:
+def _golden(export: ExportArtifact, data: DataArtifact, progress: Progress) -> golden.Golden:
     rows = data.read("test")
     if not rows:
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
+    model = export.shipped_model
     reference = export.folder / export.float_model.folder
     return golden.make(export.folder / model.folder, reference, model.precision, rows, data.answer, progress)
 
 
-def _shipped(export: ExportArtifact, model: ModelFile, expected: golden.Golden) -> dict[str, Any]:
+def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
     """`model` of the manifest."""
     return {
-        "precision": model.precision,
-        "onnx_bytes": model.onnx_bytes,
+        "precision": export.shipped_model.precision,
+        "onnx_bytes": export.shipped_model.onnx_bytes,
         "float_onnx_bytes": export.float_model.onnx_bytes,
         "golden_tolerance": expected.tolerance,
     }
@@ -201,16 +176,17 @@ def _site(site: SiteFacts) -> Members:
     return members | {own: facts.text("licenses", f"{sbom.EDGEPACK_LICENSE}.txt").encode()}
 
 
-def _listed(recipe: Recipe, export: ExportArtifact, model: ModelFile, data: DataArtifact) -> sbom.Model:
+def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:
     """The shipped model as the bill of materials lists it."""
+    shipped = export.shipped_model
     return sbom.Model(
         name=recipe.name,
         version=recipe.version,
-        sha256=sha256_file(export.folder / model.folder / MODEL_NAME),
+        sha256=sha256_file(export.folder / shipped.folder / MODEL_NAME),
         task=recipe.task,
-        precision=model.precision,
+        precision=shipped.precision,
         labels=data.labels,
-        score=model.ledger.score,
+        score=shipped.ledger.score,
     )
 
 
