@@ -19,7 +19,7 @@ from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackE
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest
 from edgepack_runtime.owned import clear_temporary
-from edgepack_runtime.receipts import highest_installed
+from edgepack_runtime.receipts import CHANGES, highest_installed, receipts_of
 from edgepack_runtime.state import (
     FOLDER_MODE,
     RELEASE_ID,
@@ -99,7 +99,9 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     except BundleInvalidError as error:
         notes.append(f"{error.what} ({error.why}); it is rebuilt from `current`")
         found = None
-    state = found or State(name, floor=highest_installed(prefix))
+    if found is None and not notes and current is not None:
+        notes.append("state.json is lost; it is rebuilt from `current`")
+    state = found or rebuilt(prefix, name)
     if state.pending is not None:
         if state.pending == current != state.current:
             notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
@@ -117,6 +119,22 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     if state != found:
         write_state(prefix, state)
     return state, notes
+
+
+def rebuilt(prefix: Prefix, name: str) -> State:
+    """What `current` and the receipts tell of an install whose state.json is lost or damaged."""
+    current = prefix.current_id()
+    state = State(name, previous=_kept_before(prefix, current), **_facts(prefix, current))
+    return dataclasses.replace(state, floor=_higher(highest_installed(prefix), state.sequence))
+
+
+def _kept_before(prefix: Prefix, current: Optional[str]) -> Optional[str]:
+    """The release that served before `current` and still lies there, as the newest receipt tells that has both."""
+    for receipt in receipts_of(prefix, *CHANGES):
+        before = receipt.get("previous")
+        if current is not None and receipt.get("serving") == current != before and isinstance(before, str):
+            return before if RELEASE_ID.match(before) and (prefix.releases / before).is_dir() else None
+    return None
 
 
 def commit(run: Install, stage: Path, before: State) -> None:

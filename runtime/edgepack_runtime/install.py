@@ -19,11 +19,11 @@ from edgepack_runtime import commit, doctor, isolated, receipts, trust, tuning, 
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
+from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.receipts import Journal, Say
 from edgepack_runtime.state import (
     Prefix,
     State,
-    check_is_ours,
     fsync_folder,
     lock,
     make_folder,

@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 8 * 1024**3
 MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, and what travels shrinks to a third or so
 MAX_PATH_CHARACTERS = 240
 # Names double as file and folder names on FAT sticks and in shell completions: keep them plain.
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+.][0-9A-Za-z.-]{1,32})?\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -113,7 +113,7 @@ def parse(raw: bytes) -> Manifest:
     for key, value in tools.items():
         _text(value, "tools." + key)
     return Manifest(
-        name=_matching(fields["name"], _NAME, "name"),
+        name=_matching(fields["name"], NAME, "name"),
         version=_matching(fields["version"], _VERSION, "version"),
         sequence=_integer(fields["sequence"], "sequence", 2**53),
         task=_text(fields["task"], "task"),

@@ -78,8 +78,11 @@ def own_prefix(context: Context) -> Optional[Prefix]:
     if context.release is None:
         return None
     prefix = Prefix.around(context.release)
-    staged = prefix is None or context.release.parent != prefix.releases
-    return None if prefix is None or staged or not prefix.state_file.exists() else prefix
+    if prefix is None or context.release.parent != prefix.releases:
+        return None
+    # Either is enough: a lost state.json is rebuilt, and must not make a command look for its prefix and pinned keys
+    # elsewhere. What `unpacked` makes has neither.
+    return prefix if prefix.state_file.exists() or prefix.current.is_symlink() else None
 
 
 def manifest_of(bundle: Path) -> contract.Manifest:

@@ -133,7 +133,7 @@ def receipts_of(prefix: Prefix, *verbs: str) -> Iterator[Dict[str, Any]]:
     """The receipts of `verbs`, the newest first; one that cannot be read counts as none."""
     found = [path for verb in verbs for path in prefix.receipts.glob(f"*-{verb}.json") if RECEIPT.match(path.name)]
     for path in sorted(found, reverse=True):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             document = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(document, dict):
                 yield document

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Iterator, List, Optional
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.manifest import NAME
 
 FILE_MODE = 0o644
 FOLDER_MODE = 0o755
@@ -45,8 +46,6 @@ _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 _LOCK_NAME = ".lock"
 _RELEASES, _STAGING = "releases", ".tmp"
 _RECEIPTS = "receipts"
-# What a prefix may hold before its first install: keys are pinned by then, best of all.
-_BEFORE_INSTALL = {_LOCK_NAME, f".{_STATE_NAME}.tmp", SIGNERS_NAME, f".{SIGNERS_NAME}.tmp", REVOKED_NAME, _RECEIPTS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,30 +256,6 @@ def remove_tree(path: Path) -> None:
         time.sleep(_REMOVE_PAUSE_S)
 
 
-def check_is_ours(prefix: Prefix, name: Optional[str]) -> None:
-    """Refuse a prefix that holds anything but installs of the bundle `name` (None: of any): what is not ours stays.
-
-    Raises:
-        UsageError: the folder holds other files, or another bundle.
-        EnvironmentUnfitError: it cannot be looked at.
-    """
-    with os_errors(f"the prefix {prefix.root} cannot be used"):
-        found = {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
-    if _STATE_NAME not in found and found - _BEFORE_INSTALL:
-        raise UsageError(
-            f"the prefix {prefix.root} is not empty and holds no install",
-            why=f"it holds {', '.join(sorted(found)[:3])}; an install owns its whole prefix",
-            fix="name a folder that is empty or does not exist: install --prefix FOLDER",
-        )
-    with contextlib.suppress(BundleInvalidError):  # a damaged state.json is rebuilt by the install itself
-        state = read_state(prefix)
-        if state is not None and name is not None and state.name != name:
-            raise UsageError(
-                f"the prefix {prefix.root} holds another bundle, {state.name}",
-                fix=f"choose another folder for {name}: install --prefix FOLDER",
-            )
-
-
 @contextlib.contextmanager
 def lock(prefix: Prefix) -> Iterator[None]:
     """Hold the installer's lock; the kernel lets go of it when the process ends, however it ends.
@@ -348,8 +323,8 @@ def read_state(prefix: Prefix) -> Optional[State]:
         # A release that is newer may have written more, and this one may be what was rolled back to.
         known = {field.name for field in dataclasses.fields(State)}
         state = State(**{key: value for key, value in document.items() if key in known})
-        if not isinstance(state.name, str):
-            raise ValueError("name is not a text")
+        if not isinstance(state.name, str) or not NAME.match(state.name):  # it becomes the name of files
+            raise ValueError(f"{state.name!r} is no name of a bundle")
         for value in (state.current, state.previous, state.pending):
             if value is not None and not RELEASE_ID.match(value):
                 raise ValueError(f"{value!r} is not a release id")
@@ -362,7 +337,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
         raise EnvironmentUnfitError(
             f"{prefix.state_file} cannot be read", why=error.strerror or str(error), fix="run as a user who may read it"
         ) from error
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise BundleInvalidError(
             f"{prefix.state_file} is damaged", why=str(error), fix="install the bundle again; `current` is untouched"
         ) from error
