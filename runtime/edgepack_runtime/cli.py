@@ -15,7 +15,7 @@ import re
 import signal
 import sys
 from types import FrameType
-from typing import Callable, Dict, List, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from edgepack_runtime import model_verbs, release_verbs
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
@@ -23,6 +23,9 @@ from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
 from edgepack_runtime.state import unfit
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
 
@@ -121,10 +124,32 @@ def _ended_by(number: int) -> int:
 
 
 def _open_streams() -> None:
-    """Give a process that was started with closed streams some that lead nowhere."""
+    """Give a process that was started with closed streams some that lead nowhere, and a stderr that may fail."""
+    told = sys.stderr
+    if isinstance(told, io.TextIOWrapper) and told is sys.__stderr__:
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(_Told(2, "wb", closefd=False)),
+            encoding=told.encoding,
+            errors="backslashreplace",
+            line_buffering=True,
+        )
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
+
+
+class _Told(io.FileIO):
+    """What is told of progress and errors, to whoever still listens.
+
+    A terminal that was closed, a pager that has had enough or a log on a full disk must not break an install off in the
+    middle, least of all where it is just about to switch back, nor hide its exit code.
+    """
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def _drop_output() -> None:

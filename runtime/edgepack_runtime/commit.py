@@ -156,8 +156,11 @@ def commit(run: Install, stage: Path, before: State) -> None:
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(run, before))
             run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
-    except DeviceError as error:
+    except Exception as error:  # whatever it was: what was not read back must not serve
         if prefix.current_id() == before.current:
+            raise
+        if not isinstance(error, DeviceError):
+            put_back(prefix, before)
             raise
         _undo(prefix, before, error)
 

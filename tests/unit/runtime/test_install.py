@@ -16,7 +16,7 @@ import pytest
 from installing import Device, MakeBundle, id_of, silent
 from tiny_model import TUNED
 
-from edgepack_runtime import isolated, receipts, status, tuning
+from edgepack_runtime import commit, isolated, receipts, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -192,6 +192,55 @@ def test_a_release_that_fails_after_the_switch_is_switched_back(
     found = read_state(prefix)
     assert found is not None
     assert (found.current, found.pending) == (id_of(bundle), None)
+
+
+@pytest.mark.parametrize("told", ["gate", "commit"])
+def test_a_reader_that_leaves_does_not_keep_it_from_switching_back(
+    bundle: Path, make_bundle: MakeBundle, prefix: Prefix, told: str
+) -> None:
+    """A terminal that was closed: what failed after the switch was left serving."""
+    install(bundle, prefix.root, say=silent)
+    bad = make_bundle(version="1.3.0", sequence=2, selftest="fail installed")
+    line = [sys.executable, bad, "install", "--prefix", prefix.root]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for said in process.stderr:
+            if f"  {told} " in said:
+                break
+        process.stderr.close()
+    assert process.returncode == ExitCode.ROLLED_BACK
+    assert prefix.current_id() == id_of(bundle)
+    receipt = receipts.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["exit_code"] == ExitCode.ROLLED_BACK
+
+
+@pytest.mark.usefixtures("proven")
+def test_whatever_fails_after_the_switch_is_switched_back(
+    bundle: Path, second: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+
+    def read_back(*args: Any) -> NoReturn:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr(commit, "read_back", read_back)
+    with pytest.raises(RuntimeError, match="foresaw"):
+        install(second, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    assert status.status(prefix)["ok"]
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_file_name_that_is_not_utf8_can_be_told(bundle: Path, second: Path, prefix: Prefix, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"stick-\xb0\xa1.edgepack")
+    shutil.copy(bundle, odd)
+    install(second, prefix.root, say=silent)
+    with pytest.raises(BundleInvalidError, match="older than"):
+        install(odd, prefix.root, say=silent)
+    receipt = receipts.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["error"].startswith("stick-??.edgepack is older")
 
 
 def test_a_damaged_bundle_touches_nothing(small_bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
