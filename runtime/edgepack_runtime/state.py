@@ -44,6 +44,7 @@ SIGNERS_NAME, REVOKED_NAME = "trusted_signers", "revoked_keys"
 _STATE_NAME = "state.json"
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 _LOCK_NAME = ".lock"
+_LOCK_ATTEMPTS, _LOCK_PAUSE_S = 20, 0.05  # `status` holds it for some microseconds, to see whether anybody does
 _RELEASES, _STAGING = "releases", ".tmp"
 _RECEIPTS = "receipts"
 
@@ -276,15 +277,14 @@ def lock(prefix: Prefix) -> Iterator[None]:
 
 
 def _take(descriptor: int, prefix: Prefix) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-        raise EnvironmentUnfitError(
-            f"another install or tuning in {prefix.root} is running",
-            why=f"process {holder} holds {prefix.lock_file}",
-            fix="wait for it to end, then try again",
-        ) from error
+    for attempt in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError as error:
+            if attempt == _LOCK_ATTEMPTS - 1:
+                raise _held(descriptor, prefix) from error
+        time.sleep(_LOCK_PAUSE_S)
     with os_errors(f"the prefix {prefix.root} cannot be written"):
         held = os.fstat(descriptor)
         there = os.path.lexists(prefix.lock_file) and os.path.samestat(held, os.lstat(prefix.lock_file))
@@ -292,6 +292,15 @@ def _take(descriptor: int, prefix: Prefix) -> None:
         raise EnvironmentUnfitError(
             f"an uninstall in {prefix.root} ended just now", why="its lock is gone", fix="try again"
         )
+
+
+def _held(descriptor: int, prefix: Prefix) -> EnvironmentUnfitError:
+    holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+    return EnvironmentUnfitError(
+        f"another install or tuning in {prefix.root} is running",
+        why=f"process {holder} holds {prefix.lock_file}",
+        fix="wait for it to end, then try again",
+    )
 
 
 def is_locked(prefix: Prefix) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -113,6 +114,23 @@ def _hold(root: Path, ready: object, done: object) -> None:
     with state.lock(Prefix(root)):
         ready.set()  # type: ignore[attr-defined]
         done.wait(30)  # type: ignore[attr-defined]
+
+
+def test_a_look_at_the_lock_is_no_install(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` takes it for a moment; an install that met that was refused."""
+    looking = os.open(prefix.lock_file, os.O_RDONLY | os.O_CREAT, 0o644)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            os.close(looking)
+
+    monkeypatch.setattr(state.time, "sleep", sleep)
+    with state.lock(prefix):
+        assert state.is_locked(prefix)
+    assert len(pauses) == 3
 
 
 def test_one_install_at_a_time(prefix: Prefix) -> None:
