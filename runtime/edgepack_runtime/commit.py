@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from edgepack_runtime import isolated, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
@@ -116,6 +116,11 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     state = dataclasses.replace(state, pending=None, floor=_higher(state.floor, state.sequence))
     clear_staging(prefix)
     clear_temporary(prefix)
+    if found is not None:  # else nothing tells for certain which release is the kept one
+        try:
+            _remove_others(prefix, {state.current, state.previous})
+        except OSError as error:
+            notes.append(f"a release that was never committed could not be removed: {error.filename}: {error.strerror}")
     if state != found:
         write_state(prefix, state)
     return state, notes
@@ -220,18 +225,25 @@ def prune(run: Install) -> None:
     """Remove releases that are neither current nor previous. A failure is told, not raised: the install is done."""
     prefix, state = run.prefix, read_state(run.prefix)
     keep = {state.current, state.previous} if state else set()
+    if not keep:
+        return
     try:
-        for folder in list(prefix.releases.iterdir()):
-            if keep and folder.name not in keep and RELEASE_ID.match(folder.name):
-                remove_tree(prefix.bytecode_of(folder))
-                remove_tree(folder)
+        _remove_others(prefix, keep)
         # By themselves, and not with their release: whoever removed that may have been killed before it came to them.
         for beside in (prefix.tuning, prefix.interpreters):
             for path in list(beside.iterdir()) if beside.is_dir() else ():
-                if keep and path.name not in keep and path.name[: -len(".json")] not in keep:
+                if path.name not in keep and path.name[: -len(".json")] not in keep:
                     remove_tree(path)
     except OSError as error:
         run.note(f"an old release could not be removed: {error.filename}: {error.strerror}")
+
+
+def _remove_others(prefix: Prefix, keep: Set[Optional[str]]) -> None:
+    """Remove releases that are not in `keep`: older ones, and one that was moved to its place and never switched to."""
+    for folder in list(prefix.releases.iterdir()) if prefix.releases.is_dir() else ():
+        if folder.name not in keep and RELEASE_ID.match(folder.name):
+            remove_tree(prefix.bytecode_of(folder))
+            remove_tree(folder)
 
 
 def _place(run: Install, stage: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent
 from tiny_model import TUNED
 
-from edgepack_runtime import commit, isolated, receipts, status, tuning
+from edgepack_runtime import commit, doctor, isolated, receipts, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -28,6 +30,7 @@ from edgepack_runtime.errors import (
 )
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
+from edgepack_runtime.rollback import rollback
 from edgepack_runtime.state import Prefix, read_state
 from edgepack_runtime.verify import verify_folder
 
@@ -393,6 +396,42 @@ def test_the_next_command_tells_of_an_interrupted_install(small_bundle: Path, bu
     note = f"an install of {id_of(small_bundle)} was interrupted; {id_of(bundle)} serves as before"
     assert status.status(prefix)["notes"] == [note]
     assert note in install(small_bundle, prefix.root, say=silent)["notes"]
+
+
+@pytest.mark.usefixtures("proven")
+def test_what_a_killed_install_left_does_not_take_the_room_of_the_next(
+    small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    left = [prefix.staging / id_of(small_bundle), prefix.releases / id_of(small_bundle)]
+    for folder in left:
+        folder.mkdir(parents=True)
+
+    def statvfs(place: Path) -> SimpleNamespace:
+        free = 0 if any(folder.exists() for folder in left) else 100 * doctor.MIB
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_files=0, f_flag=0)
+
+    monkeypatch.setattr(doctor.os, "statvfs", statvfs)
+    receipt = install(small_bundle, prefix.root, say=silent)
+    assert receipt["verdict"] == "installed"
+    assert [check["ok"] for check in receipt["doctor"] if check["check"] == "disk"] == [True]
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_release_that_was_never_switched_to_is_cleared(
+    small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+
+    def switch_link(link: Path, target: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(link))
+
+    monkeypatch.setattr(commit, "switch_link", switch_link)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be committed"):
+        install(small_bundle, prefix.root, say=silent)
+    with pytest.raises(EnvironmentUnfitError, match="no release to go back to"):
+        rollback(prefix.root, None, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(bundle)}
 
 
 @pytest.mark.usefixtures("proven")
