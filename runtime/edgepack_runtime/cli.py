@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
 
+_MISSING = re.compile(r"(lib\S*\.so[\w.]*): cannot open shared object file")
+
 __all__ = ["Context", "main", "run"]
 
 
@@ -72,7 +74,8 @@ def _told(error: Exception, context: Context) -> int:
         # Whoever read our output has had enough.
         _drop_output()
         return _BROKEN_PIPE
-    if isinstance(error, (ImportError, MemoryError)):
+    # What ctypes cannot load is an OSError without a number.
+    if isinstance(error, (ImportError, MemoryError)) or (isinstance(error, OSError) and _MISSING.search(str(error))):
         print(f"error: {_unloadable(context, error)}", file=sys.stderr)
         return ExitCode.ENVIRONMENT_UNFIT
     if isinstance(error, OSError):  # a result that finds no room on the disk its reader chose, most of all
@@ -88,7 +91,7 @@ def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
         return EnvironmentUnfitError(
             f"memory ran out in {context.prog}", why=str(error), fix="stop something, or build a smaller model"
         )
-    missing = re.search(r"(lib\S*\.so[\w.]*): cannot open shared object file", str(error))
+    missing = _MISSING.search(str(error))
     fix = "verify it; where it is intact, build it for a target that this system is like"
     if missing:
         fix = f"install the system package with {missing.group(1)}"

@@ -244,6 +244,10 @@ def test_signals_of_real_processes_are_explained() -> None:
             "libfoo.so.1: cannot open shared object file", "install the system package with libfoo.so.1",
         ),
         (
+            "import ctypes; ctypes.CDLL('libnowhere.so.3')",
+            "libnowhere.so.3: cannot open shared object file", "install the system package with libnowhere.so.3",
+        ),
+        (
             "raise ImportError('IMPORTANT: READ\\n\\nlibopenblas.so.0: cannot open shared object file: x')",
             "libopenblas.so.0: cannot open shared object file", "install the system package with libopenblas.so.0",
         ),
