@@ -12,11 +12,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from edgepack_runtime import receipts, sshsig, trust, verify
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.meant import say
+from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.sshsig import Signer
 from edgepack_runtime.state import (
     SIGNERS_NAME,
     Prefix,
-    check_is_ours,
     fsync_folder,
     lock,
     make_folder,

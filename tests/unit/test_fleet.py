@@ -121,6 +121,14 @@ def test_no_receipts(tmp_path: Path, made: bool) -> None:
         fleet.summarize(folder)
 
 
+@pytest.mark.parametrize("figure", [{"accuracy": 1e300}, {"accuracy": -0.1}, {"p95_ms": 1e300}, {"p95_ms": -1.0}])
+def test_a_figure_that_cannot_be_makes_a_receipt_none(stick: Path, figure: dict[str, float]) -> None:
+    """One such receipt made the columns of every device too wide to be read."""
+    write(stick / "gate-9", [install(OLD, gate=gate(OLD, **figure))])
+    broken = next(device for device in fleet.summarize(stick).devices if device.name == "gate-9")
+    assert (broken.receipts, len(broken.unreadable)) == (0, 1)
+
+
 def test_the_table_and_the_json(stick: Path) -> None:
     shown = CliRunner().invoke(main, ["receipts", str(stick)])
     assert shown.exit_code == 0, shown.output

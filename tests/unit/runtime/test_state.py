@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -42,6 +43,9 @@ def test_state_is_read_as_it_was_written(prefix: Prefix) -> None:
         b'{"state_format": 2, "name": "x"}',
         b'{"state_format": 1}',
         b'{"state_format": 1, "name": 3}',
+        b'{"state_format": 1, "name": ""}',
+        b'{"state_format": 1, "name": "../../elsewhere"}',
+        b"[" * 200_000,
         b'{"state_format": 1, "name": "x", "current": "../../etc"}',
     ],
 )
@@ -106,26 +110,27 @@ def test_default_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
             state.default_prefix("x")
 
 
-def test_folders_that_are_not_ours_are_refused(prefix: Prefix) -> None:
-    state.check_is_ours(prefix, "sentiment")
-    (prefix.root / ".lock").touch()
-    (prefix.root / ".state.json.tmp").touch()
-    state.check_is_ours(prefix, "sentiment")
-    (prefix.root / "releases").mkdir()
-    with pytest.raises(UsageError, match="holds no install"):
-        state.check_is_ours(prefix, "sentiment")
-    state.write_state(prefix, State("sentiment"))
-    state.check_is_ours(prefix, "sentiment")
-    with pytest.raises(UsageError, match="another bundle, sentiment"):
-        state.check_is_ours(prefix, "other")
-    with pytest.raises(EnvironmentUnfitError, match="Not a directory"):
-        state.check_is_ours(Prefix(prefix.state_file), "sentiment")
-
-
 def _hold(root: Path, ready: object, done: object) -> None:
     with state.lock(Prefix(root)):
         ready.set()  # type: ignore[attr-defined]
         done.wait(30)  # type: ignore[attr-defined]
+
+
+def test_a_look_at_the_lock_is_no_install(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` takes it for a moment; an install that met that was refused."""
+    looking = os.open(prefix.lock_file, os.O_RDONLY | os.O_CREAT, 0o644)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            os.close(looking)
+
+    monkeypatch.setattr(state.time, "sleep", sleep)
+    with state.lock(prefix):
+        assert state.is_locked(prefix)
+    assert len(pauses) == 3
 
 
 def test_one_install_at_a_time(prefix: Prefix) -> None:
