@@ -175,7 +175,8 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
             why="they are called NNNNNN-VERB.json and lie in PREFIX/receipts of a device",
             fix=f"copy them into a folder for each device: {folder}/DEVICE/000001-install.json",
         )
-    return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in found))
+    told = [device for device in found if device.receipts]  # of the others nothing is known
+    return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in told))
 
 
 def as_json(found: Fleet) -> str:

@@ -37,6 +37,7 @@ from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, U
 from edgepack_runtime.manifest import NAME
 
 FILE_MODE = 0o644
+_LOCK_MODE = 0o600  # who may read it may lock it, and keep installs out for as long as they like
 FOLDER_MODE = 0o755
 STATE_FORMAT = 1
 RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
@@ -265,7 +266,7 @@ def lock(prefix: Prefix) -> Iterator[None]:
         EnvironmentUnfitError: another process holds it, or the lock file cannot be written.
     """
     with os_errors(f"the prefix {prefix.root} cannot be written"):
-        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
     try:
         _take(descriptor, prefix)
         with os_errors(f"the prefix {prefix.root} cannot be written"):
@@ -303,12 +304,14 @@ def _held(descriptor: int, prefix: Prefix) -> EnvironmentUnfitError:
     )
 
 
-def is_locked(prefix: Prefix) -> bool:
-    """Whether an install, or a tuning, is running right now."""
+def is_locked(prefix: Prefix) -> Optional[bool]:
+    """Whether an install, or a tuning, is running right now; None for a user who may not know."""
     try:
         descriptor = os.open(prefix.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return None
     except OSError:
-        return False  # no lock file, or not readable for us: no install that we could know of
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

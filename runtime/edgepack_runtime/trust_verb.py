@@ -109,8 +109,7 @@ def line(key: Dict[str, Any]) -> str:
 
 def _read_keys(file: Path) -> List[Signer]:
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(sshsig.MAX_SIGNERS_BYTES + 1)
+        _, raw = trust.read_regular(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read", why=error.strerror or str(error), fix="give a .pub file") from error
     try:

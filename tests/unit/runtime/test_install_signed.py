@@ -147,7 +147,7 @@ def test_a_folder_that_another_tool_runs_is_checked_too(
     assert cli.run(["selftest", str(release)], cli.Context("edgert", None, None)) == ExitCode.OK
     pin(machine, keys[0])
     pin(stick.root, keys[1])
-    for verb in ("selftest", "gate", "tune"):
+    for verb in ("selftest", "gate", "tune", "verify"):
         assert cli.run([verb, str(release)], cli.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
         assert "is not signed" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack_runtime import receipts, state
+from edgepack_runtime import receipts, state, status
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.state import Prefix, State
 
@@ -30,6 +30,23 @@ def test_state_is_read_as_it_was_written(prefix: Prefix) -> None:
     written = State("sentiment", current=RELEASE, previous=None, sequence=3, bundle_bytes=10, pending=RELEASE)
     state.write_state(prefix, written)
     assert state.read_state(prefix) == written
+
+
+def test_nobody_else_can_hold_the_lock_or_see_whether_it_is_held(
+    prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with state.lock(prefix):
+        assert prefix.lock_file.stat().st_mode & 0o777 == 0o600
+
+    def refused(*arguments: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    state.write_state(prefix, state.State("hotel", pending="1.0.0-0123456789ab"))
+    monkeypatch.setattr(os, "open", refused)
+    assert state.is_locked(prefix) is None
+    told = status.status(prefix)
+    assert told["running"] is None
+    assert told["notes"][-1].endswith(" goes on, or was interrupted: ask as the user who installs")
 
 
 @pytest.mark.parametrize(
