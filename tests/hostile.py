@@ -315,6 +315,9 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "a model with data elsewhere": good({"model/model.onnx": _external()}),
         "another model with data elsewhere": good({"model/other.onnx": _external()}),
         "a model that is none": good({"model/model.onnx": b"\0" * 50}),
+        "a model with data elsewhere in a field of 30 bits": good(
+            {"model/model.onnx": _external().replace(b"\x6a", b"\xea\x80\x80\x80\x10")}
+        ),
         "a model that ends early": good({"model/model.onnx": b"\x3a\xff\x7f"}),
         "a digest that is not the file's": _row(sha256="1" * 64),
         "a size that is not the file's": _row(size=7),
@@ -342,14 +345,24 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "a format that is true": _manifest(edgepack_bundle=True),
         "a target with more": _manifest(target={**good().manifest["target"], "run": "x"}),
         "gates that are a list": _manifest(gates=[]),
+        "a limit that is no number": _manifest(gates={"memory": {"peak_rss_mib": float("nan")}}),
+        "a limit without an end": _manifest(gates={"memory": {"peak_rss_mib": float("inf")}}),
+        "a ledger with NaN": _manifest(ledger=[{"x": float("nan")}]),
+        "a target that clears the screen": _manifest(target={**good().manifest["target"], "profile": "\x1b[2J"}),
+        "a version of 4,000 digits": _manifest(version="9" * 4000 + ".0.0"),
+        "a file in place of the manifest": good({"MANIFEST.json": b"{}"}),
+        "a folder in place of the manifest": good({"manifest.json/x": b"{}"}),
+        "a folder in place of the signature": good({"manifest.json.sig/x": b"{}"}),
     }
     for about, draft in drafts.items():
         yield about, pack(draft)
+    whole = _manifest_of(pack(good()))
     texts = {
+        "a limit beyond all numbers": whole.replace(b'"gates": {}', b'"gates": {"memory": {"peak_rss_mib": 1e999}}'),
+        "a tool that is half a pair": whole.replace(b'"edgepack": "0.1.0"', b'"edgepack": "\\ud800"'),
         "a manifest of 5 MB": b'{"edgepack_bundle": 1' + b" " * 5_000_000 + b"}",
         "a manifest that is deep": b"[" * 200_000,
         "a manifest with a key twice": b'{"edgepack_bundle": 1, "edgepack_bundle": 1}',
-        "a manifest with NaN": json.dumps({**good().manifest, "ledger": [{"x": float("nan")}]}).encode(),
         "a manifest that is not UTF-8": b'{"edgepack_bundle": 1, "name": "\xff"}',
         "a manifest with a BOM": b"\xef\xbb\xbf" + _manifest_of(pack(good())),
         "a manifest of many digits": b'{"edgepack_bundle": 1, "sequence": ' + b"9" * 10_000 + b"}",

@@ -22,6 +22,10 @@ from edgepack_runtime.receipts import CHANGES
 
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has some 20 KB
+# Beyond these a figure is none, and would make the columns of all devices too wide to be read.
+_MOST_MS: Final = 1e7
+_MOST_THREADS: Final = 4096
+_MOST: Final = 1e12
 _FOLDER: Final = "receipts"
 SignerOf = Callable[[Path, bytes], str]
 P95: Final = "latency.p95_ms"
@@ -37,8 +41,8 @@ class Score(_Part):
     """A metric on `n` labelled rows, from 0 to 1."""
 
     metric: str
-    value: FiniteFloat
-    n: int
+    value: FiniteFloat = Field(ge=0, le=1)
+    n: int = Field(ge=1)
 
 
 class Check(_Part):
@@ -46,17 +50,17 @@ class Check(_Part):
 
     gate: str
     verdict: str
-    value: FiniteFloat | None
-    limit: FiniteFloat
+    value: FiniteFloat | None = Field(ge=-_MOST, le=_MOST)
+    limit: FiniteFloat = Field(ge=-_MOST, le=_MOST)
     unit: str
 
 
 class Latency(_Part):
     """Text in to label out."""
 
-    p50_ms: FiniteFloat
-    p95_ms: FiniteFloat
-    threads: int
+    p50_ms: FiniteFloat = Field(ge=0, le=_MOST_MS)
+    p95_ms: FiniteFloat = Field(ge=0, le=_MOST_MS)
+    threads: int = Field(ge=1, le=_MOST_THREADS)
 
 
 class Conditions(_Part):
@@ -171,7 +175,8 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
             why="they are called NNNNNN-VERB.json and lie in PREFIX/receipts of a device",
             fix=f"copy them into a folder for each device: {folder}/DEVICE/000001-install.json",
         )
-    return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in found))
+    told = [device for device in found if device.receipts]  # of the others nothing is known
+    return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in told))
 
 
 def as_json(found: Fleet) -> str:

@@ -289,8 +289,8 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
         if device.slower is not None and device.slower >= SLOWER:
             told.append(f"p95 is {device.slower:.2f} times what the first gate of this release measured here")
         told += [f"left out: {line}" for line in device.unreadable]
-        if len(device.signers) > 1:
-            told.append(f"its receipts were signed by several devices: {', '.join(device.signers)}")
+        if device.signers not in ((), (device.name,)):
+            told.append(f"receipts in this folder were signed by: {', '.join(device.signers)}")
         for line in told:
             yield Text(safe(f"{device.name}: {line}"))
     for (bundle, release), devices in sorted(found.releases.items(), key=lambda item: -item[1]):

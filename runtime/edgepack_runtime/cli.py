@@ -15,7 +15,7 @@ import re
 import signal
 import sys
 from types import FrameType
-from typing import Callable, Dict, List, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from edgepack_runtime import model_verbs, release_verbs
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
@@ -24,7 +24,12 @@ from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
 from edgepack_runtime.state import unfit
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
+
+_MISSING = re.compile(r"(lib\S*\.so[\w.]*): cannot open shared object file")
 
 __all__ = ["Context", "main", "run"]
 
@@ -69,7 +74,8 @@ def _told(error: Exception, context: Context) -> int:
         # Whoever read our output has had enough.
         _drop_output()
         return _BROKEN_PIPE
-    if isinstance(error, (ImportError, MemoryError)):
+    # What ctypes cannot load is an OSError without a number.
+    if isinstance(error, (ImportError, MemoryError)) or (isinstance(error, OSError) and _MISSING.search(str(error))):
         print(f"error: {_unloadable(context, error)}", file=sys.stderr)
         return ExitCode.ENVIRONMENT_UNFIT
     if isinstance(error, OSError):  # a result that finds no room on the disk its reader chose, most of all
@@ -85,7 +91,7 @@ def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
         return EnvironmentUnfitError(
             f"memory ran out in {context.prog}", why=str(error), fix="stop something, or build a smaller model"
         )
-    missing = re.search(r"(lib\S*\.so[\w.]*): cannot open shared object file", str(error))
+    missing = _MISSING.search(str(error))
     fix = "verify it; where it is intact, build it for a target that this system is like"
     if missing:
         fix = f"install the system package with {missing.group(1)}"
@@ -121,10 +127,32 @@ def _ended_by(number: int) -> int:
 
 
 def _open_streams() -> None:
-    """Give a process that was started with closed streams some that lead nowhere."""
+    """Give a process that was started with closed streams some that lead nowhere, and a stderr that may fail."""
+    told = sys.stderr
+    if isinstance(told, io.TextIOWrapper) and told is sys.__stderr__:
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(_Told(2, "wb", closefd=False)),
+            encoding=told.encoding,
+            errors="backslashreplace",
+            line_buffering=True,
+        )
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
+
+
+class _Told(io.FileIO):
+    """What is told of progress and errors, to whoever still listens.
+
+    A terminal that was closed, a pager that has had enough or a log on a full disk must not break an install off in the
+    middle, least of all where it is just about to switch back, nor hide its exit code.
+    """
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def _drop_output() -> None:

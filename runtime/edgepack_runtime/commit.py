@@ -12,14 +12,14 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from edgepack_runtime import isolated, tuning, verify
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest
 from edgepack_runtime.owned import clear_temporary
-from edgepack_runtime.receipts import highest_installed
+from edgepack_runtime.receipts import CHANGES, highest_installed, receipts_of
 from edgepack_runtime.state import (
     FOLDER_MODE,
     RELEASE_ID,
@@ -99,7 +99,9 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     except BundleInvalidError as error:
         notes.append(f"{error.what} ({error.why}); it is rebuilt from `current`")
         found = None
-    state = found or State(name, floor=highest_installed(prefix))
+    if found is None and not notes and current is not None:
+        notes.append("state.json is lost; it is rebuilt from `current`")
+    state = found or rebuilt(prefix, name)
     if state.pending is not None:
         if state.pending == current != state.current:
             notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
@@ -114,9 +116,30 @@ def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
     state = dataclasses.replace(state, pending=None, floor=_higher(state.floor, state.sequence))
     clear_staging(prefix)
     clear_temporary(prefix)
+    if found is not None:  # else nothing tells for certain which release is the kept one
+        try:
+            _remove_others(prefix, {state.current, state.previous})
+        except OSError as error:
+            notes.append(f"a release that was never committed could not be removed: {error.filename}: {error.strerror}")
     if state != found:
         write_state(prefix, state)
     return state, notes
+
+
+def rebuilt(prefix: Prefix, name: str) -> State:
+    """What `current` and the receipts tell of an install whose state.json is lost or damaged."""
+    current = prefix.current_id()
+    state = State(name, previous=_kept_before(prefix, current), **_facts(prefix, current))
+    return dataclasses.replace(state, floor=_higher(highest_installed(prefix), state.sequence))
+
+
+def _kept_before(prefix: Prefix, current: Optional[str]) -> Optional[str]:
+    """The release that served before `current` and still lies there, as the newest receipt tells that has both."""
+    for receipt in receipts_of(prefix, *CHANGES):
+        before = receipt.get("previous")
+        if current is not None and receipt.get("serving") == current != before and isinstance(before, str):
+            return before if RELEASE_ID.match(before) and (prefix.releases / before).is_dir() else None
+    return None
 
 
 def commit(run: Install, stage: Path, before: State) -> None:
@@ -138,8 +161,11 @@ def commit(run: Install, stage: Path, before: State) -> None:
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(run, before))
             run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
-    except DeviceError as error:
+    except Exception as error:  # whatever it was: what was not read back must not serve
         if prefix.current_id() == before.current:
+            raise
+        if not isinstance(error, DeviceError):
+            put_back(prefix, before)
             raise
         _undo(prefix, before, error)
 
@@ -199,18 +225,25 @@ def prune(run: Install) -> None:
     """Remove releases that are neither current nor previous. A failure is told, not raised: the install is done."""
     prefix, state = run.prefix, read_state(run.prefix)
     keep = {state.current, state.previous} if state else set()
+    if not keep:
+        return
     try:
-        for folder in list(prefix.releases.iterdir()):
-            if keep and folder.name not in keep and RELEASE_ID.match(folder.name):
-                remove_tree(prefix.bytecode_of(folder))
-                remove_tree(folder)
+        _remove_others(prefix, keep)
         # By themselves, and not with their release: whoever removed that may have been killed before it came to them.
         for beside in (prefix.tuning, prefix.interpreters):
             for path in list(beside.iterdir()) if beside.is_dir() else ():
-                if keep and path.name not in keep and path.name[: -len(".json")] not in keep:
+                if path.name not in keep and path.name[: -len(".json")] not in keep:
                     remove_tree(path)
     except OSError as error:
         run.note(f"an old release could not be removed: {error.filename}: {error.strerror}")
+
+
+def _remove_others(prefix: Prefix, keep: Set[Optional[str]]) -> None:
+    """Remove releases that are not in `keep`: older ones, and one that was moved to its place and never switched to."""
+    for folder in list(prefix.releases.iterdir()) if prefix.releases.is_dir() else ():
+        if folder.name not in keep and RELEASE_ID.match(folder.name):
+            remove_tree(prefix.bytecode_of(folder))
+            remove_tree(folder)
 
 
 def _place(run: Install, stage: Path) -> None:
@@ -221,8 +254,8 @@ def _place(run: Install, stage: Path) -> None:
         if repaired and run.release == run.receipt["previous"]:
             run.receipt["verdict"] = "repaired"
             run.note("damaged files of the installed release were replaced")
-        elif repaired:  # what an update left that failed right after the switch, or the release that is kept
-            run.note("a copy of this release was here that did not serve; damaged files of it were replaced")
+        elif repaired:
+            run.note("this is the release that was kept for a rollback; damaged files of it were replaced")
     else:
         remove_tree(final)
         stage.rename(final)

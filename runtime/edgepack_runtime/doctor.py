@@ -17,6 +17,7 @@ from edgepack_runtime.manifest import Manifest, TargetFacts
 from edgepack_runtime.model_config import CUDA, TENSORRT
 
 MIB = 1024 * 1024
+DISK = "disk"  # the check of how much room is left
 # Python 3.11 caches 6 MiB for numpy, onnxruntime and tokenizers: once where they are staged, once where they serve.
 _BYTECODE_BYTES = 16 * MIB
 # Extensions of the standard library that numpy and onnxruntime import, and that minimal systems leave out.
@@ -106,10 +107,16 @@ def check_space(place: Path, needed_bytes: int) -> Check:
     free = disk.f_bavail * disk.f_frsize
     what = f"{free // MIB} MiB free at {place}; {needed // MIB + 1} MiB needed"
     if free < needed:
-        return Check("disk", False, what, "a release is unpacked beside the one that serves", "free some space there")
+        return Check(DISK, False, what, "a release is unpacked beside the one that serves", "free some space there")
     if disk.f_files and disk.f_favail < 2000:
-        return Check("disk", False, f"{disk.f_favail} inodes left at {place}", "a release has many files", "free some")
-    return Check("disk", True, what)
+        return Check(
+            DISK,
+            False,
+            f"{disk.f_favail} inodes left at {place}",
+            "a release has many files",
+            "remove files",
+        )
+    return Check(DISK, True, what)
 
 
 def check_writable(place: Path) -> Check:

@@ -19,11 +19,11 @@ from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
+from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.receipts import Journal, Say
 from edgepack_runtime.state import (
     Prefix,
     State,
-    check_is_ours,
     fsync_folder,
     lock,
     make_folder,
@@ -99,8 +99,7 @@ def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool, check: Callable
         if proof.note:
             run.note(proof.note)
         with run.step("doctor"):
-            there = (prefix.releases / run.release).is_dir()
-            _doctor(run, needed_bytes=0 if there else manifest.total_bytes)
+            _doctor(run)
         with os_errors(f"the prefix {prefix.root} cannot be made"):
             for made in make_folder(prefix.root):
                 fsync_folder(made.parent)
@@ -129,9 +128,7 @@ def _install_locked(run: Install, archive: Archive) -> None:
         with run.step("self-test"):
             run.receipt["selftest"] = commit.read_back(run.prefix, run.manifest.name, run.release, run.raw)
         return
-    if (run.prefix.releases / run.release).is_dir():  # damaged: a whole copy is made beside it
-        with run.step("doctor"):
-            _doctor(run, needed_bytes=run.manifest.total_bytes)
+    _require_room(run)
     pending = dataclasses.replace(before, pending=run.release)
     with os_errors(f"the prefix {run.prefix.root} cannot be written"):
         write_state(run.prefix, pending)
@@ -170,10 +167,21 @@ def _clear_staging(run: Install) -> None:
         run.note(f"staged files are left over: {error.filename}: {error.strerror or error}")
 
 
-def _doctor(run: Install, *, needed_bytes: int) -> None:
-    checks = doctor.check_device(run.manifest, prefix=run.prefix.root, needed_bytes=needed_bytes)
+def _doctor(run: Install) -> None:
+    """Look at the device; at the room on its disk only where nothing is there that `recover` might clear."""
+    checks = doctor.check_device(run.manifest, prefix=run.prefix.root)
+    if run.prefix.state_file.exists():
+        checks = [check for check in checks if check.check != doctor.DISK]
     run.receipt["doctor"] = [dataclasses.asdict(check) for check in checks]
     doctor.require(checks)
+
+
+def _require_room(run: Install) -> None:
+    """Whether a whole copy of the release finds room: asked again when what a killed install left is gone."""
+    check = doctor.check_space(run.prefix.root, run.manifest.total_bytes)
+    others = [found for found in run.receipt["doctor"] if found["check"] != doctor.DISK]
+    run.receipt["doctor"] = [*others, dataclasses.asdict(check)]
+    doctor.require([check])
 
 
 def _is_intact(run: Install) -> bool:

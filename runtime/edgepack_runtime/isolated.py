@@ -142,6 +142,10 @@ def run_json(
         raise StepFailedError(
             f"the {verb} did not end within {timeout_s:g} s", fix="look at the load of this device"
         ) from error
+    except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # no memory, no process, no thread left
+        raise EnvironmentUnfitError(
+            f"the {verb} could not be started", why=str(error), fix="stop something, or look at the limits of this user"
+        ) from error
     if done.returncode < 0:
         raise died(verb, done.returncode)
     if done.returncode not in tuple(accepted):
@@ -171,6 +175,11 @@ def _passed_on(told: bytearray) -> Iterator[int]:
     thread = threading.Thread(target=pass_on, daemon=True)
     try:
         thread.start()
+    except RuntimeError:  # no thread is left to be had
+        os.close(source)
+        os.close(sink)
+        raise
+    try:
         yield sink
     finally:
         os.close(sink)

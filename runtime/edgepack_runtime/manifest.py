@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import unicodedata
 from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
@@ -26,8 +27,8 @@ MAX_FILE_BYTES = 8 * 1024**3
 MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, and what travels shrinks to a third or so
 MAX_PATH_CHARACTERS = 240
 # Names double as file and folder names on FAT sticks and in shell completions: keep them plain.
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
-_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+.][0-9A-Za-z.-]{1,32})?\Z")
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.-]{1,32})?\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -97,7 +98,9 @@ def parse(raw: bytes) -> Manifest:
     if len(raw) > MAX_MANIFEST_BYTES:
         raise _invalid(f"it has {len(raw)} bytes; at most {MAX_MANIFEST_BYTES} are read")
     try:
-        document = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys)
+        document = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_unique_keys, parse_float=_finite, parse_constant=_finite
+        )
     except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, or a number of 5000 digits
         raise _invalid(f"it is not JSON: {error}") from error
     fields = _object(document, "the document")
@@ -113,7 +116,7 @@ def parse(raw: bytes) -> Manifest:
     for key, value in tools.items():
         _text(value, "tools." + key)
     return Manifest(
-        name=_matching(fields["name"], _NAME, "name"),
+        name=_matching(fields["name"], NAME, "name"),
         version=_matching(fields["version"], _VERSION, "version"),
         sequence=_integer(fields["sequence"], "sequence", 2**53),
         task=_text(fields["task"], "task"),
@@ -166,7 +169,7 @@ def _files(rows: List[Any]) -> Tuple[FileEntry, ...]:
 
 def _no_collisions(paths: List[str]) -> None:
     """Refuse two paths that one case-folding file system would make one, and a file used as a folder."""
-    seen: Dict[str, str] = {}
+    seen: Dict[str, str] = {name: name for name in (MANIFEST_NAME, SIGNATURE_NAME)}  # they lie there too
     for path in paths:
         key = unicodedata.normalize("NFC", path.casefold())
         if key in seen:
@@ -191,6 +194,14 @@ def _unique_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return result
 
 
+def _finite(text: str) -> float:
+    """A number of JSON. NaN and Infinity are none, and 1e999 is infinite to Python."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise _invalid(f"{text[:20]} is no number of JSON")
+    return value
+
+
 def _exact_keys(fields: Mapping[str, Any], wanted: FrozenSet[str], where: str) -> None:
     missing, unknown = sorted(wanted - set(fields)), sorted(set(fields) - wanted)
     if missing or unknown:
@@ -212,6 +223,8 @@ def _list(value: Any, where: str) -> List[Any]:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value or len(value) > 4096:
         raise _invalid(f"{where} is not a text of 1 to 4096 characters")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):  # it is printed on terminals
+        raise _invalid(f"{where} holds a control character, or half a surrogate pair")
     return value
 
 

@@ -28,14 +28,16 @@ def emit(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> N
 
 def elsewhere(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     """Run the verb in the named release, or in a temporary unpacked copy of the bundle."""
-    from edgepack_runtime import isolated
+    from edgepack_runtime import isolated, trust
 
     path = named(options, context)
     if context.bundle is None:  # `edgert` names it; inside it is meant
         threads = ["--threads", str(options.threads)] if getattr(options, "threads", None) else []
         arguments = [options.verb, *threads, *(["--json"] if options.json else [])]
     if path.is_dir():
-        verify.verify_folder(path)
+        # Whose prefix it may lie in is not asked: keys beside it come from where it comes from.
+        _, raw = verify.verify_folder(path)
+        trust.require(trust.read_pins(None), path.name, raw, verify.read_signature(path))
         return isolated.run(path, arguments)
     with isolated.unpacked(path, checked=context.bundle is None) as release:
         if options.verb == "gate":
@@ -79,8 +81,11 @@ def own_prefix(context: Context) -> Optional[Prefix]:
     if context.release is None:
         return None
     prefix = Prefix.around(context.release)
-    staged = prefix is None or context.release.parent != prefix.releases
-    return None if prefix is None or staged or not prefix.state_file.exists() else prefix
+    if prefix is None or context.release.parent != prefix.releases:
+        return None
+    # Either is enough: a lost state.json is rebuilt, and must not make a command look for its prefix and pinned keys
+    # elsewhere. What `unpacked` makes has neither.
+    return prefix if prefix.state_file.exists() or prefix.current.is_symlink() else None
 
 
 def manifest_of(bundle: Path) -> contract.Manifest:

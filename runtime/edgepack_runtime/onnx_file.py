@@ -11,6 +11,7 @@ from typing import Dict, Iterator, Mapping
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4, groups, have been gone since proto2
 _MOST_DEPTH = 100  # of messages in one another: protobuf's own limit
+_MOST_KEY = 2**32 - 1  # protobuf's reader in C++ drops the bits above: what it takes for one field is another to us
 # Message -> field -> message in it: the ways that lead to a tensor.
 _WITHIN: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -22,7 +23,7 @@ _WITHIN: Mapping[str, Mapping[int, str]] = {
     "sparse tensor": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor; the latter is 1 where its data lie elsewhere
+_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor; the latter is 0 where its data lie in it
 
 
 def stands_alone(chunks: Iterator[bytes], size: int) -> bool:
@@ -46,10 +47,12 @@ def _refers(source: _Source, kind: str, end: int, depth: int) -> bool:
     within: Dict[int, str] = dict(_WITHIN[kind])
     while source.position < end:
         key = source.varint()
+        if key > _MOST_KEY:
+            raise ValueError("a field number of more than 29 bits")
         field, wire = key >> 3, key & 7
         if wire == _VARINT:
             value = source.varint()
-            if kind == "tensor" and field == _DATA_LOCATION and value == 1:
+            if kind == "tensor" and field == _DATA_LOCATION and value != 0:
                 return True
         elif wire == _BYTES:
             length = source.varint()

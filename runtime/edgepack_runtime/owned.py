@@ -13,6 +13,8 @@ from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME, Prefix, os_errors
 _NOWHERE = Prefix(Path())
 # What an install leaves that was killed before it wrote its first state.json.
 LEFT_BEFORE_STATE = {_NOWHERE.lock_file.name, f".{_NOWHERE.state_file.name}.tmp"}
+# What a prefix may hold before its first install: keys are pinned by then, best of all.
+_BEFORE_INSTALL = {*LEFT_BEFORE_STATE, SIGNERS_NAME, f".{SIGNERS_NAME}.tmp", REVOKED_NAME, _NOWHERE.receipts.name}
 # Not the receipts of `gate`, which holds no lock and may be writing one right now.
 _TEMPORARY = re.compile(r"\.(?![0-9]{6}-gate\.).+\.tmp\Z")
 PINNED = (SIGNERS_NAME, REVOKED_NAME)
@@ -47,6 +49,31 @@ def require_install(prefix: Prefix, wanted: Optional[str]) -> str:
             fix=f"name the folder of {wanted}: --prefix FOLDER",
         )
     return name
+
+
+def check_is_ours(prefix: Prefix, name: Optional[str]) -> None:
+    """Refuse a prefix that holds anything but installs of the bundle `name` (None: of any): what is not ours stays.
+
+    Where state.json is lost or damaged, the serving release tells whose it is; the install itself rebuilds the file.
+
+    Raises:
+        UsageError: the folder holds other files, or another bundle.
+        EnvironmentUnfitError: it cannot be looked at.
+    """
+    with os_errors(f"the prefix {prefix.root} cannot be used"):
+        found = {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
+    owner = _name_in_state(prefix) or _name_of_release(prefix)
+    if owner is None and prefix.state_file.name not in found and found - _BEFORE_INSTALL:
+        raise UsageError(
+            f"the prefix {prefix.root} is not empty and holds no install",
+            why=f"it holds {', '.join(sorted(found)[:3])}; an install owns its whole prefix",
+            fix="name a folder that is empty or does not exist: install --prefix FOLDER",
+        )
+    if owner is not None and name is not None and owner != name:
+        raise UsageError(
+            f"the prefix {prefix.root} holds another bundle, {owner}",
+            fix=f"choose another folder for {name}: install --prefix FOLDER",
+        )
 
 
 def nothing_installed(prefix: Prefix) -> EnvironmentUnfitError:

@@ -65,7 +65,7 @@ def collect(root: Path = device.ROOT) -> Dict[str, Any]:
 
 def dump(facts: Dict[str, Any]) -> bytes:
     """The file that `collect`'s facts travel in."""
-    return (json.dumps(facts, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
+    return (json.dumps(facts, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8", "replace")
 
 
 def openssh_version() -> Optional[str]:

@@ -117,13 +117,14 @@ def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], say: Sa
     from edgepack_runtime import sealing  # what it needs would make every cold start longer
 
     text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    raw = text.encode("utf-8", "replace")  # a file name need not be UTF-8, and many a stick's is not
     made = make_folder(prefix.receipts)
     if made:
         fsync_folder(prefix.root)
     number = max((int(m.group(1)) for m in map(RECEIPT.match, os.listdir(prefix.receipts)) if m), default=0)  # noqa: PTH208
     path = prefix.receipts / f"{number + 1:06d}-{verb}.json"
-    write_atomic(path, text.encode("utf-8"))
-    why = sealing.seal(path, text.encode("utf-8"))
+    write_atomic(path, raw)
+    why = sealing.seal(path, raw)
     if why is not None:
         say(f"  note  {path.name} is not signed: {why}")
     return path
@@ -133,7 +134,7 @@ def receipts_of(prefix: Prefix, *verbs: str) -> Iterator[Dict[str, Any]]:
     """The receipts of `verbs`, the newest first; one that cannot be read counts as none."""
     found = [path for verb in verbs for path in prefix.receipts.glob(f"*-{verb}.json") if RECEIPT.match(path.name)]
     for path in sorted(found, reverse=True):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             document = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(document, dict):
                 yield document

@@ -56,7 +56,7 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
     from edgepack_runtime import trust
 
     path = named(options, context)
-    own = Prefix.around(path.resolve()) if path.is_dir() else own_prefix(context)
+    own = own_prefix(context)  # and not the one that `path` may lie in: keys beside it come from where it comes from
     pins = trust.read_pins(own.root if own else None)
     if path.is_dir():
         manifest, raw = verify.verify_folder(path)

@@ -89,11 +89,13 @@ def _rollback_locked(run: Rollback) -> None:
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(prefix, before, manifest, raw, release))
             run.receipt["selftest"] = commit.read_back(prefix, run.name, release, raw)
-    except DeviceError as error:
+    except Exception as error:  # whatever it was: what was not read back must not serve
         if prefix.current_id() == before.current:
             commit.give_up(run, before)
             raise
         commit.put_back(prefix, before)
+        if not isinstance(error, DeviceError):
+            raise
         raise StepFailedError(
             f"{release} failed right after the switch: {error.what}",
             why=f"{error.why}; {before.current or 'nothing'} serves again".lstrip("; "),

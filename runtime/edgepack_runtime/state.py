@@ -34,8 +34,10 @@ from pathlib import Path
 from typing import Iterator, List, Optional
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.manifest import NAME
 
 FILE_MODE = 0o644
+_LOCK_MODE = 0o600  # who may read it may lock it, and keep installs out for as long as they like
 FOLDER_MODE = 0o755
 STATE_FORMAT = 1
 RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
@@ -43,10 +45,9 @@ SIGNERS_NAME, REVOKED_NAME = "trusted_signers", "revoked_keys"
 _STATE_NAME = "state.json"
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 _LOCK_NAME = ".lock"
+_LOCK_ATTEMPTS, _LOCK_PAUSE_S = 20, 0.05  # `status` holds it for some microseconds, to see whether anybody does
 _RELEASES, _STAGING = "releases", ".tmp"
 _RECEIPTS = "receipts"
-# What a prefix may hold before its first install: keys are pinned by then, best of all.
-_BEFORE_INSTALL = {_LOCK_NAME, f".{_STATE_NAME}.tmp", SIGNERS_NAME, f".{SIGNERS_NAME}.tmp", REVOKED_NAME, _RECEIPTS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,30 +258,6 @@ def remove_tree(path: Path) -> None:
         time.sleep(_REMOVE_PAUSE_S)
 
 
-def check_is_ours(prefix: Prefix, name: Optional[str]) -> None:
-    """Refuse a prefix that holds anything but installs of the bundle `name` (None: of any): what is not ours stays.
-
-    Raises:
-        UsageError: the folder holds other files, or another bundle.
-        EnvironmentUnfitError: it cannot be looked at.
-    """
-    with os_errors(f"the prefix {prefix.root} cannot be used"):
-        found = {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
-    if _STATE_NAME not in found and found - _BEFORE_INSTALL:
-        raise UsageError(
-            f"the prefix {prefix.root} is not empty and holds no install",
-            why=f"it holds {', '.join(sorted(found)[:3])}; an install owns its whole prefix",
-            fix="name a folder that is empty or does not exist: install --prefix FOLDER",
-        )
-    with contextlib.suppress(BundleInvalidError):  # a damaged state.json is rebuilt by the install itself
-        state = read_state(prefix)
-        if state is not None and name is not None and state.name != name:
-            raise UsageError(
-                f"the prefix {prefix.root} holds another bundle, {state.name}",
-                fix=f"choose another folder for {name}: install --prefix FOLDER",
-            )
-
-
 @contextlib.contextmanager
 def lock(prefix: Prefix) -> Iterator[None]:
     """Hold the installer's lock; the kernel lets go of it when the process ends, however it ends.
@@ -289,7 +266,7 @@ def lock(prefix: Prefix) -> Iterator[None]:
         EnvironmentUnfitError: another process holds it, or the lock file cannot be written.
     """
     with os_errors(f"the prefix {prefix.root} cannot be written"):
-        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
     try:
         _take(descriptor, prefix)
         with os_errors(f"the prefix {prefix.root} cannot be written"):
@@ -301,15 +278,14 @@ def lock(prefix: Prefix) -> Iterator[None]:
 
 
 def _take(descriptor: int, prefix: Prefix) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-        raise EnvironmentUnfitError(
-            f"another install or tuning in {prefix.root} is running",
-            why=f"process {holder} holds {prefix.lock_file}",
-            fix="wait for it to end, then try again",
-        ) from error
+    for attempt in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError as error:
+            if attempt == _LOCK_ATTEMPTS - 1:
+                raise _held(descriptor, prefix) from error
+        time.sleep(_LOCK_PAUSE_S)
     with os_errors(f"the prefix {prefix.root} cannot be written"):
         held = os.fstat(descriptor)
         there = os.path.lexists(prefix.lock_file) and os.path.samestat(held, os.lstat(prefix.lock_file))
@@ -319,12 +295,23 @@ def _take(descriptor: int, prefix: Prefix) -> None:
         )
 
 
-def is_locked(prefix: Prefix) -> bool:
-    """Whether an install, or a tuning, is running right now."""
+def _held(descriptor: int, prefix: Prefix) -> EnvironmentUnfitError:
+    holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+    return EnvironmentUnfitError(
+        f"another install or tuning in {prefix.root} is running",
+        why=f"process {holder} holds {prefix.lock_file}",
+        fix="wait for it to end, then try again",
+    )
+
+
+def is_locked(prefix: Prefix) -> Optional[bool]:
+    """Whether an install, or a tuning, is running right now; None for a user who may not know."""
     try:
         descriptor = os.open(prefix.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return None
     except OSError:
-        return False  # no lock file, or not readable for us: no install that we could know of
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -348,8 +335,8 @@ def read_state(prefix: Prefix) -> Optional[State]:
         # A release that is newer may have written more, and this one may be what was rolled back to.
         known = {field.name for field in dataclasses.fields(State)}
         state = State(**{key: value for key, value in document.items() if key in known})
-        if not isinstance(state.name, str):
-            raise ValueError("name is not a text")
+        if not isinstance(state.name, str) or not NAME.match(state.name):  # it becomes the name of files
+            raise ValueError(f"{state.name!r} is no name of a bundle")
         for value in (state.current, state.previous, state.pending):
             if value is not None and not RELEASE_ID.match(value):
                 raise ValueError(f"{value!r} is not a release id")
@@ -362,7 +349,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
         raise EnvironmentUnfitError(
             f"{prefix.state_file} cannot be read", why=error.strerror or str(error), fix="run as a user who may read it"
         ) from error
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise BundleInvalidError(
             f"{prefix.state_file} is damaged", why=str(error), fix="install the bundle again; `current` is untouched"
         ) from error

@@ -30,6 +30,8 @@ def status(prefix: Prefix) -> Dict[str, Any]:
             notes.append("an install or a tuning is running right now")
         elif state.pending is not None and state.pending == current != state.current:
             notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
+        elif state.pending is not None and running is None:
+            notes.append(f"{state.unfinished} goes on, or was interrupted: ask as the user who installs")
         elif state.pending is not None:
             notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} serves as before")
         elif state.current is not None and current is None:

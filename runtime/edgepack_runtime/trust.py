@@ -14,6 +14,7 @@ the signature names. Dates in these files are refused: a device's clock may say 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fnmatch
 import os
 import re
@@ -295,12 +296,24 @@ def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> DeviceError
     )
 
 
+def read_regular(path: Path) -> Tuple[int, bytes]:
+    """Mode and content of a file of keys, as far as one may be long; a pipe or a device is none, and is not waited for.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        return mode, file.read(sshsig.MAX_SIGNERS_BYTES + 1)
+
+
 def _read(path: Path) -> Optional[bytes]:
     """The content of a file of ours; None where there is none."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            raw = file.read(sshsig.MAX_SIGNERS_BYTES + 1)
+        mode, raw = read_regular(path)
     except OSError as error:
         # A link that leads nowhere is a mistake of whoever pins, and no device without pins.
         if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not path.is_symlink():

@@ -12,11 +12,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from edgepack_runtime import receipts, sshsig, trust, verify
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.meant import say
+from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.sshsig import Signer
 from edgepack_runtime.state import (
     SIGNERS_NAME,
     Prefix,
-    check_is_ours,
     fsync_folder,
     lock,
     make_folder,
@@ -109,8 +109,7 @@ def line(key: Dict[str, Any]) -> str:
 
 def _read_keys(file: Path) -> List[Signer]:
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(sshsig.MAX_SIGNERS_BYTES + 1)
+        _, raw = trust.read_regular(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read", why=error.strerror or str(error), fix="give a .pub file") from error
     try:

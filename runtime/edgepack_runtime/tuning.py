@@ -72,7 +72,7 @@ def read(path: Path) -> Optional[Tuning]:
         return _parse(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BundleInvalidError(
             f"{path} is damaged", why=f"{type(error).__name__}: {error}", fix="measure again: the verb `tune`"
         ) from error

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from edgepack_runtime import receipts
+from edgepack_runtime import commit, receipts
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
 from edgepack_runtime.owned import (
     LEFT_BEFORE_STATE,
@@ -155,10 +155,11 @@ def _no_bytecode() -> Iterator[None]:
 def _state(run: Uninstall) -> State:
     """What was committed. Nothing is repaired or written, as `recover` would: a full disk must not be in the way."""
     try:
-        return read_state(run.prefix) or State(run.name)
+        found = read_state(run.prefix)
     except BundleInvalidError as error:
         run.note(f"{error.what} ({error.why})")
-        return State(run.name)
+        found = None
+    return found or commit.rebuilt(run.prefix, run.name)  # the floor outlives what it was read from
 
 
 def _kept(before: State) -> Dict[str, Any]:

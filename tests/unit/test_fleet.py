@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack import fleet
+from edgepack import fleet, tables
 from edgepack.cli import main
 from edgepack.errors import UsageError
 
@@ -119,6 +119,29 @@ def test_no_receipts(tmp_path: Path, made: bool) -> None:
         folder.mkdir()
     with pytest.raises(UsageError, match="receipts" if made else "no folder"):
         fleet.summarize(folder)
+
+
+@pytest.mark.parametrize("figure", [{"accuracy": 1e300}, {"accuracy": -0.1}, {"p95_ms": 1e300}, {"p95_ms": -1.0}])
+def test_a_figure_that_cannot_be_makes_a_receipt_none(stick: Path, figure: dict[str, float]) -> None:
+    """One such receipt made the columns of every device too wide to be read."""
+    write(stick / "gate-9", [install(OLD, gate=gate(OLD, **figure))])
+    broken = next(device for device in fleet.summarize(stick).devices if device.name == "gate-9")
+    assert (broken.receipts, len(broken.unreadable)) == (0, 1)
+
+
+def test_a_device_of_which_nothing_can_be_read_counts_nowhere(stick: Path) -> None:
+    write(stick / "gate-9", [install(NEW)])
+    before = fleet.summarize(stick).releases
+    (stick / "gate-9" / "000001-install.json").write_text("{", encoding="utf-8")
+    assert before[("hotel", NEW)] == 2
+    assert fleet.summarize(stick).releases == {("hotel", NEW): 1, ("hotel", OLD): 2}
+
+
+def test_receipts_that_another_device_signed_are_told(stick: Path) -> None:
+    found = fleet.summarize(stick, lambda file, raw: "gate-3")
+    said = [str(part) for part in tables.fleet(found, live=False)]
+    assert "gate-7: receipts in this folder were signed by: gate-3" in said
+    assert "gate-3: receipts in this folder were signed by: gate-3" not in said
 
 
 def test_the_table_and_the_json(stick: Path) -> None:

@@ -306,6 +306,22 @@ def test_closed_streams_are_no_crash(installed: Prefix, closed: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_stderr_that_fails_changes_nothing(bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"no bundle")
+    line = [sys.executable, bundle, "install", "--prefix", prefix.root]
+    codes = []
+    for command in (
+        line,
+        [*line[:2], "predict", "--nonsense"],
+        [sys.executable, "-m", "edgepack_runtime", "verify", damaged],
+    ):
+        with Path("/dev/full").open("wb") as full:
+            codes.append(subprocess.run(command, stderr=full, stdout=subprocess.DEVNULL, check=False).returncode)
+    assert codes == [0, ExitCode.USAGE, ExitCode.BUNDLE_INVALID]
+    assert prefix.current_id() is not None
+
+
 def test_status_where_nothing_was_ever_installed(
     bundle: Path, device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent
 from tiny_model import TUNED
 
-from edgepack_runtime import commit, isolated, receipts, status, tuning
+from edgepack_runtime import commit, doctor, isolated, receipts, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -28,6 +30,7 @@ from edgepack_runtime.errors import (
 )
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
+from edgepack_runtime.rollback import rollback
 from edgepack_runtime.state import Prefix, read_state
 from edgepack_runtime.verify import verify_folder
 
@@ -211,9 +214,70 @@ def test_a_disk_that_goes_bad_at_the_switch_is_noticed_and_the_next_try_complete
             install(update, prefix.root, say=silent)
     assert prefix.current_id() == id_of(bundle)
     receipt = install(update, prefix.root, say=silent)
-    assert receipt["verdict"] == "installed"
-    assert "a copy of this release was here that did not serve" in receipt["notes"][-1]
+    assert (receipt["verdict"], len(receipt["notes"])) == ("installed", 1)  # that it is not signed
     assert verify_folder(prefix.current)
+
+
+def test_the_kept_release_is_not_called_the_installed_one_when_it_is_repaired(
+    bundle: Path, second: Path, prefix: Prefix, proven: object
+) -> None:
+    for item in (bundle, second):
+        install(item, prefix.root, say=silent)
+    rollback(prefix.root, None, say=silent)
+    (prefix.releases / id_of(second) / "site" / "fakelib.py").write_bytes(b"")
+    receipt = install(second, prefix.root, say=silent)
+    assert receipt["verdict"] == "installed"
+    assert receipt["notes"][-1] == "this is the release that was kept for a rollback; damaged files of it were replaced"
+    assert verify_folder(prefix.current)
+
+
+@pytest.mark.parametrize("told", ["gate", "commit"])
+def test_a_reader_that_leaves_does_not_keep_it_from_switching_back(
+    bundle: Path, make_bundle: MakeBundle, prefix: Prefix, told: str
+) -> None:
+    """A terminal that was closed: what failed after the switch was left serving."""
+    install(bundle, prefix.root, say=silent)
+    bad = make_bundle(version="1.3.0", sequence=2, selftest="fail installed")
+    line = [sys.executable, bad, "install", "--prefix", prefix.root]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for said in process.stderr:
+            if f"  {told} " in said:
+                break
+        process.stderr.close()
+    assert process.returncode == ExitCode.ROLLED_BACK
+    assert prefix.current_id() == id_of(bundle)
+    receipt = receipts.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["exit_code"] == ExitCode.ROLLED_BACK
+
+
+@pytest.mark.usefixtures("proven")
+def test_whatever_fails_after_the_switch_is_switched_back(
+    bundle: Path, second: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+
+    def read_back(*args: Any) -> NoReturn:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr(commit, "read_back", read_back)
+    with pytest.raises(RuntimeError, match="foresaw"):
+        install(second, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    assert status.status(prefix)["ok"]
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_file_name_that_is_not_utf8_can_be_told(bundle: Path, second: Path, prefix: Prefix, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"stick-\xb0\xa1.edgepack")
+    shutil.copy(bundle, odd)
+    install(second, prefix.root, say=silent)
+    with pytest.raises(BundleInvalidError, match="older than"):
+        install(odd, prefix.root, say=silent)
+    receipt = receipts.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["error"].startswith("stick-??.edgepack is older")
 
 
 def test_a_damaged_bundle_touches_nothing(small_bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
@@ -367,6 +431,42 @@ def test_the_next_command_tells_of_an_interrupted_install(small_bundle: Path, bu
     note = f"an install of {id_of(small_bundle)} was interrupted; {id_of(bundle)} serves as before"
     assert status.status(prefix)["notes"] == [note]
     assert note in install(small_bundle, prefix.root, say=silent)["notes"]
+
+
+@pytest.mark.usefixtures("proven")
+def test_what_a_killed_install_left_does_not_take_the_room_of_the_next(
+    small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    left = [prefix.staging / id_of(small_bundle), prefix.releases / id_of(small_bundle)]
+    for folder in left:
+        folder.mkdir(parents=True)
+
+    def statvfs(place: Path) -> SimpleNamespace:
+        free = 0 if any(folder.exists() for folder in left) else 100 * doctor.MIB
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_files=0, f_flag=0)
+
+    monkeypatch.setattr(doctor.os, "statvfs", statvfs)
+    receipt = install(small_bundle, prefix.root, say=silent)
+    assert receipt["verdict"] == "installed"
+    assert [check["ok"] for check in receipt["doctor"] if check["check"] == "disk"] == [True]
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_release_that_was_never_switched_to_is_cleared(
+    small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+
+    def switch_link(link: Path, target: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(link))
+
+    monkeypatch.setattr(commit, "switch_link", switch_link)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be committed"):
+        install(small_bundle, prefix.root, say=silent)
+    with pytest.raises(EnvironmentUnfitError, match="no release to go back to"):
+        rollback(prefix.root, None, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(bundle)}
 
 
 @pytest.mark.usefixtures("proven")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ssh_keys import needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
 from edgepack.targets.archive import write_bundle
-from edgepack_runtime import isolated, receipts, state, status, trust
+from edgepack_runtime import cli, isolated, receipts, state, status, trust
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, DeviceError
 from edgepack_runtime.exit_codes import ExitCode
@@ -132,6 +133,23 @@ def test_a_bundle_that_another_tool_runs_is_checked_too(
     good = signed(bundle, keys[0], tmp_path / "x.edgepack")
     with isolated.unpacked(good, checked=True) as release:
         assert (release / SIGNATURE_NAME).is_file()
+
+
+@needs_ssh_keygen
+def test_a_folder_that_another_tool_runs_is_checked_too(
+    bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unpacked release is no way around the machine's keys, and keys that lie beside it are none of them."""
+    stick = Prefix(tmp_path / "stick")
+    release = stick.releases / id_of(bundle)
+    with isolated.unpacked(bundle, checked=False) as copy:
+        shutil.copytree(copy, release)
+    assert cli.run(["selftest", str(release)], cli.Context("edgert", None, None)) == ExitCode.OK
+    pin(machine, keys[0])
+    pin(stick.root, keys[1])
+    for verb in ("selftest", "gate", "tune", "verify"):
+        assert cli.run([verb, str(release)], cli.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
+        assert "is not signed" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("proven")

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from installing import MakeBundle
@@ -114,6 +116,18 @@ def test_results_are_json_objects_and_accepted_codes() -> None:
 def test_a_verb_that_hangs_is_ended() -> None:
     with pytest.raises(StepFailedError, match=r"did not end within 0\.2 s"):
         isolated.run_json(python("import time; time.sleep(60)"), "gate", accepted=[ExitCode.OK], timeout_s=0.2)
+
+
+def test_what_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EnvironmentUnfitError, match="the gate could not be started"):
+        isolated.run_json([str(tmp_path / "none")], "gate", accepted=[ExitCode.OK])
+
+    def start(thread: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(EnvironmentUnfitError, match="the gate could not be started"):
+        isolated.run_json(python("print('{}')"), "gate", accepted=[ExitCode.OK])
 
 
 def test_a_child_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
@@ -228,6 +242,10 @@ def test_signals_of_real_processes_are_explained() -> None:
         (
             "raise ImportError('libfoo.so.1: cannot open shared object file: No such file or directory')",
             "libfoo.so.1: cannot open shared object file", "install the system package with libfoo.so.1",
+        ),
+        (
+            "import ctypes; ctypes.CDLL('libnowhere.so.3')",
+            "libnowhere.so.3: cannot open shared object file", "install the system package with libnowhere.so.3",
         ),
         (
             "raise ImportError('IMPORTANT: READ\\n\\nlibopenblas.so.0: cannot open shared object file: x')",

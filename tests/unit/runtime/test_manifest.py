@@ -20,7 +20,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 OBJECTS = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
-TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20)
 PATHS = st.lists(st.from_regex(r"[a-z\u4e00-\u4e20]{1,6}/[a-z]{1,3}\.py", fullmatch=True), max_size=5, unique=True)
 
 

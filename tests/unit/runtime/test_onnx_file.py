@@ -105,6 +105,29 @@ def test_models_that_are_built(tmp_path: Path, make_model: Callable[..., Path]) 
     assert alone(raw, 1 << 20)
 
 
+def field(key: bytes, data: bytes) -> bytes:
+    """A field of fewer than 128 bytes, whose key is written as given."""
+    assert len(data) < 128
+    return key + bytes([len(data)]) + data
+
+
+@pytest.mark.parametrize("which", range(3), ids=["graph", "initializer", "external data"])
+def test_a_field_number_with_bits_that_onnx_runtime_drops(which: int) -> None:
+    """Its reader keeps 32 bits of a key: there the field is the one that counts, and not one that nobody knows."""
+    keys = [b"\x3a", b"\x2a", b"\x6a"]
+    plain = field(keys[0], field(keys[1], field(keys[2], b"")))
+    assert not alone(plain)
+    keys[which] = bytes([keys[which][0] | 0x80, 0x80, 0x80, 0x80, 0x10])
+    with pytest.raises(ValueError, match="29 bits"):
+        alone(field(keys[0], field(keys[1], field(keys[2], b""))))
+
+
+def test_a_mark_that_onnx_runtime_cuts_to_32_bits() -> None:
+    mark = b"\x70\x81\x80\x80\x80\x10"
+    assert not alone(field(b"\x3a", field(b"\x2a", mark)))
+    assert alone(field(b"\x3a", field(b"\x2a", b"\x70\x00")))
+
+
 @pytest.mark.parametrize(
     "raw",
     [b"\0", b"\x3a", b"\x3a\x05\x0a", b"\xff" * 11, b"\x0b", b"\x3a\x02\x2a\x05", b"\x08", b"\x0d\0\0", bytes(1000)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack_runtime import receipts, state
+from edgepack_runtime import receipts, state, status
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.state import Prefix, State
 
@@ -31,6 +32,23 @@ def test_state_is_read_as_it_was_written(prefix: Prefix) -> None:
     assert state.read_state(prefix) == written
 
 
+def test_nobody_else_can_hold_the_lock_or_see_whether_it_is_held(
+    prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with state.lock(prefix):
+        assert prefix.lock_file.stat().st_mode & 0o777 == 0o600
+
+    def refused(*arguments: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    state.write_state(prefix, state.State("hotel", pending="1.0.0-0123456789ab"))
+    monkeypatch.setattr(os, "open", refused)
+    assert state.is_locked(prefix) is None
+    told = status.status(prefix)
+    assert told["running"] is None
+    assert told["notes"][-1].endswith(" goes on, or was interrupted: ask as the user who installs")
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -42,6 +60,9 @@ def test_state_is_read_as_it_was_written(prefix: Prefix) -> None:
         b'{"state_format": 2, "name": "x"}',
         b'{"state_format": 1}',
         b'{"state_format": 1, "name": 3}',
+        b'{"state_format": 1, "name": ""}',
+        b'{"state_format": 1, "name": "../../elsewhere"}',
+        b"[" * 200_000,
         b'{"state_format": 1, "name": "x", "current": "../../etc"}',
     ],
 )
@@ -106,26 +127,27 @@ def test_default_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
             state.default_prefix("x")
 
 
-def test_folders_that_are_not_ours_are_refused(prefix: Prefix) -> None:
-    state.check_is_ours(prefix, "sentiment")
-    (prefix.root / ".lock").touch()
-    (prefix.root / ".state.json.tmp").touch()
-    state.check_is_ours(prefix, "sentiment")
-    (prefix.root / "releases").mkdir()
-    with pytest.raises(UsageError, match="holds no install"):
-        state.check_is_ours(prefix, "sentiment")
-    state.write_state(prefix, State("sentiment"))
-    state.check_is_ours(prefix, "sentiment")
-    with pytest.raises(UsageError, match="another bundle, sentiment"):
-        state.check_is_ours(prefix, "other")
-    with pytest.raises(EnvironmentUnfitError, match="Not a directory"):
-        state.check_is_ours(Prefix(prefix.state_file), "sentiment")
-
-
 def _hold(root: Path, ready: object, done: object) -> None:
     with state.lock(Prefix(root)):
         ready.set()  # type: ignore[attr-defined]
         done.wait(30)  # type: ignore[attr-defined]
+
+
+def test_a_look_at_the_lock_is_no_install(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` takes it for a moment; an install that met that was refused."""
+    looking = os.open(prefix.lock_file, os.O_RDONLY | os.O_CREAT, 0o644)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            os.close(looking)
+
+    monkeypatch.setattr(state.time, "sleep", sleep)
+    with state.lock(prefix):
+        assert state.is_locked(prefix)
+    assert len(pauses) == 3
 
 
 def test_one_install_at_a_time(prefix: Prefix) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ssh_keys import make_key, needs_ssh_keygen, pin, public, sign
 
-from edgepack_runtime import trust
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
+from edgepack_runtime import trust, trust_verb
+from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.state import Prefix
 from edgepack_runtime.trust import Pins, Proof, read_pins, require
 
 RAW = b'{"name": "sentiment"}\n'
@@ -295,3 +298,12 @@ def test_a_signature_is_right_or_not_whoever_made_it(keys: tuple[Path, Path], si
 
 def test_pins_are_told_in_one_line() -> None:
     assert Pins((Path("/a"), Path("/b"))).describe() == "no key; pinned in /a and /b"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_an_error_and_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "trusted_signers")
+    with pytest.raises(EnvironmentUnfitError, match="trusted_signers cannot be read"):
+        read_pins(tmp_path)
+    with pytest.raises(UsageError, match="trusted_signers cannot be read"):
+        trust_verb.add(Prefix(tmp_path / "prefix"), None, tmp_path / "trusted_signers")
