@@ -27,7 +27,10 @@ MakeModel = Callable[..., Path]
 
 @pytest.fixture
 def make_wheel(tmp_path: Path) -> MakeWheel:
-    """A factory of small valid wheels: `make_wheel(files, name=, version=, tag=, metadata=)` returns the file."""
+    """A factory of small valid wheels: `make_wheel(files, name=, version=, tag=, metadata=)` returns the file.
+
+    It brings a licence text, unless `licensed` is false.
+    """
 
     def make(
         files: Mapping[str, bytes | str],
@@ -37,12 +40,15 @@ def make_wheel(tmp_path: Path) -> MakeWheel:
         tag: str = "py3-none-any",
         metadata: str = "License-Expression: MIT\n",
         folder: Path | None = None,
+        licensed: bool = True,
     ) -> Path:
         folder = folder or tmp_path / "made-wheels"
         folder.mkdir(exist_ok=True)
         info = f"{name}-{version}.dist-info"
         contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
         head = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n"
+        if licensed and not any("LICEN" in path for path in files):
+            contents[f"{info}/licenses/LICENSE"] = b"as you like\n"
         contents[f"{info}/METADATA"] = (head + metadata).encode()
         contents[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
         rows = [f"{path},{_record_hash(content)},{len(content)}" for path, content in contents.items()]

@@ -233,6 +233,19 @@ class ModelFile:
 
 
 @dataclass(frozen=True)
+class Variation:
+    """A model for targets that compute otherwise than the machine that builds: on a GPU, or without INT8 instructions.
+
+    It was scored here, on a CPU, and not timed. `reason` says why it is what it is.
+    """
+
+    targets: tuple[str, ...]
+    engine: str
+    model: ModelFile
+    reason: str
+
+
+@dataclass(frozen=True)
 class ExportArtifact(Artifact):
     """`paddle/` (static graph), `onnx-float/`, and unless nothing smaller was asked for `onnx-int8/` or `onnx-fp16/`.
 
@@ -247,6 +260,24 @@ class ExportArtifact(Artifact):
     int8: Int8Choice | None = None  # how `small_model`, if it is that, came to be what it is
     engine: str = ONNXRUNTIME  # what runs those two, and what ships
     others: tuple[ModelFile, ...] = ()  # of the engine that was measured too and does not ship
+    variations: tuple[Variation, ...] = ()
+
+    def for_target(self, target: str) -> ExportArtifact:
+        """The same with what ships to one target in the place of what ships to most."""
+        found = next((one for one in self.variations if target in one.targets), None)
+        if found is None:
+            return self
+        is_float = found.model.precision == "float32"
+        return replace(
+            self,
+            float_model=found.model if is_float else self.float_model,
+            small_model=None if is_float else found.model,
+            shipped=found.model.precision,
+            reason=found.reason,
+            int8=None,
+            engine=found.engine,
+            others=(),
+        )
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
@@ -261,6 +292,31 @@ class ExportArtifact(Artifact):
 
 
 @dataclass(frozen=True)
+class Check:
+    """One content check that a bundle passed: what was found, and what the target allows ("<= 2.35"), if it says so.
+
+    `package` is what it was about, where it was about one alone.
+    """
+
+    check: str
+    found: str
+    allowed: str = ""
+    package: str = ""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """All of them, and what is not wrong and yet worth knowing, a sentence each."""
+
+    passed: tuple[Check, ...] = ()
+    told: tuple[str, ...] = ()
+
+    def and_also(self, check: Check | None) -> Checks:
+        """With one more, if it was made."""
+        return self if check is None else replace(self, passed=(*self.passed, check))
+
+
+@dataclass(frozen=True)
 class BundleArtifact(Artifact):
     """One signed-format bundle for one target."""
 
@@ -270,6 +326,7 @@ class BundleArtifact(Artifact):
     unpacked_bytes: int
     manifest_sha256: str
     bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
+    checks: Checks = Checks()
     libc_min: str = ""  # oldest glibc that its binaries load on
 
     @property

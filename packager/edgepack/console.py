@@ -21,14 +21,14 @@ from rich.progress import Task as RichTask
 from rich.table import Table
 from rich.text import Text
 
-from edgepack import tables
+from edgepack import checked, tables
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import SILENT, Task
 from edgepack.tables import STYLES
 from edgepack.wording import duration, safe
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import LedgerRow
+    from edgepack.artifacts import BundleArtifact, LedgerRow
     from edgepack.outcome import NotRunHere
     from edgepack.recipe.findings import Finding
     from edgepack.selection import SelectArtifact
@@ -138,6 +138,10 @@ class Console:
     def gate(self, receipt: Mapping[str, Any]) -> None:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
         self.show(tables.gate(receipt, live=self._out.is_terminal))
+
+    def checks(self, bundles: Sequence[BundleArtifact]) -> None:
+        """What the content checks found of each bundle."""
+        self.show(checked.checks(bundles, live=self._out.is_terminal))
 
     @property
     def is_live(self) -> bool:

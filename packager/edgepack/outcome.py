@@ -130,7 +130,8 @@ def model_ledger(
 
 
 def _exported(exported: ExportArtifact) -> tuple[LedgerRow, ...]:
-    return (exported.static_graph, *(model.ledger for model in exported.models))
+    models = (*exported.models, *(one.model for one in exported.variations))
+    return (exported.static_graph, *(model.ledger for model in models))
 
 
 def _model(stage: str, model: ModelArtifact) -> LedgerRow:

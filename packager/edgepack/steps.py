@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from edgepack import __version__, datasets, keys
+from edgepack import __version__, datasets, keys, variants
 from edgepack.artifacts import (
     Artifact,
     BundleArtifact,
@@ -230,8 +230,13 @@ class Steps:
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
         section, engine, target = self._recipe.quantize, self._recipe.engine, self._recipe.targets[0]
+        differing = variants.wanted(map(self._supply.profile, self._recipe.targets), section)
         inputs = [*keys.labelled(rows), *keys.model(learner), scales.digest, *keys.runtime()]
-        decides = {"quantize": keys.dump(section), "engine": engine}
+        decides = {
+            "quantize": keys.dump(section),
+            "engine": engine,
+            "differing": {one.name: targets for one, targets in differing.items()},
+        }
         key = make_key("export", export.VERSION, decides, inputs, self._tools | host_facts())
         return self._step(
             ExportArtifact,
@@ -246,6 +251,7 @@ class Steps:
                 self._supply,
                 out,
                 self._listener,
+                differing=differing,
             ),
             self._candidate,
         )
@@ -284,22 +290,20 @@ class Steps:
         exported: Result[ExportArtifact],
         ledger: tuple[LedgerRow, ...],
     ) -> Result[BundleArtifact]:
-        recipe = self._recipe
+        recipe, model = self._recipe, exported.artifact.for_target(target)
         facts = {
             "recipe": bundle.recipe_sha256(recipe),
             "target": target,
             "ledger": [asdict(row) for row in ledger],
         }
-        supply, engine = self._supply, exported.artifact.engine
+        supply, engine = self._supply, model.engine
         about = bundle.inputs(supply.profile(target), engine, supply, serve=recipe.serve)
         inputs = [rows.digest, exported.digest, *keys.runtime(), *about]
         key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
         return self._step(
             BundleArtifact,
             key,
-            lambda out: bundle.run(
-                recipe, target, exported.artifact, rows.artifact, ledger, supply, out, self._listener
-            ),
+            lambda out: bundle.run(recipe, target, model, rows.artifact, ledger, supply, out, self._listener),
             target,
         )
 
@@ -309,13 +313,14 @@ class Steps:
         A bundle that this machine cannot run is not gated here.
         """
         target = packed.artifact.target
-        found = self._runner(packed.artifact, exported.artifact.engine)
+        model = exported.artifact.for_target(target)
+        found = self._runner(packed.artifact, model.engine)
         if isinstance(found, NotRunHere):
             self._listener.line(f"gate of {target}: not run here: {found.why}")
             return found
         about = host_facts() | {"python": found.version}
         key = make_key("gate", gate.VERSION, target, [packed.digest], about)
-        model_mib = exported.artifact.shipped_model.ledger.model_mib or 0.0
+        model_mib = model.shipped_model.ledger.model_mib or 0.0
         judged = self._step(
             GateArtifact,
             key,

@@ -127,6 +127,18 @@ def test_binaries_load_on_the_glibc_they_were_built_for(site: SiteFacts) -> None
     assert site.binaries >= 15
 
 
+def test_every_check_passed_and_there_is_nothing_to_tell(site: SiteFacts) -> None:
+    assert [check.check for check in site.checks.passed] == [
+        "wheels",
+        "licences",
+        "modules",
+        "ELF",
+        "glibc",
+        "libstdc++",
+    ]
+    assert site.checks.told == ()
+
+
 def test_every_wheel_has_its_licence_text(site: SiteFacts) -> None:
     for package in site.packages:
         texts = [site.folder / path for path in package.license_files if not path.endswith(".json")]

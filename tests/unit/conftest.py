@@ -11,6 +11,8 @@ import pytest
 
 from edgepack.artifacts import (
     BundleArtifact,
+    Check,
+    Checks,
     DataArtifact,
     ExportArtifact,
     GateArtifact,
@@ -29,6 +31,14 @@ from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import Compared, SelectArtifact
 
 TARGET = "linux-x86_64-cpu"
+CHECKS = Checks(
+    (
+        Check("ELF", "18"),
+        Check("glibc", "2.28"),
+        Check("GPU code", "machine code for sm_87, no PTX", "for sm_87", "onnxruntime-gpu 1.23.0"),
+    ),
+    ("a.so looks for libraries in /opt/lib, as it was on the machine that built it",),
+)
 
 
 def interval(value: float) -> Score:
@@ -128,7 +138,9 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     )  # fmt: skip
     parts = {"model": 10_400_000, "site": 15_200_000, "runtime": 61_000, "golden": 143_000, "other": 52_000}
     name = f"hotel-sentiment-1.2.0-{TARGET}.edgepack"
-    bundle = BundleArtifact(tmp_path, name, TARGET, sum(parts.values()), 61_000_000, "0123456789ab" + "0" * 52, parts)
+    bundle = BundleArtifact(
+        tmp_path, name, TARGET, sum(parts.values()), 61_000_000, "0123456789ab" + "0" * 52, parts, CHECKS
+    )
     return Build(
         recipe(tmp_path),
         data(tmp_path),

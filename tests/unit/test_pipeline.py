@@ -436,7 +436,7 @@ def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.Monke
         made.append(f"quantize {student.parameters} {section.method}")
         return ScalesArtifact(out, (), len(section.method))
 
-    def export(section: Any, *inputs: Any) -> ExportArtifact:
+    def export(section: Any, *inputs: Any, **options: Any) -> ExportArtifact:
         student, scales, _, out = inputs[3:7]
         made.append(f"export {student.parameters} {section.method}")
         (out / "onnx-int8").mkdir()

@@ -84,6 +84,7 @@ def command(
         if built.selection is not None:
             console.selection(built.selection)
         console.ledger(list(built.ledger))
+        console.checks([item.bundle for item in built.deliveries])
         for item in built.deliveries:
             if isinstance(item.gate, NotRunHere):
                 console.not_run(item.bundle.file_name, item.bundle.target, item.gate)

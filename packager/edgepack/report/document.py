@@ -175,6 +175,10 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
             for row in (export.static_graph, *(model.ledger for model in export.models))
             if row.parity is not None
         ],
+        "variations": [
+            {"targets": list(one.targets), "engine": one.engine, "precision": one.model.precision, "reason": one.reason}
+            for one in export.variations
+        ],
     }
 
 
@@ -192,6 +196,7 @@ def _target(item: Delivery) -> dict[str, Any]:
             "unpacked_bytes": bundle.unpacked_bytes,
             "manifest_sha256": bundle.manifest_sha256,
             "bytes_by_part": bundle.bytes_by_part,
+            "checks": asdict(bundle.checks),
         },
         "receipt": ran and ran.receipt,
     }

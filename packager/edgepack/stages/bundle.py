@@ -17,12 +17,13 @@ from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.artifacts import SPLITS, BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
-from edgepack.targets import facts, golden, sbom, wheels
+from edgepack.recipe.training import is_local_folder
+from edgepack.targets import facts, golden, opsets, sbom, wheels
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
 from edgepack.targets.parts import bytes_by_part
@@ -75,7 +76,9 @@ def run(
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
         site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
-        _tell(site, progress)
+        model_file = export.folder / export.shipped_model.folder / MODEL_NAME
+        checks = site.checks.and_also(opsets.check(model_file, site.packages))
+        _tell(site, checks, progress)
         members = _runtime() | _model(export) | _site(site)
         members[names.GOLDEN_FILE] = expected.golden_jsonl
         members[names.ROWS_FILE] = expected.rows_jsonl
@@ -95,6 +98,7 @@ def run(
         unpacked_bytes=manifest.total_bytes + len(raw),
         manifest_sha256=hashlib.sha256(raw).hexdigest(),
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
+        checks=checks,
         libc_min=site.libc_min,
     )
 
@@ -187,7 +191,21 @@ def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.
         precision=shipped.precision,
         labels=data.labels,
         score=shipped.ledger.score,
+        float_score=export.float_model.ledger.score,
+        datasets=tuple(
+            sbom.Dataset(split, data.rows[split], sha256_file(data.folder / f"{split}.jsonl"))
+            for split in SPLITS
+            if split in data.rows
+        ),
+        ancestors=_ancestors(recipe),
     )
+
+
+def _ancestors(recipe: Recipe) -> tuple[str, ...]:
+    """The pretrained models that the student comes from, or learnt from, by name; of folders the last part."""
+    sections = [section for section in (recipe.student, recipe.teacher) if section is not None]
+    named = [section.model for section in sections if isinstance(section.model, str)]
+    return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
 
 
 def _target_facts(profile: Profile, engine: str, site: SiteFacts) -> contract.TargetFacts:
@@ -245,8 +263,10 @@ def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, exampl
     return text.encode()
 
 
-def _tell(site: SiteFacts, progress: Progress) -> None:
+def _tell(site: SiteFacts, checks: Checks, progress: Progress) -> None:
     for package in site.packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
-    progress.line(f"{site.binaries} binaries checked: they need glibc {site.libc_min} or newer")
+    progress.line(f"{len(checks.passed)} content checks passed; binaries need glibc {site.libc_min} or newer")
+    for line in checks.told:
+        progress.line(f"note: {line}")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edgepack import choice, engines, int8
+from edgepack import choice, engines, int8, variants
 from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
@@ -26,17 +27,16 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.choice import SHORT, Doubts, Exported, OfEngine
-from edgepack.engines import Engine
 from edgepack.errors import StageFailedError
 from edgepack.graph import parity
-from edgepack.graph.compose import OUTPUT, Layout, compose
+from edgepack.graph.compose import OUTPUT, Layout
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.fold import fold_constants
-from edgepack.graph.half import half
 from edgepack.graph.names import name_by_position
 from edgepack.graph.patterns import Unrecognised
 from edgepack.graph.quantize import with_ranges
 from edgepack.graph.rewrite import rewrite
+from edgepack.model_writer import ModelWriter
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, Quantization
@@ -45,10 +45,10 @@ from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.targets import measure
 from edgepack.targets.supply import Supply
 from edgepack.trials import Trials
-from edgepack_runtime import model_config
+from edgepack.variants import Source, Variant
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 10
+VERSION = 11
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
@@ -67,18 +67,23 @@ def run(
     supply: Supply,
     out: Path,
     progress: Progress,
+    *,
+    differing: Mapping[Variant, tuple[str, ...]] = MappingProxyType({}),
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and what is smaller; every figure after the static graph is the runtime's own.
 
     Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form, with
-    more of it in float where they lose more; `target` is one that the model is for, and
-    `supply` has the wheels that it takes there.
+    more of it in float where they lose more; `target` is one that the model is for, and `supply` has the wheels that it
+    takes there. `differing` are variants with the targets that take those instead.
     """
     environment.start(progress)
+    from edgepack.paddle_ml.tokens import config_of
+
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
-    first, *others = (_Writer(one, student, data, section.reduced_range) for one in engines.wanted(engine))
+    tokenizer, reduced = config_of(student.folder), section.reduced_range
+    first, *others = (ModelWriter(one, student, data, tokenizer, reduced) for one in engines.wanted(engine))
     encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), first.layout)
     about_graph = f"the exported graph {note}" if note else ""
     if note:
@@ -103,6 +108,19 @@ def run(
         float_file = _float_for_another(other, encoder, graph, rows, float_logits, out)
         several.append(_for_another(other, section, float_file, small, rows, float_logits, out, progress))
     chosen = choice.of_engines(several, target, data, supply, progress)
+    source = Source(
+        writer=next(one for one in (first, *others) if one.engine == chosen.engine),
+        float_folder=float_folder,
+        graph=graph,
+        encoder=encoder,
+        ranged=small.encoder if small is not None else None,
+        made=small.int8 if small is not None else None,
+        shipped=chosen.ships.precision,
+    )
+    made = (
+        variants.make(variant, targets, source, section, rows, float_logits, out, progress)
+        for variant, targets in differing.items()
+    )
     return ExportArtifact(
         out,
         _static_row(out / STATIC_FOLDER, student, static),
@@ -113,57 +131,8 @@ def run(
         chosen.made,
         chosen.engine.name,
         chosen.others,
+        tuple(one for one in made if one is not None),
     )
-
-
-@dataclass(frozen=True)
-class _Writer:
-    """Writes models of one student as the runtime loads them, for one engine."""
-
-    engine: Engine
-    student: ModelArtifact
-    data: DataArtifact
-    reduced: bool  # weights of 7 bits, where they are INT8
-
-    @property
-    def layout(self) -> Layout:
-        return self.engine.layout(self.data.task, self.student.max_length)
-
-    def write_as(self, precision: Precision, folder: Path, encoder: Encoder) -> None:
-        """The encoder in `precision`, in the form in which the engine runs it fastest."""
-        form = self.engine.int8(reduced=self.reduced) if precision == "int8" else None
-        graph = compose(encoder, self.layout, form)
-        self.write(folder, half(graph) if precision == "float16" else graph, precision)
-
-    def trial(self, precision: Precision, beside: Path) -> Callable[[Encoder], Predictor]:
-        """Loads an encoder as it would ship in `precision`, from a folder in `beside` that does not last."""
-
-        def opened(encoder: Encoder) -> Predictor:
-            with TemporaryDirectory(prefix=".trial-", dir=beside) as scratch:
-                self.write_as(precision, Path(scratch) / "model", encoder)
-                return Predictor(Path(scratch) / "model")
-
-        return opened
-
-    def write(self, folder: Path, graph: onnx.ModelProto, precision: Precision, *, as_laid_out: bool = True) -> None:
-        """A folder as the runtime loads it. What is not `as_laid_out` here is as it was exported, and hides padding."""
-        from edgepack.paddle_ml.tokens import config_of
-
-        config = model_config.ModelConfig(
-            task=self.data.task,
-            labels=self.student.labels,
-            max_length=self.student.max_length,
-            precision=precision,
-            multi_label=self.data.multi_label,
-            hides_padding=not (as_laid_out and self.layout.unpadded),
-            run_alone=any(node.op_type == _FINDS_RANGE for node in graph.graph.node),
-            tokenizer=config_of(self.student.folder),
-            engine=self.engine.config,
-        )
-        folder.mkdir()
-        onnx.save(graph, str(folder / "model.onnx"))
-        shutil.copy(self.student.folder / "vocab.txt", folder)
-        (folder / "model.json").write_bytes(model_config.dump(config))
 
 
 @dataclass(frozen=True)
@@ -178,7 +147,7 @@ class _Small:
 
 
 def _exported(
-    small: _Small, folder: Path, writer: _Writer, rows: Sequence[Row], float_logits: Sequence[Float]
+    small: _Small, folder: Path, writer: ModelWriter, rows: Sequence[Row], float_logits: Sequence[Float]
 ) -> Exported:
     """`small`, written into `folder`, with how far it is from float.
 
@@ -193,7 +162,7 @@ def _exported(
 
 
 def _float_for_another(
-    other: _Writer,
+    other: ModelWriter,
     encoder: Encoder | None,
     graph: onnx.ModelProto,
     rows: Sequence[Row],
@@ -213,7 +182,7 @@ def _float_for_another(
 
 
 def _for_another(
-    other: _Writer,
+    other: ModelWriter,
     section: Quantize,
     float_file: Exported,
     small: _Small | None,
@@ -251,7 +220,7 @@ def _small(
     encoder: Encoder,
     scales: ScalesArtifact,
     float_model: Predictor,
-    writer: _Writer,
+    writer: ModelWriter,
     out: Path,
     progress: Progress,
 ) -> _Small | None:
@@ -280,14 +249,16 @@ def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
     )
 
 
-def _ranged(way: Quantization, section: Quantize, encoder: Encoder, writer: _Writer, scales: ScalesArtifact) -> Encoder:
+def _ranged(
+    way: Quantization, section: Quantize, encoder: Encoder, writer: ModelWriter, scales: ScalesArtifact
+) -> Encoder:
     """With the ranges of `way`, the float student's weights or those that were trained for it."""
     if way.weights is not None:
         encoder = _relearnt(way, scales.folder / way.weights, writer)
     return with_ranges(encoder, way.linears, embeddings=section.embeddings == "int8")
 
 
-def _relearnt(way: Quantization, folder: Path, writer: _Writer) -> Encoder:
+def _relearnt(way: Quantization, folder: Path, writer: ModelWriter) -> Encoder:
     """The encoder of the weights in `folder`.
 
     Raises:

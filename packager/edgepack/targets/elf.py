@@ -1,39 +1,61 @@
-"""What a binary needs of the device, read from its content: file names and wheel tags are only claims."""
+"""Reads what an ELF file is and what it asks of its surroundings: file names and wheel tags are only claims."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elftools.common.exceptions import ELFError
+from elftools.elf.constants import P_FLAGS
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from edgepack.errors import StageFailedError
-from edgepack.targets.profiles import Profile
 
 _MAGIC = b"\x7fELF"
 _MOST = 1000  # entries of a table; a damaged count would keep pyelftools reading for hours
-_GLIBC = "GLIBC_"
-_NUMBERED = re.compile(r"GLIBC_([0-9]+(?:\.[0-9]+)+)\Z")
-# Markers of loader features are no numbers; the release that brought each one is.
-_MARKERS = {"GLIBC_ABI_DT_RELR": "2.36"}
-ANY_GLIBC = "2.0"  # the first release of glibc 2: what a folder without binaries needs
-# Libraries that are parts of glibc itself; its version says all about them.
-_GLIBC_PARTS = ("ld-linux", "libc.so", "libdl.so", "libm.so", "libpthread.so", "librt.so")
+_MOST_ENTRIES = 100_000  # of .dynamic, which ends by itself where it is whole
+_TEXTREL = 0x4  # DF_TEXTREL of DT_FLAGS
+# Where nvcc and its linker put code for GPUs; the second holds what is linked again on the device side.
+_GPU_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+
+
+@dataclass(frozen=True)
+class Need:
+    """A symbol version, as "GLIBC_2.28", and the library that must have it."""
+
+    library: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where in its file a section lies, in bytes."""
+
+    offset: int
+    size: int
 
 
 @dataclass(frozen=True)
 class Binary:
-    """One ELF file, the symbol versions it needs (as "GLIBC_2.28") and the shared libraries (DT_NEEDED)."""
+    """One ELF file: what it is, and what it asks of whatever loads it."""
 
     machine: str
     bits: int
-    symbols: frozenset[str]
-    libraries: frozenset[str]
+    needs: frozenset[Need]
+    libraries: frozenset[str]  # DT_NEEDED
+    search_paths: tuple[str, ...] = ()  # the entries of DT_RPATH and DT_RUNPATH
+    executable_stack: bool = False  # PT_GNU_STACK asks for one
+    text_relocations: bool = False  # the loader would have to write into its code
+    gpu_code: tuple[Extent, ...] = ()
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The symbol versions, whoever has them."""
+        return frozenset(need.version for need in self.needs)
 
 
 def is_elf(path: Path) -> bool:
@@ -43,24 +65,14 @@ def is_elf(path: Path) -> bool:
 
 
 def read(path: Path) -> Binary:
-    """Machine, word size, symbol versions and libraries of one ELF file.
+    """What one ELF file is and asks for.
 
     Raises:
         StageFailedError: the file is damaged, or has no section table to read the needs from.
     """
-    symbols: set[str] = set()
-    libraries: set[str] = set()
     try:
         with path.open("rb") as stream:
-            elf = ELFFile(stream)
-            if not 0 < elf.num_sections() <= _MOST:
-                raise ELFError(f"its section table lists {elf.num_sections()} sections")
-            for section in elf.iter_sections():
-                if isinstance(section, GNUVerNeedSection):
-                    symbols.update(_versions(section))
-                elif isinstance(section, DynamicSection):
-                    libraries.update(str(vars(tag)["needed"]) for tag in section.iter_tags("DT_NEEDED"))
-            return Binary(elf["e_machine"], elf.elfclass, frozenset(symbols), frozenset(libraries))
+            return _read(ELFFile(stream), path.stat().st_size)
     except Exception as error:  # on damaged files pyelftools raises whatever its parsing came to
         raise StageFailedError(
             f"{path.name} cannot be read as an ELF file",
@@ -69,56 +81,65 @@ def read(path: Path) -> Binary:
         ) from error
 
 
-def _versions(section: GNUVerNeedSection) -> Iterator[str]:
-    """Names of all symbol versions in .gnu.version_r."""
+def _read(elf: ELFFile, file_bytes: int) -> Binary:
+    if not 0 < elf.num_sections() <= _MOST:
+        raise ELFError(f"its section table lists {elf.num_sections()} sections")
+    if elf.num_segments() > _MOST:
+        raise ELFError(f"it lists {elf.num_segments()} segments")
+    needs: set[Need] = set()
+    entries: list[Any] = []
+    gpu_code = []
+    for section in elf.iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            needs.update(_versions(section))
+        elif isinstance(section, DynamicSection):
+            entries += _entries(section)
+        elif section.name in _GPU_SECTIONS and section["sh_type"] != "SHT_NOBITS":
+            gpu_code.append(_extent(section, file_bytes))
+    return Binary(
+        machine=elf["e_machine"],
+        bits=elf.elfclass,
+        needs=frozenset(needs),
+        libraries=frozenset(_texts(entries, "needed")),
+        search_paths=tuple(entry for text in _texts(entries, "rpath", "runpath") for entry in text.split(":")),
+        executable_stack=any(
+            segment["p_type"] == "PT_GNU_STACK" and segment["p_flags"] & P_FLAGS.PF_X for segment in elf.iter_segments()
+        ),
+        text_relocations=any(_writes_code(entry) for entry in entries),
+        gpu_code=tuple(gpu_code),
+    )
+
+
+def _versions(section: GNUVerNeedSection) -> Iterator[Need]:
+    """Names of all symbol versions in .gnu.version_r, each with its library."""
     if section.num_versions() > _MOST:
         raise ELFError(f"it lists symbols of {section.num_versions()} libraries")
     for need, versions in section.iter_versions():
         if need["vn_cnt"] > _MOST:
             raise ELFError(f"it lists {need['vn_cnt']} symbol versions of one library")
-        yield from (version.name for version in versions)
+        yield from (Need(str(need.name), str(version.name)) for version in versions)
 
 
-def check(path: Path, binary: Binary, profile: Profile) -> None:
-    """Whether `binary` loads on the profile's machine at all.
-
-    Raises:
-        StageFailedError: naming the file, when machine or word size differ, or when it needs symbols of glibc
-            that belong to no release we know (GLIBC_PRIVATE changes with every one).
-    """
-    if (binary.machine, binary.bits) != (profile.elf_machine, profile.elf_bits):
-        why = f"it is {binary.machine} with {binary.bits} bits, the target is {profile.elf_machine} with "
-        raise _unfit(path, profile, why + f"{profile.elf_bits}")
-    unknown = sorted(s for s in binary.symbols if s.startswith(_GLIBC) and _release(s) is None)
-    if unknown:
-        raise _unfit(path, profile, f"it needs {', '.join(unknown)}, which no release of glibc promises")
+def _entries(section: DynamicSection) -> Iterator[Any]:
+    for number, entry in enumerate(section.iter_tags()):
+        if number > _MOST_ENTRIES:
+            raise ELFError("its dynamic section has no end")
+        yield entry
 
 
-def oldest_glibc(binaries: Iterable[Binary]) -> str:
-    """The oldest glibc, as "2.28", that has every symbol version the binaries need."""
-    releases = (_release(symbol) for binary in binaries for symbol in binary.symbols)
-    return max((release for release in releases if release), default=ANY_GLIBC, key=_numbers)
+def _texts(entries: list[Any], *kinds: str) -> Iterator[str]:
+    """The texts of dynamic entries, which pyelftools gives as attributes of these names."""
+    for kind in kinds:
+        yield from (str(vars(entry)[kind]) for entry in entries if kind in vars(entry))
 
 
-def from_system(binaries: Iterable[Binary], carried: Container[str]) -> tuple[str, ...]:
-    """Shared libraries that the device must have besides glibc: needed, and not `carried` (file names)."""
-    needed = {library for binary in binaries for library in binary.libraries}
-    return tuple(sorted(n for n in needed if n not in carried and not n.startswith(_GLIBC_PARTS)))
+def _writes_code(entry: Any) -> bool:
+    tag, value = entry.entry.d_tag, entry.entry.d_val
+    return tag == "DT_TEXTREL" or (tag == "DT_FLAGS" and bool(value & _TEXTREL))
 
 
-def _release(symbol: str) -> str | None:
-    """The glibc release that brought a symbol version; null when it is not glibc's, or unknown."""
-    match = _NUMBERED.match(symbol)
-    return match.group(1) if match else _MARKERS.get(symbol)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
-
-
-def _unfit(path: Path, profile: Profile, why: str) -> StageFailedError:
-    return StageFailedError(
-        f"{path.name} does not run on target {profile.name}",
-        why=why,
-        fix="lock a wheel that was built for the target",
-    )
+def _extent(section: Any, file_bytes: int) -> Extent:
+    extent = Extent(section["sh_offset"], section["sh_size"])
+    if extent.offset + extent.size > file_bytes:
+        raise ELFError(f"its section {section.name} ends behind the file")
+    return extent

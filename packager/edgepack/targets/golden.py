@@ -20,6 +20,7 @@ from edgepack.artifacts import Answer, Precision, Row
 from edgepack.datasets.gates import MOST_GATED_ROWS
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnswerKey
+from edgepack.targets import measure
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -68,7 +69,7 @@ def make(
     """
     chosen = stratified(rows, MOST_GATED_ROWS)
     texts = golden_texts(rows)
-    model, float_model = Predictor(shipped, threads=1), Predictor(reference, threads=1)
+    model, float_model = measure.opened(shipped, threads=1), measure.opened(reference, threads=1)
     logits, float_logits = _alone(model, texts), _alone(float_model, texts)
     answers: list[Answer] = []
     with progress.task("golden rows", len(chosen)) as task:

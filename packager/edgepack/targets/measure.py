@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from edgepack.artifacts import Answer, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.wording import counted
+from edgepack_runtime import model_config
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.predictor import Predictor
 
@@ -33,9 +35,24 @@ class Latency:
     p95_ms: float | None  # None where the texts are too few for it
 
 
+def opened(folder: Path, threads: int | None = None) -> Predictor:
+    """A model folder as this machine can run it: one for a GPU on the CPU, where it computes the same and is slower."""
+    config = model_config.load(folder)
+    if config.engine.provider not in (model_config.CUDA, model_config.TENSORRT):
+        return Predictor(folder, threads=threads)
+    on_cpu = replace(config, engine=replace(config.engine, provider=model_config.CPU))
+    with TemporaryDirectory(prefix="edgepack-") as scratch:
+        here = Path(scratch)
+        for file in folder.iterdir():
+            (here / file.name).symlink_to(file.resolve())
+        (here / model_config.CONFIG_NAME).unlink()
+        (here / model_config.CONFIG_NAME).write_bytes(model_config.dump(on_cpu))
+        return Predictor(here, threads=threads)
+
+
 def score(folder: Path, rows: Sequence[Row], metric: str, progress: Progress) -> Score:
     """`metric` of the model folder on `rows`, text in, answer out."""
-    return scores.score(metric, rows, answers(Predictor(folder), rows, f"{metric} of {folder.name}", progress))
+    return scores.score(metric, rows, answers(opened(folder), rows, f"{metric} of {folder.name}", progress))
 
 
 def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> list[Answer]:

@@ -63,6 +63,7 @@ class Profile:
     glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++; empty likewise
     cuda: Cuda | None = None
     jetpack: str = ""  # JetPack's major version on a Jetson
+    isa: tuple[str, ...] | None = None  # what each of its CPUs has, in words of /proc/cpuinfo; None: nobody says
     locks: Path | None = None  # folder with locks of its own; else all are those of this package
 
 
@@ -138,6 +139,7 @@ def _profile(name: str, table: dict[str, Any]) -> Profile:
         "pythons": tuple(table.get("pythons", (python,))),
         "engines": engines,
         "cuda": Cuda(**{**cuda, "sm": tuple(cuda["sm"])}) if cuda else None,
+        "isa": tuple(table["isa"]) if "isa" in table else None,
     }
     return Profile(**{**table, **read})
 

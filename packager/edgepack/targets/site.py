@@ -25,9 +25,10 @@ from installer.sources import WheelFile
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
+from edgepack.artifacts import Checks
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
-from edgepack.targets import elf, facts
+from edgepack.targets import checks, facts
 from edgepack.targets.profiles import Profile
 from edgepack_runtime.manifest import safe_path
 
@@ -86,6 +87,7 @@ class SiteFacts:
     libc_min: str  # oldest glibc that every binary loads on
     system_libraries: tuple[str, ...]  # shared libraries that the device must have besides glibc
     binaries: int
+    checks: Checks
 
     @property
     def site_bytes(self) -> int:
@@ -117,24 +119,29 @@ def assemble(
 
     Raises:
         StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
-            file, a rule matches nothing, a licence is unknown, or a binary is not for the profile's machine.
+            file, a rule matches nothing, a licence is unknown, or a file is not for the target, as in `checks.run`.
     """
     rules = load_rules() if rules is None else rules
     (folder / SITE).mkdir(parents=True)
-    packages = [
-        _unpack(wheel, folder, rules, strict=wheel not in given) for wheel in sorted(wheels, key=lambda one: one.name)
+    unpacked = [
+        (wheel, *_unpack(wheel, folder, rules, strict=wheel not in given))
+        for wheel in sorted(wheels, key=lambda one: one.name)
     ]
-    files = [path for path in sorted((folder / SITE).rglob("*")) if path.is_file()]
-    binaries = {path: elf.read(path) for path in files if elf.is_elf(path)}
-    for path, binary in binaries.items():
-        elf.check(path, binary, profile)
+    carried = [_carried(package, files, is_given=wheel in given) for wheel, package, files in unpacked]
+    needs = checks.run(folder / SITE, carried, profile)
     return SiteFacts(
         folder=folder,
-        packages=tuple(packages),
-        libc_min=elf.oldest_glibc(binaries.values()),
-        system_libraries=elf.from_system(binaries.values(), {path.name for path in files}),
-        binaries=len(binaries),
+        packages=tuple(package for _, package, _ in unpacked),
+        libc_min=needs.glibc,
+        system_libraries=needs.libraries,
+        binaries=needs.binaries,
+        checks=needs.checks,
     )
+
+
+def _carried(package: Package, files: tuple[str, ...], *, is_given: bool) -> checks.Carried:
+    name = f"{package.name} {package.version}"
+    return checks.Carried(name, package.wheel, files, package.license_files, is_given)
 
 
 @dataclass
@@ -149,7 +156,7 @@ class _Destination(WheelDestination):
     licenses: tuple[str, ...]
     matched: set[str] = field(default_factory=set)
     license_files: list[str] = field(default_factory=list)
-    files: int = 0
+    files: list[str] = field(default_factory=list)  # in the site folder
     bytes_before: int = 0
     bytes_after: int = 0
 
@@ -170,7 +177,7 @@ class _Destination(WheelDestination):
             if place.startswith(LICENSES):
                 self.license_files.append(place)
             else:
-                self.files += 1
+                self.files.append(place.removeprefix(f"{SITE}/"))
                 self.bytes_after += len(content)
         return RecordEntry(name, None, len(content))
 
@@ -192,7 +199,8 @@ class _Destination(WheelDestination):
         return None if hits else f"{SITE}/{name}"
 
 
-def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bool) -> Package:
+def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bool) -> tuple[Package, tuple[str, ...]]:
+    """The package of a wheel, and its files in the site folder."""
     name, version = parse_wheel_filename(wheel.name)[:2]
     mine = rules.get(name, Rules())
     patterns = mine.patterns(str(version))
@@ -218,17 +226,18 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
     expression = metadata.get("License-Expression", mine.license)
     if not expression:
         raise _failed(wheel, "its licence is unknown", f"add `license` to [{name}] in targets/slim.toml")
-    return Package(
+    package = Package(
         name=name,
         version=str(version),
         wheel=wheel.name,
         sha256=sha256_file(wheel),
         license=expression,
         license_files=tuple(sorted(destination.license_files)),
-        files=destination.files,
+        files=len(destination.files),
         bytes_before=destination.bytes_before,
         bytes_after=destination.bytes_after,
     )
+    return package, tuple(destination.files)
 
 
 def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:

@@ -258,3 +258,15 @@ def test_a_smaller_vocabulary_is_told_with_what_it_cost(built: Any) -> None:
     words = Page(render(make(replace(built, pruned=pruned_of(built))))).words
     assert "3,491 of 18,000 tokens kept, 6,000,000 parameters left" in words
     assert "[UNK] 2.37 % of dev tokens, before 1.38 %" in words
+
+
+def test_the_checks_of_a_bundle_are_told(built: Any) -> None:
+    page = render(make(built))
+    for told in (
+        "glibc 2.28",
+        "ELF 18",
+        "onnxruntime-gpu 1.23.0",
+        "machine code for sm_87, no PTX",
+        "a.so looks for libraries",
+    ):
+        assert told in page

@@ -85,22 +85,27 @@ def test_a_rule_that_matches_nothing_is_an_error(
 def test_every_pattern_counts_even_where_another_one_matches(
     tmp_path: Path, make_wheel: MakeWheel, profile: Profile
 ) -> None:
-    rules = {"fakelib": Rules(drop=(Drop(("fakelib/deep/*", "fakelib/*/tests/*"), "both match the same file"),))}
+    rules = {
+        "fakelib": Rules(
+            drop=(Drop(("fakelib/deep/*", "fakelib/*/tests/*"), "both match the same file"),),
+            licenses=("fakelib/LICENSE",),
+        )
+    }
     facts = site.assemble([make_wheel(FILES)], tmp_path / "out", profile, rules)
-    assert facts.packages[0].files == 3
+    assert facts.packages[0].files == 2
 
 
 @pytest.mark.parametrize(("versions", "dropped"), [("<2", True), (">=2", False)])
 def test_a_rule_may_be_about_some_releases(
     tmp_path: Path, make_wheel: MakeWheel, profile: Profile, versions: str, dropped: bool
 ) -> None:
-    rules = {"fakelib": Rules(drop=(Drop(("fakelib/deep/*",), "old", versions),))}
+    rules = {"fakelib": Rules(drop=(Drop(("fakelib/deep/*",), "old", versions),), licenses=("fakelib/LICENSE",))}
     site.assemble([make_wheel(FILES)], tmp_path / "out", profile, rules)
     assert (tmp_path / "out/site/fakelib/deep").exists() is not dropped
 
 
 def test_a_wheel_needs_a_licence(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
-    wheel = make_wheel({"fakelib.py": ""}, metadata="")
+    wheel = make_wheel({"fakelib.py": ""}, metadata="", licensed=False)
     with pytest.raises(StageFailedError, match=r"fakelib-1\.0"):
         site.assemble([wheel], tmp_path / "one", profile, {})
     rules = {"fakelib": Rules(license="Apache-2.0", license_text="Apache-2.0.txt")}

@@ -1,0 +1,146 @@
+"""Which GPUs a library holds code for, read from the containers that nvcc put into it ("fatbins").
+
+A section is a row of containers, with zeros between them where one is to be aligned. A container is a header and a row
+of entries; an entry is a header, which says for which architecture its code is, and the code. Code may be compressed;
+headers never are, so that no code is read here, and a library of a gigabyte takes some thousand small reads.
+
+    container   0 magic (4 bytes)   4 version (2)   6 bytes of this header (2)   8 bytes of its entries (8)
+    entry       0 kind (2)   2 version (2)   4 bytes of this header (4)   8 bytes of its code, with padding (8)
+                20 bytes from here to what follows the 64 of a header, 0 for nothing (4)
+                28 architecture (4), as 87 for sm_87   40 flags (8)
+    several     an entry whose code is that of several, compressed as one. Behind its 64 bytes: 0 how many (4),
+                4 bytes of this list (4), then for each the 64 bytes of its own header and what follows those: a
+                number (4), the bytes of a list (4), that list, padding to 8 with at least 4 bytes
+
+All numbers are little-endian. NVIDIA does not document the layout. This is what its `fatbinary` of CUDA 13.5 writes and
+what libraries of onnxruntime, cuBLAS and cuDNN hold; containers and entries have been the same since CUDA 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final, Literal, NamedTuple
+
+from edgepack.targets.elf import Extent
+
+Kind = Literal["sass", "ptx", "other"]
+_MAGIC: Final = 0xBA55ED50
+_CONTAINER: Final = struct.Struct("<IHHQ")
+_ENTRY: Final = struct.Struct("<HHIQ4xI4xI8xQ16x")
+_LIST: Final = struct.Struct("<II")
+_PTX, _SASS, _SASS_TOO, _SEVERAL = 1, 2, 16, 256
+_KINDS: Final[dict[int, Kind]] = {_PTX: "ptx", _SASS: "sass", _SASS_TOO: "sass"}
+_ONE_ALONE, _FAMILY = 0x100000, 0x200000  # flags: made for sm_90a, sm_100f
+_MOST_LIST: Final = 1 << 16  # bytes
+_ZEROS: Final = 4096  # bytes read at once where there may be nothing
+
+
+class Damaged(Exception):
+    """A section is not laid out as nvcc does."""
+
+
+@dataclass(frozen=True, order=True)
+class Code:
+    """Code for one architecture: machine code (`sass`), the text that a driver compiles (`ptx`), or `other`.
+
+    `variant` is "a" where it uses what this one alone has, and "f" for what its family has: sm_90a, sm_100f.
+    """
+
+    kind: Kind
+    sm: str  # "87"
+    variant: str = ""
+
+
+class _Header(NamedTuple):
+    kind: int
+    version: int
+    header_bytes: int
+    code_bytes: int
+    more: int
+    sm: int
+    flags: int
+
+    @property
+    def code(self) -> Code:
+        variant = "a" if self.flags & _ONE_ALONE else "f" if self.flags & _FAMILY else ""
+        return Code(_KINDS.get(self.kind, "other"), str(self.sm), variant)
+
+
+def read(stream: BinaryIO, sections: Iterable[Extent]) -> frozenset[Code]:
+    """What the given sections of a file hold code for.
+
+    Raises:
+        Damaged: naming where.
+    """
+    return frozenset(code for section in sections for code in _section(stream, section))
+
+
+def _section(stream: BinaryIO, section: Extent) -> Iterator[Code]:
+    place, end = section.offset, section.offset + section.size
+    while True:
+        place = _past_zeros(stream, place, end)
+        if place == end:
+            return
+        magic, _, header_bytes, size = _CONTAINER.unpack(_bytes(stream, place, _CONTAINER.size, end))
+        first = place + header_bytes
+        if magic != _MAGIC or header_bytes < _CONTAINER.size or first + size > end:
+            raise Damaged(f"at byte {place} there is no container of GPU code")
+        place = first + size
+        yield from _entries(stream, first, place)
+
+
+def _entries(stream: BinaryIO, place: int, end: int) -> Iterator[Code]:
+    while place < end:
+        entry = _Header._make(_ENTRY.unpack(_bytes(stream, place, _ENTRY.size, end)))
+        code = place + entry.header_bytes
+        if entry.header_bytes < _ENTRY.size or code + entry.code_bytes > end:
+            raise Damaged(f"at byte {place} there is no entry of GPU code")
+        if entry.kind == _SEVERAL:
+            yield from _several(stream, place + _ENTRY.size, code)
+        else:
+            yield entry.code
+        place = code + entry.code_bytes
+
+
+def _several(stream: BinaryIO, place: int, end: int) -> Iterator[Code]:
+    """What an entry of several is about: it lists their headers in its own, which ends at `end`."""
+    count, size = _LIST.unpack(_bytes(stream, place, _LIST.size, end))
+    if not _LIST.size <= size <= min(_MOST_LIST, end - place):
+        raise Damaged(f"at byte {place} there is no list of GPU code")
+    listed = _bytes(stream, place, size, end)
+    at = _LIST.size
+    for _ in range(count):
+        if at + _ENTRY.size > size:
+            raise Damaged(f"the list of GPU code at byte {place} is cut off")
+        entry = _Header._make(_ENTRY.unpack_from(listed, at))
+        yield entry.code
+        at += _ENTRY.size
+        if entry.more and at + _LIST.size <= size:
+            at += _aligned(_LIST.size + _LIST.unpack_from(listed, at)[1] + 4)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def _past_zeros(stream: BinaryIO, place: int, end: int) -> int:
+    """The first byte from `place` on that is not zero."""
+    while place < end:
+        read = _bytes(stream, place, min(_ZEROS, end - place), end)
+        rest = read.lstrip(b"\0")
+        if rest:
+            return place + len(read) - len(rest)
+        place += len(read)
+    return end
+
+
+def _bytes(stream: BinaryIO, place: int, count: int, end: int) -> bytes:
+    if place + count > end:
+        raise Damaged(f"GPU code is cut off at byte {place}")
+    stream.seek(place)
+    read = stream.read(count)
+    if len(read) < count:
+        raise Damaged(f"GPU code is cut off at byte {place}")
+    return read

@@ -1,0 +1,108 @@
+"""Where the device's loader will look for what a binary needs, and what it may refuse: paths, libraries, flags."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Container, Iterator, Mapping
+from typing import Final
+
+from edgepack.errors import StageFailedError
+from edgepack.targets.elf import Binary
+from edgepack.targets.profiles import Profile
+
+# Libraries that are parts of glibc itself; its version says all about them.
+_GLIBC_PARTS: Final = ("ld-linux", "libc.so", "libdl.so", "libm.so", "libpthread.so", "librt.so", "libutil.so")
+# What every device with a Python of its own has besides: CPython itself, or its modules, are linked against them.
+_BASE: Final = frozenset({"libstdc++.so.6", "libgcc_s.so.1", "libz.so.1"})
+# Of CUDA, cuDNN, TensorRT and the driver: a device has them from JetPack or CUDA, unless wheels bring them.
+_GPU: Final = re.compile(
+    r"lib(cuda|cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusparse|cupti|cudnn\w*|nvinfer\w*|nvonnxparser"
+    r"|nvrtc|nvrtc-builtins|nvJitLink|nvToolsExt|nvidia-ml|nccl|nvcudla|nvdla_compiler)\.so(?:\.([0-9]+))?[.0-9]*\Z"
+)
+# Whose first number is the release of CUDA itself, and of TensorRT; cuFFT and others count for themselves.
+_OF_CUDA: Final = frozenset({"cudart", "cublas", "cublasLt", "nvJitLink"})
+_OF_TENSORRT: Final = ("nvinfer", "nvonnxparser")
+_ANYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")
+_ORIGIN: Final = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})")
+
+
+def needed(binaries: Mapping[str, Binary], carried: Container[str]) -> tuple[str, ...]:
+    """Shared libraries that the device must have besides glibc: needed, and not `carried` (file names)."""
+    libraries = {library for binary in binaries.values() for library in binary.libraries}
+    return tuple(sorted(n for n in libraries if n not in carried and not n.startswith(_GLIBC_PARTS)))
+
+
+def check_search_paths(name: str, binary: Binary) -> Iterator[str]:
+    """Whether a file looks for libraries only where nobody else puts any; `name` is its path in the site folder.
+
+    Yields what is to be told: places outside of the folder. On the device they do not exist, or hold other releases.
+
+    Raises:
+        StageFailedError: it looks in the current folder, or in one that everybody writes to: whoever puts a library
+            there has it run.
+    """
+    folder = posixpath.dirname(name)
+    for entry in binary.search_paths:
+        inside = _ORIGIN.sub(f"/{folder}" if folder else "", entry)
+        if not inside.startswith("/"):
+            raise _dangerous(name, f"{entry!r}, which is looked up in whatever folder a program is started in")
+        if _ORIGIN.match(entry):
+            climbed = posixpath.normpath(_ORIGIN.sub(folder or ".", entry))
+            if climbed.startswith(".."):
+                yield f"{name} looks for libraries outside of the bundle, in {entry}"
+        elif any(posixpath.normpath(entry) == place or entry.startswith(f"{place}/") for place in _ANYBODYS):
+            raise _dangerous(name, f"{entry}, where every user of the device may put files")
+        else:
+            yield f"{name} looks for libraries in {entry}, as it was on the machine that built it"
+
+
+def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profile: Profile) -> Iterator[str]:
+    """Whether what the files need is carried, part of the system, or of the target's GPU stack in that release.
+
+    Yields what is to be told: libraries that nobody promises.
+
+    Raises:
+        StageFailedError: a file was built for another release of CUDA or TensorRT than the target has.
+    """
+    for library in needed(binaries, carried):
+        users = sorted(name for name, binary in binaries.items() if library in binary.libraries)
+        gpu = _GPU.match(library)
+        if gpu is None:
+            if library not in _BASE:
+                yield f"{users[0]} needs {library}, which is neither carried nor part of every system"
+        elif profile.cuda is None:
+            yield f"{users[0]} needs {library}, and the target has no GPU: that part of it will not load"
+        elif gpu.group(1).startswith(_OF_TENSORRT) and not profile.cuda.tensorrt:
+            yield f"{users[0]} needs {library}, and the target has no TensorRT: that part of it will not load"
+        else:
+            _check_release(users[0], library, gpu.group(1), gpu.group(2), profile)
+
+
+def check_flags(name: str, binary: Binary) -> Iterator[str]:
+    """What hardened systems refuse to load; yields what is to be told."""
+    if binary.executable_stack:
+        yield f"{name} asks for an executable stack, which glibc 2.41 and SELinux refuse"
+    if binary.text_relocations:
+        yield f"{name} has text relocations: the loader writes into its code, which SELinux refuses"
+
+
+def _check_release(user: str, library: str, part: str, major: str | None, profile: Profile) -> None:
+    assert profile.cuda is not None, "asked for by a target with a GPU only"
+    has = {**dict.fromkeys(_OF_CUDA, ("CUDA", profile.cuda.version))}.get(part)
+    if part.startswith(_OF_TENSORRT):
+        has = ("TensorRT", profile.cuda.tensorrt)
+    if has is not None and major is not None and major != has[1].split(".")[0]:
+        raise StageFailedError(
+            f"{user} does not run on target {profile.name}",
+            why=f"it needs {library}, and the target has {has[0]} {has[1]}",
+            fix=f"give a wheel that was built for {has[0]} {has[1].split('.')[0]}",
+        )
+
+
+def _dangerous(name: str, where: str) -> StageFailedError:
+    return StageFailedError(
+        f"{name} would load libraries that are not the bundle's",
+        why=f"its RPATH names {where}",
+        fix="lock a wheel that was built without it, or correct the file with patchelf --set-rpath '$ORIGIN'",
+    )

@@ -1,0 +1,184 @@
+"""Models for targets that compute otherwise than this machine does, made beside the one that is measured here.
+
+A GPU runs none of the operators that INT8 is fastest with on CPUs, and float16 fastest; TensorRT takes INT8 as pairs of
+standard operators, symmetric. An x86 CPU without VNNI adds pairs of 8-bit products in 16 bits, and cuts off what is too
+large for that: weights of 7 bits never are. Whether such a model is right is found here, on this machine's CPU; whether
+it is fast, and the gate's verdict, only there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from edgepack import choice, int8, scores
+from edgepack.artifacts import LedgerRow, ModelFile, Precision, Row, Variation, mebibytes
+from edgepack.engines import Engine
+from edgepack.graph import parity
+from edgepack.graph.encoder import Encoder
+from edgepack.graph.forms import Form, QdqForm
+from edgepack.model_writer import ModelWriter
+from edgepack.progress import Progress
+from edgepack.quantization import Int8Choice
+from edgepack.recipe.model import Quantize
+from edgepack.targets import measure
+from edgepack.targets.profiles import Profile
+from edgepack.trials import Trials
+from edgepack_runtime.model_config import CUDA, ONNXRUNTIME, TENSORRT, EngineConfig
+
+PAD_TO: Final = 16  # tokens: a GPU keeps buffers, and a CUDA graph or a profile, for each shape
+_WITH_RANGES: Final = ("ptq", "qat", "auto")
+_VNNI: Final = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"})
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of them. `precision` is what it is to be, where that loses no more than it may.
+
+    Without an `engine` it is for the one that was chosen here; with `reduced` its weights have 7 bits.
+    """
+
+    name: str
+    precision: Precision
+    why: str
+    engine: Engine | None = None
+    reduced: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a build made for this machine, which variants are made of.
+
+    `encoder` is None where the graph was not understood; `ranged` has the ranges of `made`, if anything is INT8.
+    """
+
+    writer: ModelWriter  # of the engine that was chosen
+    float_folder: Path
+    graph: onnx.ModelProto
+    encoder: Encoder | None
+    ranged: Encoder | None
+    made: Int8Choice | None
+    shipped: Precision
+
+
+def variant_of(profile: Profile, section: Quantize) -> Variant | None:
+    """How the model of a target has to differ from the one that is measured here; null where it has not."""
+    found = profile.engines.get(ONNXRUNTIME)
+    provider = found.provider if found else ""
+    if provider == CUDA:
+        precision: Precision = "float32" if section.method == "none" else "float16"
+        return Variant("cuda", precision, f"{CUDA} runs float16 fastest", _on_gpu(provider))
+    if provider == TENSORRT:
+        if section.method in _WITH_RANGES:
+            return Variant("tensorrt", "int8", "TensorRT takes symmetric INT8 with given ranges", _on_gpu(provider))
+        precision = "float32" if section.method == "none" else "float16"
+        return Variant("tensorrt", precision, "TensorRT finds no ranges by itself", _on_gpu(provider))
+    lacks_vnni = profile.machine == "x86_64" and profile.isa is not None and not _VNNI.intersection(profile.isa)
+    if lacks_vnni and section.method not in ("none", "fp16") and not section.reduced_range:
+        return Variant("7-bits", "int8", "not every CPU of the target has VNNI", reduced=True)
+    return None
+
+
+def wanted(profiles: Iterable[Profile], section: Quantize) -> dict[Variant, tuple[str, ...]]:
+    """Each variant with the names of the targets that it is for."""
+    found: dict[Variant, tuple[str, ...]] = {}
+    for profile in profiles:
+        variant = variant_of(profile, section)
+        if variant is not None:
+            found[variant] = (*found.get(variant, ()), profile.name)
+    return found
+
+
+def make(
+    variant: Variant,
+    targets: tuple[str, ...],
+    source: Source,
+    section: Quantize,
+    rows: Sequence[Row],
+    float_logits: Sequence[npt.NDArray[np.float32]],
+    out: Path,
+    progress: Progress,
+) -> Variation | None:
+    """Write `onnx-NAME/` into `out`, and score it here; null where what ships elsewhere is the same.
+
+    Args:
+        rows: dev rows for the parity, with their `float_logits`.
+
+    Raises:
+        StageFailedError: a logit is not a finite number.
+    """
+    if variant.engine is None and source.shipped != "int8":
+        return None
+    writer = replace(
+        source.writer, engine=variant.engine or source.writer.engine, reduced=variant.reduced or section.reduced_range
+    )
+    precision, encoder, why = _decided(variant, source, writer, section, out, progress)
+    folder = out / f"onnx-{variant.name}"
+    if encoder is None:
+        writer.write(folder, source.graph, "float32", as_laid_out=False)
+    else:
+        writer.write_as(precision, folder, encoder)
+    name = f"{choice.SHORT[precision]} ONNX ({variant.name})"
+    close = parity.require(
+        float_logits, measure.logits(measure.opened(folder), rows), math.inf, f"float ONNX and {name}"
+    )
+    row = LedgerRow(
+        name,
+        measure.score(folder, writer.data.read("test"), scores.metric_of(writer.data), progress),
+        model_mib=mebibytes((folder / "model.onnx").stat().st_size),
+        parity=close.max_abs,
+        parity_with="float ONNX",
+        note=f"for {', '.join(targets)}: {why}; scored on this machine's CPU",
+    )
+    progress.line(f"{name}: {row.note}")
+    size = (folder / "model.onnx").stat().st_size
+    return Variation(targets, writer.engine.name, ModelFile(folder.name, precision, size, row), why)
+
+
+def _decided(
+    variant: Variant, source: Source, writer: ModelWriter, section: Quantize, out: Path, progress: Progress
+) -> tuple[Precision, Encoder | None, str]:
+    """The precision that it gets, the encoder of that, and why."""
+    if source.encoder is None or variant.precision == "float32":
+        return "float32", source.encoder, variant.why if source.encoder else "the graph was not understood: float32"
+    float_model = measure.opened(source.float_folder)
+    if variant.precision == "int8":
+        if source.made is None or source.ranged is None:
+            return "float32", source.encoder, "nothing could be quantized"
+        encoder = source.ranged if variant.engine is None else _without_int8_rows(source.ranged)
+        trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
+        encoder, made = int8.elsewhere(encoder, source.made, trials, progress)
+        return "int8", encoder, f"{variant.why}; {choice.note(made, reduced=writer.reduced)}"
+    trials = Trials(float_model, writer.trial("float16", out), writer.data, progress)
+    tried = trials.tried("float16", source.encoder)
+    lost = choice.lost(tried.drop_points, len(trials.rows))
+    if scores.exceeds(tried.drop_points, trials.may_lose(section.max_drop_points)):
+        return "float32", source.encoder, f"float16 is {lost}, more than it may: float32"
+    return "float16", source.encoder, f"{variant.why}; {lost}"
+
+
+def _without_int8_rows(encoder: Encoder) -> Encoder:
+    """TensorRT knows int8 as what is dequantized alone: rows that are gathered first stay float."""
+    return replace(encoder, embeddings=replace(encoder.embeddings, int8=False))
+
+
+def _on_gpu(provider: str) -> Engine:
+    """Padded to few lengths, so that the graph has to hide padding."""
+    return Engine(
+        ONNXRUNTIME,
+        f"ONNX Runtime ({provider})",
+        EngineConfig(ONNXRUNTIME, provider, pad_to=PAD_TO),
+        _symmetric,
+        padded=True,
+    )
+
+
+def _symmetric(*, reduced: bool) -> Form:
+    return QdqForm(activations="int8", reduced=reduced)
