@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from edgepack.artifacts import (
     Split,
     Usage,
 )
-from edgepack.outcome import Build, Delivery
+from edgepack.outcome import Build, Delivery, NotRunHere
 from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
@@ -168,6 +168,14 @@ def selection(tmp_path: Path) -> SelectArtifact:
     why = "the only one of 2 that misses no gate; dev accuracy 90.4 %, p50 1.10 ms, 19.2 MiB"
     left_out, untried = ("model=./pico",), ("model=./deep",)
     return SelectArtifact(tmp_path, (nano, cut), cut.name, why, None, "latency", left_out, untried)
+
+
+def beside_one_not_run(built: Build) -> Build:
+    """The build with a bundle for another machine beside its own."""
+    (item,) = built.deliveries
+    bundle = replace(item.bundle, target="rpi-bookworm", file_name="b.edgepack")
+    gate = NotRunHere("it is for aarch64", "python3 b.edgepack gate")
+    return replace(built, deliveries=(item, Delivery(bundle, gate)))
 
 
 def narrowed_of(built: Build) -> NarrowedArtifact:

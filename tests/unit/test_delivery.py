@@ -15,6 +15,7 @@ from ssh_keys import make_key, needs_ssh_keygen
 from edgepack.delivery import deliver as deliver_report
 from edgepack.delivery import require_writable
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.outcome import NotRunHere
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html
 from edgepack.signing import verified
@@ -90,6 +91,12 @@ def test_a_bundle_that_did_not_pass_is_taken_away(passed: Any, tmp_path: Path) -
     failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
     assert bundle not in deliver(failed, dist)
     assert not bundle.exists()
+
+
+def test_a_bundle_that_could_not_be_gated_here_is_delivered(passed: Any, tmp_path: Path) -> None:
+    (item,) = passed.deliveries
+    not_run = replace(passed, deliveries=(replace(item, gate=NotRunHere("it is for aarch64", "type this")),))
+    assert deliver(not_run, tmp_path / "dist")[0].read_bytes() == b"the bundle"
 
 
 def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,7 @@ def fetch(
             raise _not_to_be_had(missing, supply, profile, "--offline: nothing is fetched")
         for number, package in enumerate(missing):
             # One at a time: what is there already stays there when the next one cannot be had.
+            task.advance(0, f"fetching {package.name}=={package.version}")
             try:
                 found[package.name] = _download(package, supply, profile, download or pip_download)
             except EnvironmentUnfitError as error:

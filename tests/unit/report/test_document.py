@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import narrowed_of, pruned_of
+from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
 
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
@@ -75,10 +75,24 @@ def test_a_figure_that_is_not_finite_is_refused(built: Any) -> None:
         (["pass", "inconclusive"], "inconclusive"),
         (["inconclusive", "fail", "pass"], "fail"),
         ([], "inconclusive"),
+        (["pass", "not run here"], "not run here"),
+        (["not run here", "inconclusive"], "inconclusive"),
     ],
 )
 def test_the_worst_verdict_counts(verdicts: list[str], expected: str) -> None:
     assert worst(verdicts) == expected
+
+
+def test_a_target_that_could_not_be_run_is_neither_passed_nor_failed(built: Any) -> None:
+    report = make(beside_one_not_run(built))
+    (ran, other) = report["targets"]
+    assert (ran["verdict"], ran["not_run_here"]) == ("fail", None)
+    assert (other["target"], other["verdict"], other["exit_code"], other["receipt"]) == (
+        "rpi-bookworm", "not run here", None, None,
+    )  # fmt: skip
+    assert other["not_run_here"] == {"why": "it is for aarch64", "command": "python3 b.edgepack gate"}
+    assert len(report["ledger"]) == len(built.ledger)
+    json.loads(dumps(report))
 
 
 def test_the_versions_are_those_installed() -> None:

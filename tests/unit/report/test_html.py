@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import narrowed_of, pruned_of
+from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.report.document import make
@@ -51,6 +51,13 @@ class Page(HTMLParser):
 @pytest.fixture
 def report(built: Any) -> dict[str, Any]:
     return make(built)
+
+
+def test_a_target_that_could_not_be_run_says_why_and_what_to_type(built: Any) -> None:
+    words = " ".join(Page(render(make(beside_one_not_run(built)))).words.split())
+    assert "rpi-bookworm: not run here" in words
+    assert "it is for aarch64 . On the device: python3 b.edgepack gate" in words.replace("aarch64.", "aarch64 .")
+    assert "Nothing was measured: it is for aarch64" in words
 
 
 def test_a_row_in_another_metric_than_the_first_names_it(built: Any) -> None:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.conftest import beside_one_not_run
 
 from edgepack.report.document import make
 from edgepack.report.junit import render
@@ -40,6 +41,16 @@ def test_the_totals_are_those_of_the_cases(report: dict[str, Any]) -> None:
         assert element.get("tests") == str(len(list(element.iter("testcase"))))
         assert element.get("failures") == str(len(list(element.iter("failure"))))
         assert element.get("errors") == str(len(list(element.iter("error"))))
+
+
+def test_a_target_that_could_not_be_run_is_a_skipped_case(built: Any) -> None:
+    root = ElementTree.fromstring(render(make(beside_one_not_run(built))))
+    ran, other = root.iter("testsuite")
+    assert (ran.get("skipped"), other.get("skipped"), other.get("tests")) == ("0", "1", "1")
+    (case,) = other.iter("testcase")
+    (skipped,) = case
+    assert skipped.tag == "skipped"
+    assert skipped.get("message") == "not run here: it is for aarch64; on the device: python3 b.edgepack gate"
 
 
 def test_a_bundle_without_gates_is_an_empty_suite(report: dict[str, Any]) -> None:
