@@ -66,6 +66,9 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
         "python": version,
         "serve_lock": f"serve-{tag}.txt",
     }
+    flags = facts.get("cpu_flags")
+    if isinstance(flags, list):
+        table["isa"] = [flag for flag in flags if isinstance(flag, str) and _FLAG.fullmatch(flag)]
     if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
         table["jetpack"] = jetpack
     table["engines"] = {"onnxruntime": {"provider": CPU, "lock": f"onnxruntime-{tag}.txt"}}
@@ -104,6 +107,7 @@ def add(file: Path, name: str, table: Mapping[str, Any], taken: Mapping[str, Any
         temporary.unlink(missing_ok=True)
 
 
+_FLAG: Final = re.compile(r"[a-z0-9_]{1,32}")
 _HEAD: Final = "# Targets of this project. `edgepack targets show NAME` tells what each of them is.\n"
 
 

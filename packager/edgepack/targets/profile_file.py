@@ -76,6 +76,7 @@ class ProfileTable(Section):
     python: Annotated[str, Field(pattern=r"^3\.([89]|[1-9][0-9])$")]
     serve_lock: LockName | Literal[""] = ""
     jetpack: Annotated[str, Field(pattern=r"^[0-9]?$")] = ""
+    isa: tuple[Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}$")], ...] | None = None
     engines: EnginesTable
     cuda: CudaTable | None = None
 

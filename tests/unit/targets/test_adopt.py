@@ -40,6 +40,14 @@ def test_an_orin_is_like_the_profile_of_its_jetpack(tmp_path: Path) -> None:
     assert made.summary.startswith("Ubuntu 22.04.5 LTS on NVIDIA Jetson Orin NX, its Orin, Python 3.10")
 
 
+@pytest.mark.parametrize(
+    ("flags", "isa"),
+    [(["asimd", "asimddp"], ("asimd", "asimddp")), ([], ()), (None, None), ("asimd", None), ([7, "!"], ())],
+)
+def test_what_its_cpu_has_is_taken_over(tmp_path: Path, flags: Any, isa: tuple[str, ...] | None) -> None:
+    assert added(tmp_path, {**ORIN, "cpu_flags": flags}, "orin").isa == isa
+
+
 def test_a_server_carries_cuda_of_its_driver(tmp_path: Path) -> None:
     made = added(tmp_path, SERVER, "hall.server", gpu=True)
     assert made.cuda == profiles.Cuda("13.0", ("90",))
