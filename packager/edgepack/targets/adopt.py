@@ -66,6 +66,9 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
         "python": version,
         "serve_lock": f"serve-{tag}.txt",
     }
+    flags = facts.get("cpu_flags")
+    if isinstance(flags, list):
+        table["isa"] = [str(flag) for flag in flags]
     if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
         table["jetpack"] = jetpack
     table["engines"] = {"onnxruntime": {"provider": CPU, "lock": f"onnxruntime-{tag}.txt"}}
