@@ -15,6 +15,7 @@ from edgepack_runtime import probe
 ORIN: dict[str, Any] = {
     "edgepack_probe": 1, "system": "Linux", "machine": "aarch64", "libc": "glibc 2.35", "libstdcxx": "3.4.30",
     "distribution": {"name": "Ubuntu 22.04.5 LTS", "version": "22.04"}, "board": "NVIDIA Jetson Orin NX",
+    "cpu_flags": ["asimd", "asimddp"],
     "python": {"version": "3.10.12", "implementation": "CPython", "bits": 64, "abi_flags": ""},
     "gpu": {"name": "Orin", "sm": "8.7", "driver": "12.6", "memory_mib": 7619}, "cuda_runtime": "12.6",
     "tensorrt": "10.3.0", "jetson": {"l4t": "36.4.3", "jetpack": "6.2", "power_mode": "MAXN (0)"},
@@ -37,6 +38,7 @@ def test_an_orin_is_like_the_profile_of_its_jetpack(tmp_path: Path) -> None:
         made = added(tmp_path, ORIN, f"orin-{gpu}".lower(), gpu=gpu)
         for key in ("machine", "glibc", "glibcxx", "python", "jetpack", "engines", "serve_lock", "cuda", "elf_machine"):
             assert getattr(made, key) == getattr(like, key), key
+    assert made.isa == ("asimd", "asimddp")
     assert made.summary.startswith("Ubuntu 22.04.5 LTS on NVIDIA Jetson Orin NX, its Orin, Python 3.10")
 
 
