@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.artifacts import Check, Checks
+from edgepack.content import Check, Checks
 from edgepack.errors import StageFailedError
 from edgepack.targets import abi, elf, gpu, loading, symbols
 from edgepack.targets.elf import Binary

@@ -25,7 +25,7 @@ from installer.sources import WheelFile
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
-from edgepack.artifacts import Checks
+from edgepack.content import Checks
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.targets import checks, facts
