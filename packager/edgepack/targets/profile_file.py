@@ -94,7 +94,7 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     text = _text(file)
     try:
         document = tomllib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _invalid(file, [Finding("error", file, None, f"it is no TOML: {error}", "correct it there")]) from error
     found: dict[str, dict[str, Any]] = {}
     findings: list[Finding] = []

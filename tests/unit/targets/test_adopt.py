@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.errors import UsageError
+from edgepack.errors import RecipeInvalidError, UsageError
 from edgepack.targets import adopt, profiles
 from edgepack_runtime import probe
 
@@ -107,6 +107,24 @@ def test_a_name_is_used_once_and_a_refusal_leaves_the_file_alone(tmp_path: Path)
             adopt.add(tmp_path / "own.toml", name, table, taken)
     assert (tmp_path / "own.toml").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(sorted(ORIN)), anything, st.booleans())
+def test_a_damaged_probe_is_a_profile_or_a_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, key: str, value: Any, gpu: bool
+) -> None:
+    for facts in ({**ORIN, key: value}, {**SERVER, key: value}):
+        try:
+            assert added(tmp_path_factory.mktemp("own"), facts, "some", gpu=gpu).python == "3.10"
+        except (UsageError, RecipeInvalidError) as error:
+            assert error.why
 
 
 @given(st.text(max_size=80), st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True))
