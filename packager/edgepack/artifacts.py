@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from edgepack.content import Checks
 from edgepack.errors import StageFailedError
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import AnswerKey, TaskName
@@ -292,31 +293,6 @@ class ExportArtifact(Artifact):
 
 
 @dataclass(frozen=True)
-class Check:
-    """One content check that a bundle passed: what was found, and what the target allows ("<= 2.35"), if it says so.
-
-    `package` is what it was about, where it was about one alone.
-    """
-
-    check: str
-    found: str
-    allowed: str = ""
-    package: str = ""
-
-
-@dataclass(frozen=True)
-class Checks:
-    """All of them, and what is not wrong and yet worth knowing, a sentence each."""
-
-    passed: tuple[Check, ...] = ()
-    told: tuple[str, ...] = ()
-
-    def and_also(self, check: Check | None) -> Checks:
-        """With one more, if it was made."""
-        return self if check is None else replace(self, passed=(*self.passed, check))
-
-
-@dataclass(frozen=True)
 class BundleArtifact(Artifact):
     """One signed-format bundle for one target."""
 
@@ -326,7 +302,7 @@ class BundleArtifact(Artifact):
     unpacked_bytes: int
     manifest_sha256: str
     bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
-    checks: Checks = Checks()
+    checks: Checks = field(default_factory=Checks)
     libc_min: str = ""  # oldest glibc that its binaries load on
 
     @property

@@ -13,7 +13,8 @@ from edgepack.tables import table
 from edgepack.wording import safe
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import BundleArtifact, Check
+    from edgepack.artifacts import BundleArtifact
+    from edgepack.content import Check
 
 
 def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table | Text]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ from edgepack.places import Place, Places, Whose, in_order, places_of
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.steps import Steps, ToRun
-from edgepack.targets import wheels
+from edgepack.targets import carried, wheels
 from edgepack.targets.supply import Supply
 from edgepack.walk import EndOfPart, Hooks, walk
 from edgepack.workspace import Key, Result, Workspace
@@ -84,7 +85,16 @@ def run(
         read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
         _check_environment(recipe, stock, listener)
 
-    step = _Step(workspace, listener, places_of(recipe), choice, lambda stage: _check_device(recipe, choice, stage))
+    @functools.cache
+    def given_wheels_fit() -> None:
+        _check_given(recipe, stock, listener)
+
+    def before(stage: str) -> None:
+        _check_device(recipe, choice, stage)
+        if stage in _TRAININGS:
+            given_wheels_fit()
+
+    step = _Step(workspace, listener, places_of(recipe), choice, before)
     left_out: list[Failure] = []
 
     def leave_out(failure: Failure) -> None:
@@ -113,6 +123,17 @@ def _check_environment(recipe: Recipe, supply: Supply, listener: Listener) -> No
     for target in recipe.targets:
         for name in wanted:
             wheels.fetch(supply.profile(target), name, supply, listener, serve=recipe.serve)
+
+
+def _check_given(recipe: Recipe, supply: Supply, listener: Listener) -> None:
+    """What is in wheels that were given by path has been seen by nobody here: look before the first training.
+
+    Raises:
+        StageFailedError: a file in one does not run on its target.
+    """
+    for target, given in supply.given.items():
+        if given and target in recipe.targets:
+            carried.require_fitting(target, engines.wanted(recipe.engine)[0].name, supply, listener)
 
 
 def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:

@@ -80,5 +80,5 @@ def test_the_one_for_servers_fits_a_jetson_in_all_but_its_kernels(wheel: Path, t
     symbols.check_glibc(LIBRARY, binary, jetpack7)
     symbols.check_gcc_libraries(LIBRARY, binary, (), jetpack7)
     with pytest.raises(StageFailedError, match="no code for sm_87, sm_110") as caught:
-        gpu.check({f"onnxruntime-gpu {VERSION}": gpu.code_of(library, LIBRARY, binary)}, jetpack7)
+        list(gpu.check({f"onnxruntime-gpu {VERSION}": gpu.code_of(library, LIBRARY, binary)}, jetpack7))
     assert "ARM64 servers" in caught.value.why

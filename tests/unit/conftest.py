@@ -11,8 +11,6 @@ import pytest
 
 from edgepack.artifacts import (
     BundleArtifact,
-    Check,
-    Checks,
     DataArtifact,
     ExportArtifact,
     GateArtifact,
@@ -24,6 +22,7 @@ from edgepack.artifacts import (
     Split,
     Usage,
 )
+from edgepack.content import Check, Checks
 from edgepack.outcome import Build, Delivery, NotRunHere
 from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from edgepack.artifacts import BundleArtifact, Check, Checks
+from edgepack.artifacts import BundleArtifact
 from edgepack.console import Console
+from edgepack.content import Check, Checks
 from edgepack.outcome import Build
 
 

@@ -28,6 +28,7 @@ from edgepack.reduced import PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.steps import ToRun
 from edgepack.targets.measure import Latency
+from edgepack.targets.supply import Supply
 from edgepack.walk import EndOfPart, Hooks, walk
 from edgepack.workspace import Workspace
 
@@ -737,3 +738,24 @@ def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_traine
     with pytest.raises(StageFailedError) as caught:
         teacher("v", keep_going=True)
     assert caught.value.what == "its weights are damaged (candidate layers=2)"
+
+
+def test_a_wheel_by_path_is_looked_into_before_the_first_training_and_once(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def look(target: str, engine: str, supply: Supply, progress: Any) -> None:
+        looked.append(f"{target} {engine}")
+        if len(looked) == 1:
+            raise StageFailedError("it holds no code for this GPU")
+
+    monkeypatch.setattr("edgepack.targets.carried.require_fitting", look)
+    monkeypatch.setattr(pipeline, "Supply", lambda: Supply(given={"linux-x86_64-cpu": (tmp_path / "a.whl",)}))
+    with pytest.raises(StageFailedError, match="no code"):
+        train({"teacher": "cpu", "student": "cpu"})
+    assert not list((tmp_path / "w" / "teacher").glob("*/seal.json"))
+    assert train({"teacher": "cpu", "student": "cpu"}) == ["teacher on cpu", "student on cpu"]
+    assert looked == ["linux-x86_64-cpu onnxruntime"] * 2
+    assert train({"teacher": "cpu", "student": "cpu"}) == []
+    assert len(looked) == 2

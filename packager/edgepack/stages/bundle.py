@@ -17,7 +17,8 @@ from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import SPLITS, BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.artifacts import SPLITS, BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.content import Checks
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress

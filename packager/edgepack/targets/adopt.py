@@ -16,6 +16,7 @@ from edgepack_runtime.model_config import CPU, CUDA
 
 _MOST_BYTES: Final = 1 << 20
 _WHOLE: Final = "write it again on the device: python3 FILE.edgepack doctor --probe probe.json"
+_GLIBC: Final = re.compile(r"glibc (\d+\.\d+)(?:\.\d+)?\Z")
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
 
 
@@ -43,12 +44,13 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
         UsageError: it is a device that no bundle can be built for, or one without what is asked for.
     """
     python, libc = _mapping(facts, "python"), str(facts.get("libc") or "unknown")
+    glibc = _GLIBC.match(libc)
     version = ".".join(str(python.get("version")).split(".")[:2])
     machine = str(facts.get("machine"))
     wrong = [
         (facts.get("system") != "Linux", f"it runs {facts.get('system')}, and bundles run on Linux"),
         (machine not in ELF_MACHINES, f"it is {machine}, and wheels are locked for {', '.join(ELF_MACHINES)}"),
-        (not libc.startswith("glibc "), f"its C library is {libc}, and wheels are built for glibc"),
+        (glibc is None, f"its C library is {libc}, and wheels are built for glibc"),
         (python.get("implementation") != "CPython", f"its Python is {python.get('implementation')}, not CPython"),
         (python.get("bits") != 64 or bool(python.get("abi_flags")), "its Python has another ABI than wheels have"),
         (not re.fullmatch(r"3\.([89]|[1-9][0-9])", version), f"its Python is {version}; bundles need 3.8 or newer"),
@@ -61,11 +63,14 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
     table: dict[str, Any] = {
         "summary": _summary(facts, version, gpu=gpu),
         "machine": machine,
-        "glibc": libc.split()[1],
+        "glibc": glibc.group(1) if glibc else "",
         "glibcxx": str(facts["libstdcxx"]),
         "python": version,
         "serve_lock": f"serve-{tag}.txt",
     }
+    flags = facts.get("cpu_flags")
+    if isinstance(flags, list):
+        table["isa"] = [flag for flag in flags if isinstance(flag, str) and _FLAG.fullmatch(flag)]
     if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
         table["jetpack"] = jetpack
     table["engines"] = {"onnxruntime": {"provider": CPU, "lock": f"onnxruntime-{tag}.txt"}}
@@ -104,12 +109,13 @@ def add(file: Path, name: str, table: Mapping[str, Any], taken: Mapping[str, Any
         temporary.unlink(missing_ok=True)
 
 
+_FLAG: Final = re.compile(r"[a-z0-9_]{1,32}")
 _HEAD: Final = "# Targets of this project. `edgepack targets show NAME` tells what each of them is.\n"
 
 
 def toml(name: str, table: Mapping[str, Any]) -> str:
     """`table` and the tables in it, as TOML: texts, truth values, and lists of texts."""
-    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name.replace(".", "")) and "." not in name else json.dumps(name)
+    key = name if re.fullmatch(r"[a-z0-9_-]+", name) else json.dumps(name)
     return "\n".join(_tables(key, table)).rstrip() + "\n"
 
 
@@ -126,17 +132,18 @@ def _tables(path: str, table: Mapping[str, Any]) -> list[str]:
 def _on_gpu(facts: Mapping[str, Any], tag: str, *, jetson: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Engine and `cuda` of a profile whose model runs on the device's GPU."""
     found = _mapping(facts, "gpu")
-    if not found:
+    driver, sm = str(found.get("driver")), str(found.get("sm"))
+    if not (re.fullmatch(r"\d{1,3}\.\d{1,3}", driver) and re.fullmatch(r"\d{1,2}\.\d", sm)):
         raise UsageError("there can be no GPU profile of this device", why="its probe tells of no NVIDIA GPU")
-    cuda: dict[str, Any] = {"version": str(found["driver"]), "sm": [str(found["sm"]).replace(".", "")]}
+    cuda: dict[str, Any] = {"version": driver, "sm": [sm.replace(".", "")]}
     if jetson:
         # CUDA, cuDNN and TensorRT are JetPack's own; the wheel is on no index.
-        cuda["version"] = str(facts.get("cuda_runtime") or found["driver"])
+        cuda["version"] = str(facts.get("cuda_runtime") or driver)
         if facts.get("tensorrt"):
             cuda["tensorrt"] = ".".join(str(facts["tensorrt"]).split(".")[:2])
         lock = {"lock": f"onnxruntime-{tag}.txt", "local": True}
     else:
-        generation = "13" if int(str(found["driver"]).split(".")[0]) >= 13 else "12"
+        generation = "13" if int(driver.split(".")[0]) >= 13 else "12"
         lock = {"lock": f"onnxruntime-cuda{generation}-{tag}.txt"}
     return {"provider": CUDA, "package": "onnxruntime-gpu", **lock}, cuda
 

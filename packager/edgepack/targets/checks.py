@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.artifacts import Check, Checks
+from edgepack.content import Check, Checks
 from edgepack.errors import StageFailedError
 from edgepack.targets import abi, elf, gpu, loading, symbols
 from edgepack.targets.elf import Binary
@@ -58,7 +58,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
     told += [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
     told += loading.check_needed(binaries, carried, profile)
     held = _gpu_code(site, wheels, binaries)
-    gpu.check(held, profile)
+    told += gpu.check(held, profile)
     glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
     passed = (
         Check("wheels", str(len(wheels))),

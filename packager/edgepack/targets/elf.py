@@ -101,7 +101,7 @@ def _read(elf: ELFFile, file_bytes: int) -> Binary:
         bits=elf.elfclass,
         needs=frozenset(needs),
         libraries=frozenset(_texts(entries, "needed")),
-        search_paths=tuple(entry for text in _texts(entries, "rpath", "runpath") for entry in text.split(":")),
+        search_paths=tuple(_search_paths(entries)),
         executable_stack=any(
             segment["p_type"] == "PT_GNU_STACK" and segment["p_flags"] & P_FLAGS.PF_X for segment in elf.iter_segments()
         ),
@@ -131,6 +131,12 @@ def _texts(entries: list[Any], *kinds: str) -> Iterator[str]:
     """The texts of dynamic entries, which pyelftools gives as attributes of these names."""
     for kind in kinds:
         yield from (str(vars(entry)[kind]) for entry in entries if kind in vars(entry))
+
+
+def _search_paths(entries: list[Any]) -> Iterator[str]:
+    """Of a text that is empty as a whole the loader takes no notice; an empty entry beside others is a folder to it."""
+    for text in _texts(entries, "rpath", "runpath"):
+        yield from text.split(":") if text else ()
 
 
 def _writes_code(entry: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from edgepack.errors import StageFailedError
@@ -36,22 +36,24 @@ def needed(binaries: Mapping[str, Binary], carried: Container[str]) -> tuple[str
 def check_search_paths(name: str, binary: Binary) -> Iterator[str]:
     """Whether a file looks for libraries only where nobody else puts any; `name` is its path in the site folder.
 
-    Yields what is to be told: places outside of the folder. On the device they do not exist, or hold other releases.
+    Yields what is to be told: places outside of the folder, which on the device do not exist or hold something else;
+    and an empty entry, the folder that a program is started in, as NVIDIA's own NVRTC 12 has one behind `$ORIGIN`.
 
     Raises:
-        StageFailedError: it looks in the current folder, or in one that everybody writes to: whoever puts a library
-            there has it run.
+        StageFailedError: it looks in a folder that everybody writes to, or in one that it names from wherever a program
+            is started: whoever puts a library there has it run.
     """
     folder = posixpath.dirname(name)
     for entry in binary.search_paths:
-        inside = _ORIGIN.sub(f"/{folder}" if folder else "", entry)
-        if not inside.startswith("/"):
-            raise _dangerous(name, f"{entry!r}, which is looked up in whatever folder a program is started in")
-        if _ORIGIN.match(entry):
-            climbed = posixpath.normpath(_ORIGIN.sub(folder or ".", entry))
-            if climbed.startswith(".."):
+        place = posixpath.normpath(_ORIGIN.sub(folder or ".", entry)) if entry else ""
+        if not entry:
+            yield f"{name} also looks for libraries in the folder that a program is started in"
+        elif _ORIGIN.match(entry):
+            if place.startswith(".."):
                 yield f"{name} looks for libraries outside of the bundle, in {entry}"
-        elif any(posixpath.normpath(entry) == place or entry.startswith(f"{place}/") for place in _ANYBODYS):
+        elif not entry.startswith("/"):
+            raise _dangerous(name, f"{entry}, which is looked up from whatever folder a program is started in")
+        elif any(place == anybodys or place.startswith(f"{anybodys}/") for anybodys in _ANYBODYS):
             raise _dangerous(name, f"{entry}, where every user of the device may put files")
         else:
             yield f"{name} looks for libraries in {entry}, as it was on the machine that built it"
@@ -65,18 +67,30 @@ def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profil
     Raises:
         StageFailedError: a file was built for another release of CUDA or TensorRT than the target has.
     """
-    for library in needed(binaries, carried):
-        users = sorted(name for name, binary in binaries.items() if library in binary.libraries)
+    absent = set(needed(binaries, carried))
+    for name, binary in sorted(binaries.items()):
+        for what, libraries in _untold(name, sorted(absent & binary.libraries), profile).items():
+            yield f"{name} needs {', '.join(libraries)}: {what}"
+            absent.difference_update(libraries)  # the first file that needs them is enough to know of
+
+
+def _untold(name: str, libraries: Iterable[str], profile: Profile) -> dict[str, list[str]]:
+    """What is to be told -> libraries of which that is true."""
+    found: dict[str, list[str]] = {}
+    for library in libraries:
         gpu = _GPU.match(library)
         if gpu is None:
-            if library not in _BASE:
-                yield f"{users[0]} needs {library}, which is neither carried nor part of every system"
+            what = "" if library in _BASE else "neither carried nor part of every system"
         elif profile.cuda is None:
-            yield f"{users[0]} needs {library}, and the target has no GPU: that part of it will not load"
+            what = "the target has no GPU, that part of it will not load"
         elif gpu.group(1).startswith(_OF_TENSORRT) and not profile.cuda.tensorrt:
-            yield f"{users[0]} needs {library}, and the target has no TensorRT: that part of it will not load"
+            what = "the target has no TensorRT, that part of it will not load"
         else:
-            _check_release(users[0], library, gpu.group(1), gpu.group(2), profile)
+            what = ""
+            _check_release(name, library, gpu.group(1), gpu.group(2), profile)
+        if what:
+            found.setdefault(what, []).append(library)
+    return found
 
 
 def check_flags(name: str, binary: Binary) -> Iterator[str]:
@@ -89,7 +103,7 @@ def check_flags(name: str, binary: Binary) -> Iterator[str]:
 
 def _check_release(user: str, library: str, part: str, major: str | None, profile: Profile) -> None:
     assert profile.cuda is not None, "asked for by a target with a GPU only"
-    has = {**dict.fromkeys(_OF_CUDA, ("CUDA", profile.cuda.version))}.get(part)
+    has = ("CUDA", profile.cuda.version) if part in _OF_CUDA else None
     if part.startswith(_OF_TENSORRT):
         has = ("TensorRT", profile.cuda.tensorrt)
     if has is not None and major is not None and major != has[1].split(".")[0]:

@@ -10,7 +10,7 @@ from typing import Final
 import onnx
 from packaging.version import Version
 
-from edgepack.artifacts import Check
+from edgepack.content import Check
 from edgepack.errors import StageFailedError
 from edgepack.targets import facts
 from edgepack.targets.site import Package

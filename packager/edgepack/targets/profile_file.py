@@ -37,6 +37,7 @@ _HOW: Final = {
     "serve_lock": 'name a file, as "serve-cp310.txt"',
     "sm": 'write a list of architectures, as ["87"]',
     "jetpack": 'write the major version, as "6"',
+    "isa": 'write a list of flags in words of /proc/cpuinfo, as ["avx2", "avx512_vnni"]',
 }
 
 
@@ -76,6 +77,7 @@ class ProfileTable(Section):
     python: Annotated[str, Field(pattern=r"^3\.([89]|[1-9][0-9])$")]
     serve_lock: LockName | Literal[""] = ""
     jetpack: Annotated[str, Field(pattern=r"^[0-9]?$")] = ""
+    isa: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")], ...] | None = None
     engines: EnginesTable
     cuda: CudaTable | None = None
 
@@ -92,7 +94,7 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     text = _text(file)
     try:
         document = tomllib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _invalid(file, [Finding("error", file, None, f"it is no TOML: {error}", "correct it there")]) from error
     found: dict[str, dict[str, Any]] = {}
     findings: list[Finding] = []
@@ -114,8 +116,7 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
 
 def _as_ours(table: ProfileTable) -> dict[str, Any]:
     """With what follows from the rest, and without what is not there."""
-    document = table.model_dump()
-    document["engines"] = {name: engine for name, engine in document["engines"].items() if engine is not None}
+    document = table.model_dump(exclude_none=True)
     return {**document, "elf_machine": ELF_MACHINES[table.machine], "elf_bits": 64}
 
 

@@ -139,7 +139,7 @@ def _profile(name: str, table: dict[str, Any]) -> Profile:
         "pythons": tuple(table.get("pythons", (python,))),
         "engines": engines,
         "cuda": Cuda(**{**cuda, "sm": tuple(cuda["sm"])}) if cuda else None,
-        "isa": tuple(table["isa"]) if "isa" in table else None,
+        "isa": tuple(table["isa"]) if table.get("isa") is not None else None,
     }
     return Profile(**{**table, **read})
 

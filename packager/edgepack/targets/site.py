@@ -25,7 +25,7 @@ from installer.sources import WheelFile
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
-from edgepack.artifacts import Checks
+from edgepack.content import Checks
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
 from edgepack.targets import checks, facts
@@ -36,7 +36,7 @@ SITE = "site"
 LICENSES = "licenses"
 _ANOTHER = "lock another wheel"
 _DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
-_DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "AUTHORS*")
+_DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class _Destination(WheelDestination):
         """Path in the assembled folder of the wheel's file `name`; null when it does not travel."""
         parent, _, rest = name.partition("/")
         if parent == self.dist_info:
-            if any(fnmatch.fnmatchcase(rest, pattern) for pattern in _DIST_INFO_LICENSES):
+            if any(fnmatch.fnmatchcase(rest.lower(), pattern) for pattern in _DIST_INFO_LICENSES):
                 return f"{self.licenses_folder}/{rest.removeprefix('licenses/')}"
             return f"{SITE}/{name}" if rest in _DIST_INFO_KEPT else None
         if name in self.licenses:

@@ -61,7 +61,7 @@ def _elf(
     machine: int = EM_X86_64,
     sections: bool = True,
     provider: str = "libfake.so",
-    runpath: str = "",
+    runpath: str | None = None,
     stack: int | None = None,
     flags: int = 0,
     fatbin: bytes = b"",
@@ -72,7 +72,7 @@ def _elf(
     """
     strings = b"\0"
     offsets = {}
-    for text in (provider, runpath, *symbols, *libraries):
+    for text in (provider, runpath or "", *symbols, *libraries):
         offsets[text] = len(strings)
         strings += text.encode() + b"\0"
     needs = b""
@@ -82,7 +82,7 @@ def _elf(
             last = index == len(symbols) - 1
             needs += struct.pack("<IHHII", 0, 0, 2 + index, offsets[symbol], 0 if last else 16)
     entries = [(1, offsets[library]) for library in libraries]  # DT_NEEDED
-    entries += [(29, offsets[runpath])] if runpath else []
+    entries += [(29, offsets[runpath])] if runpath is not None else []
     entries += [(30, flags)] if flags else []
     dynamic = b"".join(struct.pack("<QQ", *entry) for entry in (*entries, (0, 0)))
     segments = b"" if stack is None else struct.pack("<IIQQQQQQ", 0x6474E551, stack, 0, 0, 0, 0, 0, 16)

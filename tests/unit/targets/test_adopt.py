@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.errors import UsageError
+from edgepack.errors import RecipeInvalidError, UsageError
 from edgepack.targets import adopt, profiles
 from edgepack_runtime import probe
 
 ORIN: dict[str, Any] = {
     "edgepack_probe": 1, "system": "Linux", "machine": "aarch64", "libc": "glibc 2.35", "libstdcxx": "3.4.30",
     "distribution": {"name": "Ubuntu 22.04.5 LTS", "version": "22.04"}, "board": "NVIDIA Jetson Orin NX",
+    "cpu_flags": ["asimd", "asimddp"],
     "python": {"version": "3.10.12", "implementation": "CPython", "bits": 64, "abi_flags": ""},
     "gpu": {"name": "Orin", "sm": "8.7", "driver": "12.6", "memory_mib": 7619}, "cuda_runtime": "12.6",
     "tensorrt": "10.3.0", "jetson": {"l4t": "36.4.3", "jetpack": "6.2", "power_mode": "MAXN (0)"},
@@ -37,7 +38,16 @@ def test_an_orin_is_like_the_profile_of_its_jetpack(tmp_path: Path) -> None:
         made = added(tmp_path, ORIN, f"orin-{gpu}".lower(), gpu=gpu)
         for key in ("machine", "glibc", "glibcxx", "python", "jetpack", "engines", "serve_lock", "cuda", "elf_machine"):
             assert getattr(made, key) == getattr(like, key), key
+    assert made.isa == ("asimd", "asimddp")
     assert made.summary.startswith("Ubuntu 22.04.5 LTS on NVIDIA Jetson Orin NX, its Orin, Python 3.10")
+
+
+@pytest.mark.parametrize(
+    ("flags", "isa"),
+    [(["asimd", "asimddp"], ("asimd", "asimddp")), ([], ()), (None, None), ("asimd", None), ([7, "!"], ())],
+)
+def test_what_its_cpu_has_is_taken_over(tmp_path: Path, flags: Any, isa: tuple[str, ...] | None) -> None:
+    assert added(tmp_path, {**ORIN, "cpu_flags": flags}, "orin").isa == isa
 
 
 def test_a_server_carries_cuda_of_its_driver(tmp_path: Path) -> None:
@@ -97,6 +107,24 @@ def test_a_name_is_used_once_and_a_refusal_leaves_the_file_alone(tmp_path: Path)
             adopt.add(tmp_path / "own.toml", name, table, taken)
     assert (tmp_path / "own.toml").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(sorted(ORIN)), anything, st.booleans())
+def test_a_damaged_probe_is_a_profile_or_a_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, key: str, value: Any, gpu: bool
+) -> None:
+    for facts in ({**ORIN, key: value}, {**SERVER, key: value}):
+        try:
+            assert added(tmp_path_factory.mktemp("own"), facts, "some", gpu=gpu).python == "3.10"
+        except (UsageError, RecipeInvalidError) as error:
+            assert error.why
 
 
 @given(st.text(max_size=80), st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.artifacts import Check
+from edgepack.content import Check
 from edgepack.errors import StageFailedError
 from edgepack.targets import checks, elf
 from edgepack.targets.checks import Carried, Needs

@@ -40,7 +40,7 @@ def test_paths_and_flags_are_read(so: Path, make_elf: MakeElf) -> None:
     binary = elf.read(so)
     assert binary.search_paths == ("$ORIGIN/../x", "/opt/lib", "")
     assert (binary.executable_stack, binary.text_relocations) == (True, True)
-    so.write_bytes(make_elf(stack=6, flags=0x8))
+    so.write_bytes(make_elf(stack=6, flags=0x8, runpath=""))
     binary = elf.read(so)
     assert (binary.search_paths, binary.executable_stack, binary.text_relocations) == ((), False, False)
 

@@ -54,7 +54,7 @@ def test_which_gpus_run_which_code(code: Code, sm: str, on_desktop: bool, on_jet
 
 def test_the_wheel_of_the_index_is_refused_for_a_jetson_with_why(jetpack7: Profile) -> None:
     with pytest.raises(StageFailedError) as caught:
-        gpu.check({"onnxruntime-gpu 1.31.1": SERVERS}, jetpack7)
+        list(gpu.check({"onnxruntime-gpu 1.31.1": SERVERS}, jetpack7))
     error = caught.value
     assert error.what == "onnxruntime-gpu 1.31.1 has no code for sm_87, sm_110, the GPU of target jetpack7"
     assert "machine code for sm_89, sm_90a, sm_120a, sm_121a, no PTX" in error.why
@@ -66,29 +66,38 @@ def test_the_wheel_of_the_index_is_refused_for_a_jetson_with_why(jetpack7: Profi
 
 def test_every_gpu_of_the_target_counts(jetpack7: Profile) -> None:
     with pytest.raises(StageFailedError, match="sm_110, the GPU") as caught:
-        gpu.check({"onnxruntime-gpu 1.31.1": frozenset({Code("sass", "87")})}, jetpack7)
+        list(gpu.check({"onnxruntime-gpu 1.31.1": frozenset({Code("sass", "87")})}, jetpack7))
     assert "servers" not in caught.value.why
-    gpu.check({"onnxruntime-gpu 1.31.1": frozenset({Code("sass", "87"), Code("sass", "110")})}, jetpack7)
-    gpu.check({"onnxruntime-gpu 1.31.1": frozenset({Code("ptx", "87")})}, jetpack7)
+    for enough in ({Code("sass", "87"), Code("sass", "110")}, {Code("ptx", "87")}):
+        assert list(gpu.check({"onnxruntime-gpu 1.31.1": frozenset(enough)}, jetpack7)) == []
 
 
 def test_on_a_desktop_a_later_minor_number_runs_it(profile: Profile) -> None:
     server = replace(profile, cuda=Cuda("13.0", ("75", "80", "86", "87", "89", "90", "120")))
-    gpu.check({"onnxruntime-gpu 1.31.1": X86}, server)
+    assert list(gpu.check({"onnxruntime-gpu 1.31.1": X86}, server)) == []
     with pytest.raises(StageFailedError) as caught:
-        gpu.check({"onnxruntime-gpu 1.31.1": X86}, replace(server, cuda=Cuda("13.0", ("90", "100", "121"))))
+        list(gpu.check({"onnxruntime-gpu 1.31.1": X86}, replace(server, cuda=Cuda("13.0", ("90", "100", "121")))))
     assert "no code for sm_100, sm_121, the GPU" in caught.value.what
     assert "cuda.sm" in caught.value.fix
 
 
 def test_packages_without_gpu_code_and_targets_without_a_gpu_are_not_asked(profile: Profile, jetpack7: Profile) -> None:
-    gpu.check({"numpy 2.5.5": frozenset()}, jetpack7)
-    gpu.check({"onnxruntime-gpu 1.31.1": SERVERS}, profile)
+    assert list(gpu.check({"numpy 2.5.5": frozenset()}, jetpack7)) == []
+    assert list(gpu.check({"onnxruntime-gpu 1.31.1": SERVERS}, profile)) == []
 
 
 def test_each_package_counts_for_itself(jetpack7: Profile) -> None:
     with pytest.raises(StageFailedError, match=r"onnxruntime-gpu 1\.31\.1"):
-        gpu.check({"nvidia-cublas 13": frozenset({Code("ptx", "75")}), "onnxruntime-gpu 1.31.1": SERVERS}, jetpack7)
+        list(
+            gpu.check({"nvidia-cublas 13": frozenset({Code("ptx", "75")}), "onnxruntime-gpu 1.31.1": SERVERS}, jetpack7)
+        )
+
+
+def test_what_nvidias_own_packages_seem_to_lack_is_told(profile: Profile) -> None:
+    cufft = {"nvidia-cufft-cu12 11.4.1.4": frozenset({Code("sass", "52")})}
+    [line] = gpu.check(cufft, replace(profile, cuda=Cuda("12.9", ("75", "90"))))
+    assert line.startswith("nvidia-cufft-cu12 11.4.1.4 shows machine code for sm_52")
+    assert "sm_75, sm_90 cannot be read" in line
 
 
 def test_code_is_read_from_the_sections_of_a_library(

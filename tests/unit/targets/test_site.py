@@ -46,6 +46,7 @@ def test_what_the_dist_info_holds(tmp_path: Path, make_wheel: MakeWheel, profile
         f"{info}/licenses/deep/COPYING": "b",
         f"{info}/sboms/crates.cyclonedx.json": "{}",
         f"{info}/LICENSE-MIT": "c",
+        f"{info}/License.txt": "d",
         f"{info}/entry_points.txt": "[console_scripts]\nfake = fakelib:main\n",
         f"{info}/top_level.txt": "fakelib\n",
     }
@@ -53,6 +54,7 @@ def test_what_the_dist_info_holds(tmp_path: Path, make_wheel: MakeWheel, profile
     assert list(tree(tmp_path / "out")) == [
         "licenses/fakelib-1.0/LICENSE-MIT",
         "licenses/fakelib-1.0/LICENSE.txt",
+        "licenses/fakelib-1.0/License.txt",
         "licenses/fakelib-1.0/deep/COPYING",
         "licenses/fakelib-1.0/sboms/crates.cyclonedx.json",
         "site/fakelib-1.0.dist-info/METADATA",

@@ -1,0 +1,42 @@
+"""The wheels of every profile that computes on a CPU: each check passes, and there is nothing to tell of any of them.
+
+They come from the cache (`$EDGEPACK_CACHE`) or through pip, as in a build; what cannot be had is skipped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.progress import SILENT
+from edgepack.targets import profiles, wheels
+from edgepack.targets.site import assemble
+from edgepack.targets.supply import Supply
+from edgepack_runtime.model_config import CPU, ONNXRUNTIME
+
+pytestmark = pytest.mark.integration
+# Those without a glibc are of this machine's own kind, and are unpacked by test_site_real.py.
+NAMES = [
+    name
+    for name, profile in profiles.load_profiles().items()
+    if profile.glibc and profile.engines[ONNXRUNTIME].provider == CPU
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
+    supply = Supply()
+    profile = supply.profile(name)
+    try:
+        fetched = wheels.fetch(profile, ONNXRUNTIME, supply, SILENT, serve=True)
+    except EnvironmentUnfitError as error:
+        pytest.skip(str(error))
+    site = assemble(fetched, tmp_path, profile)
+    assert site.checks.told == ()
+    found = {check.check: check for check in site.checks.passed}
+    assert int(found["ELF"].found) >= 15
+    assert found["glibc"].allowed == f"<= {profile.glibc}"
+    assert found["libstdc++"].allowed == f"<= {profile.glibcxx}"
+    assert (site.folder / "site" / "onnxruntime").is_dir()
