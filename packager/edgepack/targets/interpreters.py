@@ -19,13 +19,17 @@ VARIABLE: Final = "EDGEPACK_PYTHONS"
 _TIMEOUT_SECONDS: Final = 20
 _PROBE: Final = (
     "import json, platform, struct, sys; print(json.dumps([platform.python_implementation(), "
-    "platform.python_version(), platform.machine(), struct.calcsize('P') * 8, getattr(sys, 'abiflags', '')]))"
+    "platform.python_version(), platform.machine(), struct.calcsize('P') * 8, getattr(sys, 'abiflags', ''), "
+    "getattr(sys, '_base_executable', None) or sys.executable]))"
 )
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One that runs here: `version` is the whole one, as "3.8.18"."""
+    """One that runs here: `version` is the whole one, as "3.8.18"; `path` is the binary, whatever started it.
+
+    A name on the PATH may be a script that looks for the interpreter in the environment, which a device's is not.
+    """
 
     path: Path
     version: str
@@ -63,11 +67,12 @@ def looked_at(path: Path) -> Interpreter | None:
             timeout=_TIMEOUT_SECONDS,
             check=False,
         )
-        implementation, version, machine, bits, flags = json.loads(told.stdout)
+        implementation, version, machine, bits, flags, binary = json.loads(told.stdout)
+        found = Interpreter(Path(binary), version)
     except (OSError, subprocess.TimeoutExpired, ValueError, TypeError):
         return None  # not an interpreter, or none that runs here
     here = (implementation, machine, bits, flags) == ("CPython", platform.machine(), 64, "")
-    return Interpreter(path, version) if here else None
+    return found if here else None
 
 
 def _candidates(python: str, named: Sequence[Path]) -> Iterator[Path]:

@@ -75,20 +75,25 @@ def test_interpreters_are_asked_what_they_are(tmp_path: Path, monkeypatch: pytes
     assert found.python == own
     assert interpreters.find("3.7") is None
     script = tmp_path / "python3.7"
-    script.write_text(f'#!/bin/sh\necho \'["CPython", "3.7.9", "{platform.machine()}", 64, ""]\'\n', encoding="utf-8")
+    script.write_text(
+        f'#!/bin/sh\necho \'["CPython", "3.7.9", "{platform.machine()}", 64, "", "/opt/python3.7"]\'\n',
+        encoding="utf-8",
+    )
     script.chmod(0o755)
     for wrong in ("nothing", sys.executable):
         monkeypatch.setenv(interpreters.VARIABLE, os.pathsep.join([str(tmp_path / wrong), ""]))
-        assert interpreters.find("3.7") == Interpreter(script, "3.7.9")
+        assert interpreters.find("3.7") == Interpreter(Path("/opt/python3.7"), "3.7.9")
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
+    elsewhere.write_text(script.read_text(encoding="utf-8").replace("/opt", "/srv"), encoding="utf-8")
     elsewhere.chmod(0o755)
     monkeypatch.setenv(interpreters.VARIABLE, str(elsewhere))
-    assert interpreters.find("3.7") == Interpreter(elsewhere, "3.7.9")
-    assert interpreters.find("3.7", [script]) == Interpreter(script, "3.7.9")
+    assert interpreters.find("3.7") == Interpreter(Path("/srv/python3.7"), "3.7.9")
+    assert interpreters.find("3.7", [script]) == Interpreter(Path("/opt/python3.7"), "3.7.9")
 
 
-@pytest.mark.parametrize("said", ["", "{}", '["PyPy", "3.7.9", "x", 64, ""]', '["CPython", "3.7.9", "s390x", 64, ""]'])
+@pytest.mark.parametrize(
+    "said", ["", "{}", '["PyPy", "3.7.9", "x", 64, "", "/p"]', '["CPython", "3.7.9", "s390x", 64, "", "/p"]', "[1, 2]"]
+)
 def test_what_is_no_interpreter_of_this_machine_is_passed_over(tmp_path: Path, said: str) -> None:
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\necho '{said}'\n", encoding="utf-8")
