@@ -30,7 +30,7 @@ from edgepack.artifacts import Artifact
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.order import STAGES
-from edgepack_runtime.state import fsync_folder
+from edgepack_runtime.durable import fsync_folder
 
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"

@@ -23,8 +23,8 @@ from typing import BinaryIO, Dict, Iterator, Optional, Tuple, Type
 
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import split
+from edgepack_runtime.durable import FILE_MODE
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.state import FILE_MODE
 
 STORED, DEFLATED = 0, 8
 CHUNK_BYTES = 1024 * 1024

@@ -18,11 +18,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from edgepack_runtime import model_verbs, release_verbs
+from edgepack_runtime.durable import unfit
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
-from edgepack_runtime.state import unfit
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -14,22 +14,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from edgepack_runtime import commit, doctor, isolated, receipts, trust, tuning, unpacking, verify
+from edgepack_runtime import commit, doctor, isolated, receipts, recovery, trust, tuning, unpacking, verify
 from edgepack_runtime.archive import Archive
+from edgepack_runtime.durable import fsync_folder, make_folder, os_errors
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
 from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.receipts import Journal, Say
-from edgepack_runtime.state import (
-    Prefix,
-    State,
-    fsync_folder,
-    lock,
-    make_folder,
-    os_errors,
-    write_state,
-)
+from edgepack_runtime.state import Prefix, State, lock, write_state
 
 
 @dataclasses.dataclass
@@ -116,7 +109,7 @@ def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool, check: Callable
 
 def _install_locked(run: Install, archive: Archive) -> None:
     with os_errors(f"the prefix {run.prefix.root} cannot be written"):
-        before, notes = commit.recover(run.prefix, run.manifest.name)
+        before, notes = recovery.recover(run.prefix, run.manifest.name)
         for note in notes:
             run.note(note)
     run.receipt["previous"] = before.current
@@ -141,7 +134,7 @@ def _install_locked(run: Install, archive: Archive) -> None:
         raise
     finally:
         _clear_staging(run)
-    commit.prune(run)
+    recovery.prune(run)
 
 
 def _check_floor(run: Install, before: State) -> None:
@@ -162,7 +155,7 @@ def _check_floor(run: Install, before: State) -> None:
 
 def _clear_staging(run: Install) -> None:
     try:
-        commit.clear_staging(run.prefix)
+        recovery.clear_staging(run.prefix)
     except OSError as error:  # not raised: it would hide the error that brought us here; the next install retries
         run.note(f"staged files are left over: {error.filename}: {error.strerror or error}")
 

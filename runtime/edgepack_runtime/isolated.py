@@ -23,10 +23,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from edgepack_runtime import doctor, trust, unpacking, verify
 from edgepack_runtime.archive import Archive
+from edgepack_runtime.durable import os_errors, remove_tree
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
-from edgepack_runtime.state import Prefix, os_errors, remove_tree
+from edgepack_runtime.state import Prefix
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Optional
 
 from edgepack_runtime import verify
+from edgepack_runtime.durable import os_errors, remove_tree
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME, Prefix, os_errors, read_state, remove_tree
+from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME, Prefix, read_state
 
 _NOWHERE = Prefix(Path())
 # What an install leaves that was killed before it wrote its first state.json.

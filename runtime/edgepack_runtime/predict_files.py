@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
+from edgepack_runtime.durable import os_errors
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, TOKENS, VOCAB_NAME
 from edgepack_runtime.progress import Progress
 from edgepack_runtime.resume import Output
 from edgepack_runtime.rows import STDIN, Row, Source, no_text, opened
-from edgepack_runtime.state import os_errors
 from edgepack_runtime.texts import Item
 from edgepack_runtime.writing import Form, answer_keys
 

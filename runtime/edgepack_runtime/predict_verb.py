@@ -42,7 +42,7 @@ def check(options: argparse.Namespace) -> List[str]:
 def _check_output(output: Path, source: Optional[Path]) -> None:
     """See that the answers can become `output` and cost no other file that is named."""
     from edgepack_runtime import resume
-    from edgepack_runtime.state import os_errors
+    from edgepack_runtime.durable import os_errors
 
     with os_errors(f"{output} cannot be written"):
         if output.is_dir():

@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
+from edgepack_runtime.durable import fsync_folder, make_folder, os_errors, write_atomic
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.manifest import Manifest, release_id
-from edgepack_runtime.state import Prefix, fsync_folder, make_folder, os_errors, write_atomic
+from edgepack_runtime.state import Prefix
 
 RECEIPT = re.compile(r"([0-9]{6})-.*\.json(?:\.sig)?\Z")  # or its signature
 CHANGES = ("install", "rollback", "uninstall")  # verbs after which something else may serve

@@ -13,6 +13,7 @@ from typing import Any, List, Mapping
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import tuning, verify
 from edgepack_runtime.archive import Archive
+from edgepack_runtime.durable import os_errors, write_atomic
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.meant import (
@@ -27,7 +28,7 @@ from edgepack_runtime.meant import (
     say,
 )
 from edgepack_runtime.parsing import Context
-from edgepack_runtime.state import Prefix, default_prefix, lock, os_errors, read_state, write_atomic
+from edgepack_runtime.state import Prefix, default_prefix, lock, read_state
 
 
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

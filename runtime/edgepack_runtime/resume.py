@@ -23,10 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, List, Mapping, Optional, Type
 
+from edgepack_runtime.durable import FILE_MODE, fsync_folder, os_errors, write_atomic
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.journal import Done, Journal
 from edgepack_runtime.rows import Position
-from edgepack_runtime.state import FILE_MODE, fsync_folder, os_errors, write_atomic
 
 _BLOCK_CHARACTERS, _BLOCK_S = 2**20, 5.0  # a block ends at the first of these
 

@@ -15,13 +15,14 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from edgepack_runtime import commit, isolated, receipts, trust, verify
+from edgepack_runtime import commit, isolated, receipts, recovery, trust, verify
+from edgepack_runtime.durable import os_errors, switch_link
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.owned import require_install
 from edgepack_runtime.receipts import receipts_of
-from edgepack_runtime.state import Prefix, State, lock, os_errors, switch_link, write_state
+from edgepack_runtime.state import Prefix, State, lock, write_state
 
 
 @dataclasses.dataclass
@@ -65,7 +66,7 @@ def rollback(root: Path, name: Optional[str], *, say: receipts.Say) -> Dict[str,
 def _rollback_locked(run: Rollback) -> None:
     prefix = run.prefix
     with os_errors(f"the prefix {prefix.root} cannot be written"):
-        before, notes = commit.recover(prefix, run.name)
+        before, notes = recovery.recover(prefix, run.name)
     for note in notes:
         run.note(note)
     run.receipt["previous"] = before.current

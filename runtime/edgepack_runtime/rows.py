@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, List, NamedTuple, Optional, Sequence, Union
 
+from edgepack_runtime.durable import os_errors
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.state import os_errors
 from edgepack_runtime.texts import Item, checked, checked_fields
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")

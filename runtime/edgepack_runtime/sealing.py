@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Optional
 
 from edgepack_runtime import trust
+from edgepack_runtime.durable import unfit, write_atomic
 from edgepack_runtime.errors import DeviceError
-from edgepack_runtime.state import unfit, write_atomic
 
 NAMESPACE = "edgepack-receipt"
 KEY_NAME = "receipt_key"

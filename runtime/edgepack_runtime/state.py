@@ -15,35 +15,30 @@
     <prefix>/revoked_keys            keys that are not accepted any more
 
 `state.json` names the release that an install is about to commit (`pending`) before anything else is
-written, so that whoever comes after a power cut can tell what was going on. Modes are set without regard to the
-umask: the application that uses a release often runs as another user than the one who installs it.
+written, so that whoever comes after a power cut can tell what was going on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import json
 import os
 import re
-import shutil
 import time
 from pathlib import Path
-from typing import Iterator, List, Optional
+from typing import Iterator, Optional
 
+from edgepack_runtime.durable import os_errors, write_atomic
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.manifest import NAME
 
-FILE_MODE = 0o644
 _LOCK_MODE = 0o600  # who may read it may lock it, and keep installs out for as long as they like
-FOLDER_MODE = 0o755
 STATE_FORMAT = 1
 RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
 SIGNERS_NAME, REVOKED_NAME = "trusted_signers", "revoked_keys"
 _STATE_NAME = "state.json"
-_REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 _LOCK_NAME = ".lock"
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 20, 0.05  # `status` holds it for some microseconds, to see whether anybody does
 _RELEASES, _STAGING = "releases", ".tmp"
@@ -163,102 +158,6 @@ def default_prefix(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def os_errors(what: str) -> Iterator[None]:
-    """Turn an OSError inside the block into an EnvironmentUnfitError saying `what` (a sentence) and errno's text."""
-    try:
-        yield
-    except OSError as error:
-        raise unfit(what, error) from error
-
-
-def unfit(what: str, error: OSError) -> EnvironmentUnfitError:
-    """`error` as an error of ours: `what` (a sentence), the system's own words, and what helps against it."""
-    where = f"{error.filename}: " if error.filename else ""
-    return EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=_fix_for(error.errno))
-
-
-def _fix_for(code: Optional[int]) -> str:
-    if code in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space there (`doctor` tells how much is needed), or choose another folder"
-    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "run as a user who may use that folder, or choose another one with --prefix or TMPDIR"
-    return "look at that folder and its disk, or choose another one"
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make names created, renamed or removed in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:
-    """Create `folder` and its missing parents, readable by everyone whatever the umask; return what was created.
-
-    Raises:
-        FileExistsError: it exists and `fresh` was asked for, or something that is no folder has its name.
-    """
-    missing = [folder] if fresh else []
-    place = folder.parent if fresh else folder
-    while not place.is_dir():
-        missing.append(place)
-        place = place.parent
-    for path in reversed(missing):
-        path.mkdir()
-        path.chmod(FOLDER_MODE)
-    return missing
-
-
-def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
-    """Replace `path` by `data` so that a kill or a power cut leaves either the old content or the new."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            os.fchmod(out.fileno(), mode)
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):  # the error that matters is the one on its way
-            temporary.unlink()
-        raise
-    fsync_folder(path.parent)
-
-
-def switch_link(link: Path, target: str) -> None:
-    """Point the symlink `link` at `target` in one atomic rename; readers see the old target or the new one."""
-    temporary = link.with_name(f".{link.name}.tmp")
-    remove_tree(temporary)
-    temporary.symlink_to(target)
-    temporary.replace(link)
-    fsync_folder(link.parent)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a file, a link or a whole folder; nothing there is fine.
-
-    Raises:
-        OSError: something could not be removed.
-    """
-    if path.is_symlink() or not path.is_dir():
-        if path.is_symlink() or path.exists():
-            path.unlink()
-        return
-    for attempt in range(_REMOVE_ATTEMPTS):
-        try:
-            shutil.rmtree(path)
-            return
-        except OSError as error:
-            # A process of a killed install may live on for a moment and write bytecode meanwhile.
-            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or attempt == _REMOVE_ATTEMPTS - 1:
-                raise
-        time.sleep(_REMOVE_PAUSE_S)
-
-
-@contextlib.contextmanager
 def lock(prefix: Prefix) -> Iterator[None]:
     """Hold the installer's lock; the kernel lets go of it when the process ends, however it ends.
 
@@ -360,3 +259,8 @@ def write_state(prefix: Prefix, state: State) -> None:
     """Replace `state.json` atomically and durably."""
     document = {"state_format": STATE_FORMAT, **dataclasses.asdict(state)}
     write_atomic(prefix.state_file, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("utf-8"))
+
+
+def higher(one: Optional[int], other: Optional[int]) -> Optional[int]:
+    known = [number for number in (one, other) if number is not None]
+    return max(known) if known else None

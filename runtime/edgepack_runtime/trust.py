@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import sshsig
+from edgepack_runtime.durable import os_errors
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
 from edgepack_runtime.manifest import SIGNATURE_NAME
 from edgepack_runtime.sshsig import Signature, Signer
-from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME, os_errors
+from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME
 
 NAMESPACE = "edgepack"
 MACHINE = Path("/etc/edgepack")

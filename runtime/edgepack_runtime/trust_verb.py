@@ -10,19 +10,12 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from edgepack_runtime import receipts, sshsig, trust, verify
+from edgepack_runtime.durable import fsync_folder, make_folder, os_errors, write_atomic
 from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.meant import say
 from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.sshsig import Signer
-from edgepack_runtime.state import (
-    SIGNERS_NAME,
-    Prefix,
-    fsync_folder,
-    lock,
-    make_folder,
-    os_errors,
-    write_atomic,
-)
+from edgepack_runtime.state import SIGNERS_NAME, Prefix, lock
 from edgepack_runtime.trust import NAMESPACE, Pin, Pins
 
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from edgepack_runtime.durable import fsync_folder, make_folder, write_atomic
 from edgepack_runtime.errors import BundleInvalidError, StepFailedError
-from edgepack_runtime.state import fsync_folder, make_folder, write_atomic
 
 FORMAT = 1
 MAX_THREADS = 256

@@ -21,7 +21,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from edgepack_runtime import commit, receipts
+from edgepack_runtime import receipts, recovery
+from edgepack_runtime.durable import fsync_folder, os_errors, remove_tree
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
 from edgepack_runtime.owned import (
     LEFT_BEFORE_STATE,
@@ -32,17 +33,7 @@ from edgepack_runtime.owned import (
     require_install,
 )
 from edgepack_runtime.receipts import RECEIPT
-from edgepack_runtime.state import (
-    RELEASE_ID,
-    Prefix,
-    State,
-    fsync_folder,
-    lock,
-    os_errors,
-    read_state,
-    remove_tree,
-    write_state,
-)
+from edgepack_runtime.state import RELEASE_ID, Prefix, State, lock, read_state, write_state
 
 UNITS = Path("/etc/systemd/system")  # where `systemctl link` and `enable` put their links
 
@@ -159,7 +150,7 @@ def _state(run: Uninstall) -> State:
     except BundleInvalidError as error:
         run.note(f"{error.what} ({error.why})")
         found = None
-    return found or commit.rebuilt(run.prefix, run.name)  # the floor outlives what it was read from
+    return found or recovery.rebuilt(run.prefix, run.name)  # the floor outlives what it was read from
 
 
 def _kept(before: State) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Iterator, List, Optional, Set
 
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.state import FILE_MODE, fsync_folder, make_folder
+from edgepack_runtime.durable import FILE_MODE, fsync_folder, make_folder
 
 
 def extract(

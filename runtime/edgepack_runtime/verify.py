@@ -11,9 +11,10 @@ from typing import Dict, Iterator, List, Optional, Tuple
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import onnx_file
 from edgepack_runtime.archive import CHUNK_BYTES, Archive, Member
+from edgepack_runtime.durable import os_errors
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.manifest import FileEntry, Manifest
-from edgepack_runtime.state import RELEASE_ID, os_errors
+from edgepack_runtime.state import RELEASE_ID
 
 _ONNX = ".onnx"
 _SHOWN = 5  # damaged files named in one message; `find_damage` returns all

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from edgepack.errors import StageFailedError
 from edgepack_runtime import archive as form
 from edgepack_runtime import manifest as contract
-from edgepack_runtime.state import FILE_MODE, fsync_folder
+from edgepack_runtime.durable import FILE_MODE, fsync_folder
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
 _LEVEL = 6

@@ -14,7 +14,7 @@ from typing import Final
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import facts, wheels
 from edgepack.targets.profiles import Profile
-from edgepack_runtime.state import FILE_MODE
+from edgepack_runtime.durable import FILE_MODE
 
 Resolve = Callable[[Sequence[str], Path], str]
 # Releases of glibc 2 that uv knows as `--python-platform MACHINE-manylinux_2_N`.

@@ -15,7 +15,7 @@ from edgepack.targets.verified import told
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import split as form
 from edgepack_runtime.archive import CHUNK_BYTES, Archive
-from edgepack_runtime.state import FILE_MODE, fsync_folder
+from edgepack_runtime.durable import FILE_MODE, fsync_folder
 from edgepack_runtime.verify import verify_archive
 
 SUFFIX: Final = ".split"  # of the folder

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Iterator, List, Optional
 
 from edgepack_runtime import isolated, verify
+from edgepack_runtime.durable import fsync_folder, make_folder, os_errors, write_atomic
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.model_config import CUDA, TENSORRT
-from edgepack_runtime.state import Prefix, fsync_folder, make_folder, os_errors, write_atomic
+from edgepack_runtime.state import Prefix
 
 FOLDER = "systemd"
 _HOMES = ("/home", "/root", "/run/user")  # what ProtectHome= is about

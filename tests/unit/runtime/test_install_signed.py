@@ -18,7 +18,7 @@ from ssh_keys import needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
 from edgepack.targets.archive import write_bundle
-from edgepack_runtime import cli, isolated, receipts, state, status, trust
+from edgepack_runtime import cli, durable, isolated, receipts, state, status, trust
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, DeviceError
 from edgepack_runtime.exit_codes import ExitCode
@@ -344,7 +344,7 @@ def test_a_state_that_is_rebuilt_keeps_the_floor(releases: list[Path], prefix: P
     """From the receipts, where `current` was moved back by hand, and from `current` where there are none."""
     for bundle in releases[1:]:
         install(bundle, prefix.root, say=silent)
-    state.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
+    durable.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
     prefix.state_file.write_bytes(damage)
     with pytest.raises(BundleInvalidError, match="and 3 was installed"):
         install(releases[1], prefix.root, say=silent)

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import multiprocessing
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -72,41 +71,6 @@ def test_a_damaged_state_is_never_read_as_installed(prefix: Prefix, raw: bytes) 
         state.read_state(prefix)
 
 
-def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "file"
-    state.write_atomic(path, b"old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        state.write_atomic(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        made = state.make_folder(tmp_path / "a" / "b")
-        state.write_atomic(tmp_path / "a" / "file", b"", mode=0o755)
-    finally:
-        os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in made} == {0o755}
-    assert (tmp_path / "a" / "file").stat().st_mode & 0o777 == 0o755
-    assert state.make_folder(tmp_path / "a") == []
-
-
-def test_switching_a_link_replaces_it(prefix: Prefix) -> None:
-    for name in ("one", "two"):
-        (prefix.releases / name).mkdir(parents=True)
-        (prefix.root / ".current.tmp").write_text("a leftover")
-        state.switch_link(prefix.current, f"releases/{name}")
-        assert prefix.current_id() == name
-    assert not (prefix.root / ".current.tmp").exists()
-
-
 def test_a_link_to_nothing_is_no_release(prefix: Prefix) -> None:
     assert prefix.current_id() is None
     prefix.current.symlink_to("releases/gone")
@@ -169,18 +133,6 @@ def test_one_install_at_a_time(prefix: Prefix) -> None:
         assert state.is_locked(prefix)
 
 
-@pytest.mark.parametrize(
-    ("code", "advice"),
-    [(errno.ENOSPC, "free some space"), (errno.EROFS, "another one"), (errno.EACCES, "as a user"), (errno.EIO, "disk")],
-)
-def test_os_errors_become_advice(code: int, advice: str) -> None:
-    with pytest.raises(EnvironmentUnfitError) as caught, state.os_errors("it cannot be done"):
-        raise OSError(code, os.strerror(code), "/some/file")
-    assert caught.value.what == "it cannot be done"
-    assert caught.value.why == f"/some/file: {os.strerror(code)}"
-    assert advice in caught.value.fix
-
-
 def test_receipts_are_numbered_without_a_clock(prefix: Prefix) -> None:
     assert receipts.last_receipt(prefix, "install") is None
     verbs = ["install", "gate", "install"]
@@ -194,30 +146,6 @@ def test_receipts_are_numbered_without_a_clock(prefix: Prefix) -> None:
 def test_bytecode_lies_outside_the_release(prefix: Prefix) -> None:
     release = prefix.releases / RELEASE
     assert prefix.bytecode_of(release) == Path(f"{prefix.root}/cache/pycache{release}")
-
-
-def test_removing_waits_for_a_process_that_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    real, failures = shutil.rmtree, [OSError(errno.ENOTEMPTY, "Directory not empty"), OSError(errno.ENOENT, "gone")]
-
-    def busy(path: Path) -> None:
-        if failures:
-            raise failures.pop()
-        real(path)
-
-    monkeypatch.setattr(shutil, "rmtree", busy)
-    monkeypatch.setattr(state, "_REMOVE_PAUSE_S", 0)
-    state.remove_tree(folder)
-    assert not folder.exists()
-    state.remove_tree(folder)
-    folder.mkdir()
-    failures.append(OSError(errno.EROFS, "Read-only file system"))
-    with pytest.raises(OSError, match="Read-only"):
-        state.remove_tree(folder)
-    failures.extend(OSError(errno.ENOTEMPTY, "Directory not empty") for _ in range(100))
-    with pytest.raises(OSError, match="not empty"):
-        state.remove_tree(folder)
 
 
 def test_what_a_newer_release_wrote_besides_is_left_alone(prefix: Prefix) -> None:

@@ -1,0 +1,85 @@
+"""Files are the old ones or the new ones, for everyone to read, and errors of the disk say what helps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime import durable
+from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.state import Prefix
+
+
+def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    durable.write_atomic(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        durable.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        made = durable.make_folder(tmp_path / "a" / "b")
+        durable.write_atomic(tmp_path / "a" / "file", b"", mode=0o755)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o755}
+    assert (tmp_path / "a" / "file").stat().st_mode & 0o777 == 0o755
+    assert durable.make_folder(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(errno.ENOSPC, "free some space"), (errno.EROFS, "another one"), (errno.EACCES, "as a user"), (errno.EIO, "disk")],
+)
+def test_os_errors_become_advice(code: int, advice: str) -> None:
+    with pytest.raises(EnvironmentUnfitError) as caught, durable.os_errors("it cannot be done"):
+        raise OSError(code, os.strerror(code), "/some/file")
+    assert caught.value.what == "it cannot be done"
+    assert caught.value.why == f"/some/file: {os.strerror(code)}"
+    assert advice in caught.value.fix
+
+
+def test_removing_waits_for_a_process_that_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    real, failures = shutil.rmtree, [OSError(errno.ENOTEMPTY, "Directory not empty"), OSError(errno.ENOENT, "gone")]
+
+    def busy(path: Path) -> None:
+        if failures:
+            raise failures.pop()
+        real(path)
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    monkeypatch.setattr(durable, "_REMOVE_PAUSE_S", 0)
+    durable.remove_tree(folder)
+    assert not folder.exists()
+    durable.remove_tree(folder)
+    folder.mkdir()
+    failures.append(OSError(errno.EROFS, "Read-only file system"))
+    with pytest.raises(OSError, match="Read-only"):
+        durable.remove_tree(folder)
+    failures.extend(OSError(errno.ENOTEMPTY, "Directory not empty") for _ in range(100))
+    with pytest.raises(OSError, match="not empty"):
+        durable.remove_tree(folder)
+
+
+def test_switching_a_link_replaces_it(prefix: Prefix) -> None:
+    for name in ("one", "two"):
+        (prefix.releases / name).mkdir(parents=True)
+        (prefix.root / ".current.tmp").write_text("a leftover")
+        durable.switch_link(prefix.current, f"releases/{name}")
+        assert prefix.current_id() == name
+    assert not (prefix.root / ".current.tmp").exists()
