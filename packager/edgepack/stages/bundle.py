@@ -42,7 +42,6 @@ MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
-# First part of a member's path -> part of the bundle, as it is reported; the rest is "other".
 
 
 def inputs(profile: Profile, engine: str, supply: Supply, *, serve: bool) -> list[str]:
