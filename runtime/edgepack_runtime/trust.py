@@ -13,6 +13,7 @@ the signature names. Dates in these files are refused: a device's clock may say 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import fnmatch
@@ -253,7 +254,9 @@ def _check(name: str, words: Sequence[str], raw: bytes, files: Dict[str, bytes])
     """Run `ssh-keygen -Y` with `files` (option by name -> content) in a private folder, and `raw` on its input."""
     line = [tool(), "-Y", *words, "-n", NAMESPACE]
     options = {"signers": "-f", "signature": "-s", "revoked": "-r"}
-    with os_errors("signatures cannot be checked"), _private_folder() as folder:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(os_errors("signatures cannot be checked"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgepack-trust-", dir=temporary_base()))
         for file, content in files.items():
             path = Path(folder) / file
             path.write_bytes(content)
@@ -275,10 +278,6 @@ def _check(name: str, words: Sequence[str], raw: bytes, files: Dict[str, bytes])
             ) from error
     if done.returncode != 0:
         raise _refused(name, done)
-
-
-def _private_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="edgepack-trust-", dir=temporary_base())
 
 
 def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> DeviceError:
