@@ -109,19 +109,22 @@ class Archive:
     `members` maps path to member, in file order. The contents are checked by `verify.verify_archive`. Where `path` is
     what starts a bundle in parts, what is open is the whole bundle, and `size` is that of all parts.
 
+    Args:
+        join: False to look at what starts a bundle in parts, and not at the parts.
+
     Raises:
         UsageError: `path` is no file.
         EnvironmentUnfitError: `path` may not be read.
         BundleInvalidError: naming the region of the file that is not as the writer writes it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, join: bool = True) -> None:
         self.path = path
         self._file = _open(path)
         self._joined: Optional[split.Joined] = None
         try:
             self.members, self._recorded_digest = self._read_structure()
-            if split.LIST_NAME in self.members:
+            if join and split.LIST_NAME in self.members:
                 self._join()
         except OSError as error:
             self.close()
@@ -235,6 +238,8 @@ class Archive:
             listed = split.parse(self.read(split.LIST_NAME, split.MAX_LIST_BYTES))
         except ValueError as error:
             raise self.damaged(region, str(error)) from error
+        if sum(part.size for part in listed) > MAX_BUNDLE_BYTES:  # before they are read to tell which one is damaged
+            raise self.damaged(region, f"its parts have more than {MAX_BUNDLE_BYTES} bytes in all")
         joined = split.Joined(self.path.parent, listed)
         missing = joined.missing()
         if missing:

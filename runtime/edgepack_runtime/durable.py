@@ -18,6 +18,7 @@ from edgepack_runtime.errors import EnvironmentUnfitError
 
 FILE_MODE = 0o644
 FOLDER_MODE = 0o755
+_SYSTEM_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp")
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 
 
@@ -44,6 +45,25 @@ def _fix_for(code: Optional[int]) -> str:
     return "look at that folder and its disk, or choose another one"
 
 
+def temporary_base() -> str:
+    """Where temporary folders are made: as TMPDIR says, or in one of the system's.
+
+    Never in the folder that we were started in, as Python does when all others are full: that may be a stick's, and
+    what lies there may be whatever its firmware, or on FAT everybody, likes.
+
+    Raises:
+        FileNotFoundError: none of them can be written.
+    """
+    import tempfile  # slow to load, for few
+
+    base = tempfile.gettempdir()
+    if base not in _SYSTEM_TEMPORARY and Path(base) == Path.cwd():
+        told = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+        if Path(base) not in [Path(folder).absolute() for folder in told if folder]:
+            raise FileNotFoundError(errno.ENOENT, f"none of {', '.join(_SYSTEM_TEMPORARY)} can be written")
+    return base
+
+
 def fsync_folder(folder: Path) -> None:
     """Make names created, renamed or removed in `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -65,7 +85,12 @@ def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:
         missing.append(place)
         place = place.parent
     for path in reversed(missing):
-        path.mkdir()
+        try:
+            path.mkdir()
+        except FileExistsError:
+            if (fresh and path == folder) or not path.is_dir():
+                raise
+            continue  # another process, such as a second install, made it in this very moment
         path.chmod(FOLDER_MODE)
     return missing
 

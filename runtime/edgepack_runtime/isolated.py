@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from edgepack_runtime import doctor, trust, unpacking, verify
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.durable import os_errors, remove_tree
+from edgepack_runtime.durable import os_errors, remove_tree, temporary_base
 from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import release_id
@@ -251,6 +251,8 @@ def unpacked(bundle: Path, *, checked: bool) -> Iterator[Path]:
             release = Prefix(root).releases / release_id(manifest, raw)
             with os_errors(what):
                 unpacking.extract(archive, manifest, release, raw=raw, signature=signature, durable=False)
+            if checked:  # its code runs next, and the stick may have answered otherwise the second time
+                verify.verify_staged(release, manifest, raw, signature)
             yield release
         finally:
             with os_errors(f"the temporary folder {root} cannot be removed"):
@@ -260,7 +262,7 @@ def unpacked(bundle: Path, *, checked: bool) -> Iterator[Path]:
 def _temporary_base(needed_bytes: int) -> Path:
     """TMPDIR where it is set (never another folder instead, silently), else the system's."""
     try:
-        base = Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).absolute()
+        base = Path(os.environ.get("TMPDIR") or temporary_base()).absolute()
     except OSError as error:
         raise EnvironmentUnfitError(
             "there is no folder for temporary files", why=str(error), fix="set TMPDIR to a folder that can be written"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, List, Mapping, Optional
@@ -11,6 +12,7 @@ from typing import Any, List, Mapping, Optional
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import verify
 from edgepack_runtime.archive import Archive
+from edgepack_runtime.durable import os_errors, remove_tree
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.parsing import Context
 from edgepack_runtime.state import Prefix, default_prefix
@@ -37,13 +39,25 @@ def elsewhere(options: argparse.Namespace, context: Context, arguments: List[str
     if path.is_dir():
         # Whose prefix it may lie in is not asked: keys beside it come from where it comes from.
         _, raw = verify.verify_folder(path)
-        trust.require(trust.read_pins(None), path.name, raw, verify.read_signature(path))
+        pins = trust.read_pins(None)
+        trust.require(pins, path.name, raw, verify.read_signature(path))
+        if pins:
+            _drop_bytecode(path)
         return isolated.run(path, arguments)
     with isolated.unpacked(path, checked=context.bundle is None) as release:
         if options.verb == "gate":
             with Archive(path) as archive:
                 arguments = [*arguments, "--bundle-bytes", str(archive.size)]
         return isolated.run(release, arguments, to_drain=options.verb == "serve")
+
+
+def _drop_bytecode(release: Path) -> None:
+    """Remove the bytecode of `release`: Python runs it instead of the files that were checked, and nobody signs it."""
+    resolved = Path(os.path.realpath(release))
+    prefix = Prefix.around(resolved)
+    if prefix is not None:
+        with os_errors(f"{release} lies beside bytecode that nobody checked, which cannot be removed"):
+            remove_tree(prefix.bytecode_of(resolved))
 
 
 def named(options: argparse.Namespace, context: Context) -> Path:

@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import unicodedata
 from pathlib import Path
 from typing import BinaryIO, List, Optional, Tuple
 
@@ -65,7 +66,9 @@ def _part(item: object) -> Part:
     if not isinstance(item, dict) or set(item) != {"name", "size", "sha256"}:
         raise ValueError("a part has a name, a size and a sha256, and nothing else")
     name, size, digest = item["name"], item["size"], item["sha256"]
-    if not isinstance(name, str) or not name or name.startswith(".") or set(name) & set("/\\\0"):
+    if not isinstance(name, str) or not name or name.startswith(".") or set(name) & set("/\\"):
+        raise ValueError(f"{name!r} is no name of a file beside it")
+    if any(unicodedata.category(character).startswith("C") for character in name):  # it is printed on terminals
         raise ValueError(f"{name!r} is no name of a file beside it")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 2**32:
         raise ValueError(f"{size!r} is no size of a part")

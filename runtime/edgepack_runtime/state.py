@@ -239,9 +239,9 @@ def read_state(prefix: Prefix) -> Optional[State]:
         for value in (state.current, state.previous, state.pending):
             if value is not None and not RELEASE_ID.match(value):
                 raise ValueError(f"{value!r} is not a release id")
-        for number in (state.sequence, state.floor):
+        for number in (state.sequence, state.floor, state.bundle_bytes):
             if number is not None and (type(number) is not int or number < 0):
-                raise ValueError(f"{number!r} is not a sequence number")
+                raise ValueError(f"{number!r} is neither a sequence number nor a size")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -13,6 +13,7 @@ the signature names. Dates in these files are refused: a device's clock may say 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import fnmatch
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import sshsig
-from edgepack_runtime.durable import os_errors
+from edgepack_runtime.durable import os_errors, temporary_base
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
 from edgepack_runtime.manifest import SIGNATURE_NAME
 from edgepack_runtime.sshsig import Signature, Signer
@@ -40,6 +41,7 @@ _KRL_MAGIC = b"SSHKRL\n\0"
 _TIMEOUT_S = 60.0
 TOO_OLD = re.compile(r"(unknown|invalid|illegal|unrecognized) option", re.IGNORECASE)
 _NO_USER = "No user exists for uid"
+_NOT_STARTED = (126, 127)  # exit codes of what could not be loaded; those of a refusal are 1 and 255
 _PACKAGES = (
     "install the system's ssh-keygen (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh; Alpine: openssh-keygen)"
 )
@@ -252,7 +254,9 @@ def _check(name: str, words: Sequence[str], raw: bytes, files: Dict[str, bytes])
     """Run `ssh-keygen -Y` with `files` (option by name -> content) in a private folder, and `raw` on its input."""
     line = [tool(), "-Y", *words, "-n", NAMESPACE]
     options = {"signers": "-f", "signature": "-s", "revoked": "-r"}
-    with os_errors("signatures cannot be checked"), tempfile.TemporaryDirectory(prefix="edgepack-trust-") as folder:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(os_errors("signatures cannot be checked"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgepack-trust-", dir=temporary_base()))
         for file, content in files.items():
             path = Path(folder) / file
             path.write_bytes(content)
@@ -289,6 +293,13 @@ def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> DeviceError
             "signatures cannot be checked by a user that the system does not know",
             why=said[:200],
             fix="run as another user",
+        )
+    if done.returncode < 0 or done.returncode in _NOT_STARTED:
+        ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+        return EnvironmentUnfitError(
+            "signatures cannot be checked: ssh-keygen broke down",
+            why=f"it ended with {ended}{f': {said[:200]}' if said else ''}",
+            fix=_PACKAGES,
         )
     return BundleInvalidError(
         f"the signature of {name} is wrong",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,35 @@ def test_switching_a_link_replaces_it(prefix: Prefix) -> None:
         durable.switch_link(prefix.current, f"releases/{name}")
         assert prefix.current_id() == name
     assert not (prefix.root / ".current.tmp").exists()
+
+
+def test_a_folder_that_another_process_just_made_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two installs that start at the same instant, of which the lock is to let one wait."""
+    mkdir = Path.mkdir
+
+    def late(self: Path) -> None:
+        mkdir(self)
+        mkdir(self)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    assert durable.make_folder(tmp_path / "a" / "b") == [tmp_path / "a" / "b", tmp_path / "a"]
+    assert (tmp_path / "a" / "b").is_dir()
+    with pytest.raises(FileExistsError):
+        durable.make_folder(tmp_path / "c", fresh=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        durable.make_folder(tmp_path / "file")
+
+
+def test_temporary_files_never_lie_where_we_were_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "full"), str(tmp_path)])
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(FileNotFoundError, match="none of /tmp"):
+        durable.temporary_base()
+    monkeypatch.setenv("TMPDIR", ".")  # whoever says so, has it
+    assert durable.temporary_base() == str(tmp_path)
+    monkeypatch.chdir("/")
+    assert durable.temporary_base() == str(tmp_path)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
+import marshal
 import shutil
 import sys
 from pathlib import Path
@@ -150,6 +152,28 @@ def test_a_folder_that_another_tool_runs_is_checked_too(
     for verb in ("selftest", "gate", "tune", "verify"):
         assert cli.run([verb, str(release)], cli.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
         assert "is not signed" in capsys.readouterr().err
+
+
+@needs_ssh_keygen
+def test_bytecode_beside_a_folder_is_not_run(
+    bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A signed release on a stick that is laid out as a prefix brings a cache with it, which no manifest lists."""
+    pin(machine, keys[0])
+    stick = Prefix(tmp_path / "stick")
+    release = stick.releases / id_of(bundle)
+    with isolated.unpacked(signed(bundle, keys[0], tmp_path / "x.edgepack"), checked=True) as copy:
+        shutil.copytree(copy, release)
+    source = release / "edgepack_runtime/cli.py"
+    code = bytearray(b"\0" * 16)
+    code[:4], code[4] = importlib.util.MAGIC_NUMBER, 1  # of a hash that is not compared with the source
+    code += marshal.dumps(compile("import os; os._exit(99)", str(source), "exec"))
+    bytecode = stick.bytecode_of(release) / f"edgepack_runtime/cli.{sys.implementation.cache_tag}.pyc"
+    bytecode.parent.mkdir(parents=True)
+    bytecode.write_bytes(code)
+    assert isolated.run(release, ["selftest"]) == 99  # that is how it would run
+    assert cli.run(["selftest", str(release)], cli.Context("edgert", None, None)) == ExitCode.OK
+    assert "ok: 2 texts" in capfd.readouterr().out
 
 
 @pytest.mark.usefixtures("proven")

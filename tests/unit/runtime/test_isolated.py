@@ -11,16 +11,17 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from installing import MakeBundle
 
-from edgepack_runtime import isolated, receipts
+from edgepack_runtime import isolated, receipts, unpacking
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
-from edgepack_runtime.manifest import TargetFacts
+from edgepack_runtime.manifest import Manifest, TargetFacts
 from edgepack_runtime.state import Prefix
 from edgepack_runtime.verify import verify_folder
 
@@ -46,6 +47,20 @@ def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Pat
         assert isolated.run(release, ["predict", "--output", str(temporary / "out.csv"), "很好"]) == 0
         assert isolated.run(release, ["no-such-verb"]) == ExitCode.USAGE
     assert [path.name for path in temporary.iterdir()] == ["out.csv"]
+
+
+def test_what_was_checked_is_what_runs(bundle: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stick may answer otherwise the second time, and a CRC is easily met."""
+    extract = unpacking.extract
+
+    def swapped(archive: Archive, manifest: Manifest, folder: Path, **options: Any) -> None:
+        extract(archive, manifest, folder, **options)
+        (folder / "edgepack_runtime/cli.py").write_text("print('code of the stick')\n")
+
+    monkeypatch.setattr(unpacking, "extract", swapped)
+    with pytest.raises(BundleInvalidError, match=r"edgepack_runtime/cli\.py"), isolated.unpacked(bundle, checked=True):
+        raise AssertionError
+    assert list(temporary.iterdir()) == []
 
 
 def test_the_copy_is_removed_when_something_breaks(bundle: Path, temporary: Path) -> None:

@@ -123,6 +123,11 @@ def test_errors_name_the_field(change: dict[str, Any], named: str) -> None:
     assert named in str(caught.value)
 
 
+def test_a_number_that_takes_minutes_to_read_is_not_read() -> None:
+    with pytest.raises(BundleInvalidError, match="a number has 4000000 digits"):
+        parse(b'{"edgepack_bundle": ' + b"9" * 4_000_000 + b"}")
+
+
 def test_a_key_that_stands_twice_is_refused() -> None:
     raw = dump(MANIFEST).replace(b'"sequence": 1', b'"sequence": 1, "sequence": 2')
     with pytest.raises(BundleInvalidError, match="twice"):

@@ -87,6 +87,13 @@ def test_a_key_that_others_may_read_only(machine: Path, tmp_path: Path, monkeypa
     assert said == [f"  note  000001-gate.json is not signed: {machine / sealing.KEY_NAME}: {os.strerror(21)}"]
 
 
+def test_a_pipe_is_no_key_and_is_not_waited_for(machine: Path, tmp_path: Path) -> None:
+    os.mkfifo(machine / sealing.KEY_NAME)
+    said: list[str] = []
+    receipts.write_receipt(Prefix(tmp_path), "gate", {"n": 1}, said.append)
+    assert said == [f"  note  000001-gate.json is not signed: {machine / sealing.KEY_NAME}: it is no file"]
+
+
 def test_what_no_listed_device_signed_is_left_out(machine: Path, tmp_path: Path) -> None:
     stick, signers = tmp_path / "stick", tmp_path / "signers"
     lines = []

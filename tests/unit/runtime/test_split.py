@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from installing import Device, id_of
 
 from edgepack.targets import splitting
+from edgepack.targets.archive import write_bundle
 from edgepack_runtime import split
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import BundleInvalidError
@@ -101,18 +103,53 @@ def test_parts_in_parts_are_refused(in_parts: Path) -> None:
     assert caught.value.why == "its parts are in parts again"
 
 
+def test_parts_that_are_too_much_are_not_read(in_parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand names of one huge file would keep a device busy for hours, to be told which of them is damaged."""
+    monkeypatch.setattr(Joined, "differing", lambda self: pytest.fail("the parts are read"))
+    parts = [Part(f"p{number}", 2**32 - 1, DIGEST) for number in range(2)]
+    for part in parts:
+        os.truncate(os.open(in_parts.parent / part.name, os.O_CREAT | os.O_WRONLY), part.size)
+    _rewrite(in_parts, *parts)
+    with pytest.raises(BundleInvalidError) as caught:
+        verify_file(in_parts)
+    assert caught.value.why == f"its parts have more than {2**32 - 1} bytes in all"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("__main__.py", "bytes; the manifest lists"),
+        ("edgepack_runtime/cli.py", "bytes; the manifest lists"),
+        ("edgepack_runtime/more.py", "the manifest does not list it"),
+        ("manifest.json", "the parts hold another one"),
+        ("manifest.json.sig", "the parts hold another one"),
+    ],
+)
+def test_what_starts_it_is_checked_too(in_parts: Path, name: str, why: str) -> None:
+    """Whoever verified it starts it: code that is none of the bundle's must not stand there."""
+    with Archive(in_parts, join=False) as archive:
+        members = {path: archive.read(path, member.size) for path, member in archive.members.items()}
+    write_bundle({**members, name: b"print('somebody else was here')\n"}, in_parts)
+    with pytest.raises(BundleInvalidError, match=f"member {name}") as caught:
+        verify_file(in_parts)
+    assert why in caught.value.why
+
+
+def test_no_byte_of_what_starts_it_may_change(in_parts: Path) -> None:
+    raw = in_parts.read_bytes()
+    for position in range(0, len(raw), len(raw) // 50):
+        in_parts.write_bytes(raw[:position] + bytes([raw[position] ^ 1]) + raw[position + 1 :])
+        with pytest.raises(BundleInvalidError):
+            verify_file(in_parts)
+
+
 def _read(path: Path) -> bytes:
     """`split.json` of what starts a bundle in parts."""
-    archive = Archive.__new__(Archive)
-    archive.path, archive._file, archive._joined = path, path.open("rb"), None
-    with archive:
-        archive.members, archive._recorded_digest = archive._read_structure()
+    with Archive(path, join=False) as archive:
         return archive.read(split.LIST_NAME, split.MAX_LIST_BYTES)
 
 
 def _rewrite(path: Path, *parts: Part) -> None:
-    from edgepack.targets.archive import write_bundle
-
     write_bundle({"__main__.py": b"", split.LIST_NAME: split.dump(parts)}, path)
 
 
@@ -129,7 +166,7 @@ def _rewrite(path: Path, *parts: Part) -> None:
         ({"split": 1, "files": ["a.part1"]}, "and nothing else"),
         *(
             ({"split": 1, "files": [{**PART, "name": name}]}, "no name of a file")
-            for name in ("", ".", "..", ".x", "/etc/passwd", "a/b", "..\\b", "a\0", 3)
+            for name in ("", ".", "..", ".x", "/etc/passwd", "a/b", "..\\b", "a\0", "a\x1b[2J", "a\u202eb", "\ud800", 3)
         ),
         *(({"split": 1, "files": [{**PART, "size": size}]}, "no size") for size in (0, -1, 2**32, 1.0, True, "1")),
         *(({"split": 1, "files": [{**PART, "sha256": d}]}, "no sha256") for d in ("", "A" * 64, "0" * 63, 0)),

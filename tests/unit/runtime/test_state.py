@@ -63,6 +63,8 @@ def test_nobody_else_can_hold_the_lock_or_see_whether_it_is_held(
         b'{"state_format": 1, "name": "../../elsewhere"}',
         b"[" * 200_000,
         b'{"state_format": 1, "name": "x", "current": "../../etc"}',
+        b'{"state_format": 1, "name": "x", "bundle_bytes": "10"}',
+        b'{"state_format": 1, "name": "x", "bundle_bytes": NaN}',
     ],
 )
 def test_a_damaged_state_is_never_read_as_installed(prefix: Prefix, raw: bytes) -> None:

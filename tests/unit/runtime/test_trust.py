@@ -237,6 +237,8 @@ def test_a_file_that_cannot_be_used_is_never_one_that_is_not_there(tmp_path: Pat
         ("echo 'unknown option -- Y' >&2; exit 1", "this ssh-keygen is too old", "unknown option -- Y"),
         ("echo \"ssh-keygen: invalid option -- 'Y'\"; exit 1", "this ssh-keygen is too old", "invalid option"),
         ("echo 'No user exists for uid 4711'; exit 255", "a user that the system does not know", "4711"),
+        ("echo 'libcrypto.so.3: cannot open'; exit 127", "ssh-keygen broke down", "exit code 127: libcrypto.so.3"),
+        ("kill -SEGV $$", "ssh-keygen broke down", "it ended with signal 11"),
     ],
 )
 def test_a_device_that_cannot_check_is_not_fit(
