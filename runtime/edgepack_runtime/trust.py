@@ -315,10 +315,13 @@ def read_regular(path: Path) -> Tuple[int, bytes]:
         OSError: it cannot be read, or is no file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)  # here: of a folder no file object is made that would close it
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise OSError(errno.EINVAL, "it is no file")
     with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is no file")
         return mode, file.read(sshsig.MAX_SIGNERS_BYTES + 1)
 
 
