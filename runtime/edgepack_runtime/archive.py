@@ -12,7 +12,6 @@ before the comment's two-byte length. The format has no zip64: a bundle has to f
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import os
 import struct
@@ -25,9 +24,9 @@ from edgepack_runtime import manifest as contract
 from edgepack_runtime import split
 from edgepack_runtime.durable import FILE_MODE
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.hashing import CHUNK_BYTES, hash_prefix
 
 STORED, DEFLATED = 0, 8
-CHUNK_BYTES = 1024 * 1024
 MAX_BUNDLE_BYTES = 2**32 - 1
 COMMENT_MAGIC = b"edgepack1 sha256="
 COMMENT_BYTES = len(COMMENT_MAGIC) + 64
@@ -88,19 +87,6 @@ def end_record(count: int, directory_bytes: int, directory_offset: int) -> bytes
 def comment(digest: str) -> bytes:
     """The zip comment for the sha256 (hex) of all bytes before the comment's length field."""
     return COMMENT_MAGIC + digest.encode("ascii")
-
-
-def hash_prefix(file: BinaryIO, count: int) -> str:
-    """sha256 in hex of the first `count` bytes of `file`."""
-    digest = hashlib.sha256()
-    file.seek(0)
-    while count:
-        data = file.read(min(CHUNK_BYTES, count))
-        if not data:
-            break  # shorter than asked for: the digest cannot match, and says so
-        digest.update(data)
-        count -= len(data)
-    return digest.hexdigest()
 
 
 class Archive:

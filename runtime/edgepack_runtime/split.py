@@ -11,7 +11,6 @@ again.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
 import os
@@ -19,11 +18,12 @@ import unicodedata
 from pathlib import Path
 from typing import BinaryIO, List, Optional, Tuple
 
+from edgepack_runtime.hashing import hash_prefix
+
 LIST_NAME = "split.json"
 MAX_LIST_BYTES = 1024 * 1024
 MAX_PARTS = 999
 _FORMAT = 1  # of split.json
-_CHUNK_BYTES = 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,29 +134,23 @@ class Joined(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None
+        self._leave()
         super().close()
 
     def _file(self, number: int) -> BinaryIO:
         if self._open is None or self._open[0] != number:
-            if self._open is not None:
-                self._open[1].close()
-                self._open = None
+            self._leave()
             self._open = (number, (self._folder / self._parts[number].name).open("rb"))
         return self._open[1]
 
+    def _leave(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
     def _is_as_listed(self, part: Part) -> bool:
-        digest, left = hashlib.sha256(), part.size
         try:
             with (self._folder / part.name).open("rb") as file:
-                while left:
-                    data = file.read(min(_CHUNK_BYTES, left))
-                    if not data:
-                        return False
-                    digest.update(data)
-                    left -= len(data)
+                return hash_prefix(file, part.size) == part.sha256
         except OSError:  # a part that cannot be read is one to copy again
             return False
-        return digest.hexdigest() == part.sha256

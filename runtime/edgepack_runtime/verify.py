@@ -10,9 +10,10 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import onnx_file, split
-from edgepack_runtime.archive import CHUNK_BYTES, Archive, Member
+from edgepack_runtime.archive import Archive, Member
 from edgepack_runtime.durable import os_errors
 from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.manifest import FileEntry, Manifest
 from edgepack_runtime.state import RELEASE_ID
 
@@ -89,13 +90,15 @@ def _verify_starter(whole: Archive, listed: Dict[str, FileEntry]) -> None:
     Args:
         listed: what the manifest of the whole lists, every member of which was found to be so.
     """
+    unlisted = (contract.MANIFEST_NAME, contract.SIGNATURE_NAME)
     with Archive(whole.path, join=False) as starter:
+        for path in unlisted:  # before what they list: parts of another bundle are told as that
+            if path in starter.members:
+                _compare_members(whole, starter, path)
         for path, member in starter.members.items():
             if path in listed:
                 _verify_member(starter, member, listed[path])
-            elif path in (contract.MANIFEST_NAME, contract.SIGNATURE_NAME):
-                _compare_members(whole, starter, path)
-            elif path != split.LIST_NAME:
+            elif path not in (*unlisted, split.LIST_NAME):
                 raise starter.damaged(f"member {path}", "the manifest does not list it")
         starter.check_digest()
 
@@ -103,7 +106,7 @@ def _verify_starter(whole: Archive, listed: Dict[str, FileEntry]) -> None:
 def _compare_members(whole: Archive, starter: Archive, path: str) -> None:
     limit = contract.MAX_MANIFEST_BYTES
     if path not in whole.members or starter.read(path, limit) != whole.read(path, limit):
-        raise starter.damaged(f"member {path}", "the parts hold another one")
+        raise whole.damaged(f"member {path}", "the parts hold another one")
 
 
 def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:

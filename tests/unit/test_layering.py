@@ -38,7 +38,7 @@ LAYERS: list[set[str]] = [
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {
-    "archive", "split", "unpacking", "manifest", "verify", "install", "durable", "recovery",
+    "archive", "split", "unpacking", "manifest", "verify", "install", "durable", "recovery", "hashing",
     "doctor", "state", "cli", "launcher", "errors",
     "exit_codes", "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",

@@ -13,6 +13,7 @@ from edgepack.errors import StageFailedError
 from edgepack_runtime import archive as form
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.durable import FILE_MODE, fsync_folder
+from edgepack_runtime.hashing import CHUNK_BYTES, hash_prefix
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
 _LEVEL = 6
@@ -87,7 +88,7 @@ def _finish(written: list[form.Member], file: BinaryIO) -> None:
     if offset + len(directory) + len(end) + form.COMMENT_BYTES > form.MAX_BUNDLE_BYTES:
         raise _too_large("the bundle")
     file.write(directory + end)
-    digest = form.hash_prefix(file, file.tell() - 2)
+    digest = hash_prefix(file, file.tell() - 2)
     file.seek(0, os.SEEK_END)
     file.write(form.comment(digest))
 
@@ -133,7 +134,7 @@ def _chunks(source: Path | bytes) -> Iterator[bytes]:
         yield source
         return
     with source.open("rb") as file:
-        while data := file.read(form.CHUNK_BYTES):
+        while data := file.read(CHUNK_BYTES):
             yield data
 
 

@@ -14,8 +14,9 @@ from edgepack.targets.archive import write_bundle
 from edgepack.targets.verified import told
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import split as form
-from edgepack_runtime.archive import CHUNK_BYTES, Archive
+from edgepack_runtime.archive import Archive
 from edgepack_runtime.durable import FILE_MODE, fsync_folder
+from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.verify import verify_archive
 
 SUFFIX: Final = ".split"  # of the folder
