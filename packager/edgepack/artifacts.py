@@ -18,9 +18,9 @@ from edgepack.content import Checks
 from edgepack.errors import StageFailedError
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import AnswerKey, TaskName
+from edgepack_runtime import stats
 from edgepack_runtime.model_config import ONNXRUNTIME
 from edgepack_runtime.spans import Span, tag_names
-from edgepack_runtime.stats import wilson
 
 ARTIFACT_FILE = "artifact.json"
 Split = Literal["train", "dev", "test", "unlabelled"]
@@ -95,8 +95,8 @@ class Score:
 
 
 def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
-    """The accuracy of `right` of `n`, with its Wilson score interval."""
-    bounds = wilson(right, n, confidence)
+    """The accuracy of `right` of `n`, with its interval."""
+    bounds = stats.proportion(right, n, confidence)
     return Score(right / n, bounds.low, bounds.high, n, confidence)
 
 

@@ -62,7 +62,7 @@ def best_drop(metric: str, units: Units, confidence: float, changed: float = 0.0
 
 def best_value(units: Units, confidence: float) -> float:
     """What a metric (0 to 1) is known to reach when every answer is right, as `scoring.interval` says."""
-    return stats.mean_of([stats.wilson(number, number, confidence) for number in units]).low
+    return stats.mean_of([stats.proportion(number, number, confidence) for number in units]).low
 
 
 def rows_for(rows: int, units: Units, decides: Callable[[Units], bool]) -> int | None:
