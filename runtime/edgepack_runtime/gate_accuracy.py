@@ -6,9 +6,9 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from edgepack_runtime import metrics, scoring, stats
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate_limits import Check, Limits, sampled
+from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
 from edgepack_runtime.golden import GoldenRow
-from edgepack_runtime.metrics import Answer
+from edgepack_runtime.metrics import Answer, Pair
 from edgepack_runtime.model_config import TOKENS, ModelConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.scoring import Counts
@@ -30,6 +30,11 @@ class Measured(NamedTuple):
     positive: Optional[str]
     interval: stats.Interval
     counts: Counts
+
+    @property
+    def pairs(self) -> List[Pair]:
+        """What each row says, and what was answered."""
+        return [(row.answer, found) for row, found in zip(self.rows, self.answers)]
 
 
 def metric_for(asked: Optional[str], config: ModelConfig) -> str:
@@ -97,7 +102,7 @@ def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
         each, the worst first and at most 50, its `precision`, `recall`, `f1` (0 to 1) and `support` (rows or spans);
         `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels a row.
     """
-    pairs = [(row.answer, found) for row, found in zip(measured.rows, measured.answers)]
+    pairs = measured.pairs
     tokens = config.task == TOKENS
     plain = not tokens and not config.multi_label
     positive = measured.positive
@@ -204,10 +209,3 @@ def _of_what(measured: Measured) -> str:
 
 def _more_rows(metric: str) -> str:
     return f"more rows would tell; how many is not known for {metric}"
-
-
-def would_decide(n: Optional[int], of_what: str) -> str:
-    """How much more it takes, in words."""
-    if n is None:
-        return f"no number of {of_what} would decide: the figure is at the limit"
-    return f"about {n} {of_what} would decide"

@@ -15,8 +15,7 @@ import statistics
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime import bench, stats
-from edgepack_runtime.gate_accuracy import would_decide
-from edgepack_runtime.gate_limits import Check, Limits, sampled
+from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item
 

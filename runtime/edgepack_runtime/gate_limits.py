@@ -15,12 +15,26 @@ from edgepack_runtime.stats import FAIL, PASS, Interval
 
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
-    "accuracy": ("metric", "min", "max_drop_points", "confidence"),
+    "accuracy": ("metric", "min", "max_drop_points", "per_class", "confidence"),
     "latency": ("p50_ms", "p95_ms", "threads"),
     "memory": ("peak_rss_mib",),
     "size": ("model_mib", "bundle_mib"),
     "cold_start": ("ms",),
 }
+
+FIGURES = ("recall", "precision", "f1")  # of a class
+PER_CLASS = "accuracy.per_class."  # with one of them behind it: the name of its check
+
+
+class Floors(NamedTuple):
+    """What a figure of a class must reach, 0 to 1: one number for every class, and those of named ones instead."""
+
+    every: Optional[float]
+    named: Mapping[str, float]
+
+    def of(self, label: str) -> Optional[float]:
+        """That of one class; None where nothing is asked of it."""
+        return self.named.get(label, self.every)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +42,7 @@ class Limits:
     """The manifest's gates; None where nothing is asked for. `confidence` and `threads` hold for what is measured.
 
     `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`; None is what such models are
-    compared by (`gate_accuracy.metric_for`).
+    compared by (`gate_accuracy.metric_for`). `per_class` has those of `FIGURES` that floors are set for.
     """
 
     accuracy_min: Optional[float] = None
@@ -42,6 +56,7 @@ class Limits:
     bundle_mib: Optional[float] = None
     cold_start_ms: Optional[float] = None
     metric: Optional[str] = None
+    per_class: Mapping[str, Floors] = dataclasses.field(default_factory=dict)
 
 
 class Check(NamedTuple):
@@ -74,6 +89,18 @@ def sampled(
     if verdict != PASS:
         detail = f"{interval.low:.4g} to {interval.high:.4g} {unit}, the limit is {limit:g}; {detail}"
     return Check(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
+
+
+def at_least(gate: str) -> bool:
+    """Whether the limit of a check of this name is the least that passes; else it is the most."""
+    return gate == "accuracy.min" or gate.startswith(PER_CLASS)
+
+
+def would_decide(n: Optional[int], of_what: str) -> str:
+    """How much more it takes, in words."""
+    if n is None:
+        return f"no number of {of_what} would decide: the figure is at the limit"
+    return f"about {n} {of_what} would decide"
 
 
 def counted(gate: str, value: float, *, limit: float, unit: str, detail: str) -> Check:
@@ -120,7 +147,29 @@ def parse(gates: Mapping[str, Any]) -> Limits:
         bundle_mib=_number(sections.get("size", {}), "size", "bundle_mib"),
         cold_start_ms=_number(sections.get("cold_start", {}), "cold_start", "ms"),
         metric=metric,
+        per_class=_floors(accuracy.get("per_class")),
     )
+
+
+def _floors(section: Any) -> Dict[str, Floors]:
+    """`accuracy.per_class`: `recall` holds for every class, `recall_of` for those that it names; so for the others."""
+    name = "accuracy.per_class"
+    if section is None:
+        return {}
+    if not isinstance(section, Mapping) or set(section) - {key for one in FIGURES for key in (one, one + "_of")}:
+        raise _invalid(f"{name} is {section!r}")
+    found = {}
+    for figure in FIGURES:
+        named = section.get(figure + "_of") or {}
+        if not isinstance(named, Mapping):
+            raise _invalid(f"{name}.{figure}_of is {named!r}")
+        limits = {label: _number(named, f"{name}.{figure}_of", label, below=1.0) for label in named}
+        floors = Floors(
+            _number(section, name, figure, below=1.0), {label: one for label, one in limits.items() if one is not None}
+        )
+        if floors.every is not None or floors.named:
+            found[figure] = floors
+    return found
 
 
 def _number(section: Mapping[str, Any], name: str, key: str, below: float = math.inf) -> Optional[float]:

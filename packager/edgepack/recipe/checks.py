@@ -352,11 +352,15 @@ def _check_metric(document: Document) -> Iterator[_Problem]:
 
 
 def _check_gates(document: Document) -> Iterator[_Problem]:
-    for name, limits in (("accuracy", ("min", "max_drop_points")), ("size", ("model_mib", "bundle_mib"))):
+    for name, limits in (("accuracy", ("min", "max_drop_points", "per_class")), ("size", ("model_mib", "bundle_mib"))):
         gate = document.get("gates", name)
         if isinstance(gate, dict) and all(gate.get(limit) is None for limit in limits):
             fix = f"set {' or '.join(f'`{limit}`' for limit in limits)}, or remove the gate"
             yield ("gates", name), f"`gates.{name}` sets no limit, so nothing would be gated", fix
+    per_class = document.get("gates", "accuracy", "per_class")
+    if isinstance(per_class, dict) and not any(per_class.values()):
+        fix = "set `recall`, `precision` or `f1`, or remove the section"
+        yield ("gates", "accuracy", "per_class"), "`gates.accuracy.per_class` sets no floor", fix
     yield from _check_metric(document)
     p50, p95 = (document.get("gates", "latency", key) for key in ("p50_ms", "p95_ms"))
     if type(p50) in (int, float) and type(p95) in (int, float) and p50 > p95:

@@ -165,6 +165,20 @@ class Quantize(Section):
     )
 
 
+_Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class ClassGate(Section):
+    """What no class may be worse than, whatever the mean is: recall, precision or F1, from 0 to 1."""
+
+    recall: float | None = Field(None, gt=0, lt=1, description="Least recall of any class.")
+    precision: float | None = Field(None, gt=0, lt=1, description="Least precision of any class.")
+    f1: float | None = Field(None, gt=0, lt=1, description="Least F1 of any class.")
+    recall_of: dict[str, _Share] = Field({}, description="Least recall of classes by name, instead of `recall`.")
+    precision_of: dict[str, _Share] = Field({}, description="Least precision by name, instead of `precision`.")
+    f1_of: dict[str, _Share] = Field({}, description="Least F1 by name, instead of `f1`.")
+
+
 class AccuracyGate(Section):
     """How right the answers are, on the golden rows, on the target."""
 
@@ -181,6 +195,7 @@ class AccuracyGate(Section):
         le=100,
         description="Most percentage points the shipped file may lose against the float ONNX, on the same rows.",
     )
+    per_class: ClassGate | None = Field(None, description="What no single class may be worse than.")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="Of every interval that a gate compares, from 0.5 to 1.")
 
 

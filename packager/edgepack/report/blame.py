@@ -9,6 +9,7 @@ from typing import Any
 from edgepack.artifacts import LedgerRow
 from edgepack.report import limit, quantity, span
 from edgepack.wording import metric_name
+from edgepack_runtime.gate_limits import PER_CLASS
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
@@ -39,6 +40,8 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str)
         return _lost_accuracy(float(check["limit"]), ledger)
     if gate == "accuracy.max_drop_points":
         return "lost by stage quantize: the shipped file against the float ONNX"
+    if gate.startswith(PER_CLASS):
+        return "the ledger is of all classes together, and does not tell where"
     if gate.startswith("latency"):
         return _lost_latency(float(check["limit"]), "p95_ms" if gate.endswith("p95_ms") else "p50_ms", ledger)
     if gate == "size.model_mib":

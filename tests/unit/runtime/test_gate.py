@@ -14,7 +14,7 @@ from edgepack_runtime import gate, gate_latency, gate_limits, gate_process
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_latency import Timing
-from edgepack_runtime.gate_limits import Limits
+from edgepack_runtime.gate_limits import Floors, Limits
 from edgepack_runtime.predictor import Split
 
 GATES: dict[str, Any] = {
@@ -95,7 +95,7 @@ def test_what_cannot_be_decided_is_inconclusive(tmp_path: Path) -> None:
     release, manifest = write_release(tmp_path / "release", rows=ROWS, gates={"accuracy": {"min": 0.94}})
     receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
     assert receipt["verdict"] == "inconclusive" and gate.exit_code(receipt) == ExitCode.GATE_INCONCLUSIVE
-    assert "about 2167 rows would decide" in receipt["checks"][0]["detail"]
+    assert "about 2181 rows would decide" in receipt["checks"][0]["detail"]
 
 
 def test_without_gates_the_figures_are_measured_all_the_same(tmp_path: Path) -> None:
@@ -130,6 +130,10 @@ def test_all_limits_are_read() -> None:
     assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
     assert gate_limits.parse({}) == Limits()
     assert gate_limits.parse({"accuracy": {"metric": "macro_f1"}}).metric == "macro_f1"
+    per_class = {"recall": 0.8, "recall_of": {"a": 0.9}, "precision": None, "precision_of": {}, "f1_of": {"b": 0.5}}
+    floors = gate_limits.parse({"accuracy": {"per_class": per_class}}).per_class
+    assert floors == {"recall": Floors(0.8, {"a": 0.9}), "f1": Floors(None, {"b": 0.5})}
+    assert [floors["recall"].of("a"), floors["recall"].of("b"), floors["f1"].of("a")] == [0.9, 0.8, None]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +152,11 @@ def test_all_limits_are_read() -> None:
         {"accuracy": {"metric": None}},
         {"accuracy": {"metric": ["f1"]}},
         {"accuracy": {"confidence": 1.0}},
+        {"accuracy": {"per_class": 0.8}},
+        {"accuracy": {"per_class": {"specificity": 0.8}}},
+        {"accuracy": {"per_class": {"recall": 1.0}}},
+        {"accuracy": {"per_class": {"recall_of": [0.8]}}},
+        {"accuracy": {"per_class": {"recall_of": {"a": "0.8"}}}},
         {"cold_start": {"ms": float("nan")}},
     ],
 )
