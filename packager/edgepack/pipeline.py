@@ -21,7 +21,7 @@ from edgepack.places import Place, Places, Whose, in_order, places_of
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.steps import Steps, ToRun
-from edgepack.targets import carried, wheels
+from edgepack.targets import baseline, carried, wheels
 from edgepack.targets.supply import Supply
 from edgepack.walk import EndOfPart, Hooks, walk
 from edgepack.workspace import Key, Result, Workspace
@@ -81,6 +81,8 @@ def run(
 
     def before_training(rows: DataArtifact) -> None:
         require_known_classes(recipe, rows.labels)
+        if recipe.gates.baseline is not None:
+            baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
         for finding in check_built(rows, recipe):
             listener.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
         read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))

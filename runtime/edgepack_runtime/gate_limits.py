@@ -15,7 +15,15 @@ from edgepack_runtime.stats import FAIL, PASS, Interval
 
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
-    "accuracy": ("metric", "min", "max_drop_points", "per_class", "confidence"),
+    "accuracy": (
+        "metric",
+        "min",
+        "max_drop_points",
+        "baseline",
+        "max_regression_points",
+        "per_class",
+        "confidence",
+    ),
     "latency": ("p50_ms", "p95_ms", "threads"),
     "memory": ("peak_rss_mib",),
     "size": ("model_mib", "bundle_mib"),
@@ -43,6 +51,7 @@ class Limits:
 
     `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`; None is what such models are
     compared by (`gate_accuracy.metric_for`). `per_class` has those of `FIGURES` that floors are set for.
+    `baseline` names the earlier release that `max_regression_points` is against.
     """
 
     accuracy_min: Optional[float] = None
@@ -57,6 +66,8 @@ class Limits:
     cold_start_ms: Optional[float] = None
     metric: Optional[str] = None
     per_class: Mapping[str, Floors] = dataclasses.field(default_factory=dict)
+    baseline: Optional[str] = None
+    max_regression_points: Optional[float] = None
 
 
 class Check(NamedTuple):
@@ -148,7 +159,19 @@ def parse(gates: Mapping[str, Any]) -> Limits:
         cold_start_ms=_number(sections.get("cold_start", {}), "cold_start", "ms"),
         metric=metric,
         per_class=_floors(accuracy.get("per_class")),
+        baseline=_baseline(accuracy.get("baseline")),
+        max_regression_points=_number(accuracy, "accuracy", "max_regression_points"),
     )
+
+
+def _baseline(facts: Any) -> Optional[str]:
+    """Name and version of the earlier release, of which the manifest says `name`, `version`, `target` and a digest."""
+    if facts is None:
+        return None
+    name, version = (facts.get("name"), facts.get("version")) if isinstance(facts, Mapping) else (None, None)
+    if not isinstance(name, str) or not isinstance(version, str):
+        raise _invalid(f"accuracy.baseline is {facts!r}")
+    return f"{name} {version}"
 
 
 def _floors(section: Any) -> Dict[str, Floors]:

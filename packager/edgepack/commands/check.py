@@ -27,6 +27,10 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])
     require_known_classes(loaded, labels)
+    if loaded.gates.baseline is not None:
+        from edgepack.targets.baseline import require_comparable
+
+        require_comparable(loaded.gates.baseline, loaded.task, labels)
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited])

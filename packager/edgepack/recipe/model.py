@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
@@ -196,6 +197,15 @@ class AccuracyGate(Section):
         description="Most percentage points the shipped file may lose against the float ONNX, on the same rows.",
     )
     per_class: ClassGate | None = Field(None, description="What no single class may be worse than.")
+    baseline: str | None = Field(
+        None, min_length=1, description="Bundle of the release that is out there, of any target; same task and labels."
+    )
+    max_regression_points: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description="Most percentage points the shipped file may lose against `baseline`, on the same rows.",
+    )
     confidence: float = Field(0.95, gt=0.5, lt=1, description="Of every interval that a gate compares, from 0.5 to 1.")
 
 
@@ -234,6 +244,11 @@ class Gates(Section):
     memory: MemoryGate | None = Field(None, description="How much memory it may take.")
     size: SizeGate | None = Field(None, description="How many MiB may travel.")
     cold_start: ColdStartGate | None = Field(None, description="How soon the first answer must come.")
+
+    @property
+    def baseline(self) -> Path | None:
+        """The bundle that the accuracy is held against."""
+        return Path(self.accuracy.baseline) if self.accuracy and self.accuracy.baseline else None
 
 
 class Sign(Section):

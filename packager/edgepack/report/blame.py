@@ -40,6 +40,8 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str)
         return _lost_accuracy(float(check["limit"]), ledger)
     if gate == "accuracy.max_drop_points":
         return "lost by stage quantize: the shipped file against the float ONNX"
+    if gate == "accuracy.max_regression_points":
+        return "the earlier release is no stage of this build: compare their teachers and data"
     if gate.startswith(PER_CLASS):
         return "the ledger is of all classes together, and does not tell where"
     if gate.startswith("latency"):

@@ -92,6 +92,8 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
     if pruning is not None and pruning.texts is not None:
         document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
     document["wheels"] = {target: [Path(file).name for file in files] for target, files in recipe.wheels.items()}
+    if recipe.gates.baseline is not None:
+        document["gates"]["accuracy"]["baseline"] = recipe.gates.baseline.name
     if recipe.sign is not None:
         document["sign"]["key"] = Path(recipe.sign.key).name
     return document

@@ -20,7 +20,7 @@ from edgepack.artifacts import Answer, Precision, Row
 from edgepack.datasets.gates import MOST_GATED_ROWS
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnswerKey
-from edgepack.targets import measure
+from edgepack.targets import baseline, measure
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -55,7 +55,14 @@ class Golden:
 
 
 def make(
-    shipped: Path, reference: Path, precision: Precision, rows: Sequence[Row], key: AnswerKey, progress: Progress
+    shipped: Path,
+    reference: Path,
+    precision: Precision,
+    rows: Sequence[Row],
+    key: AnswerKey,
+    progress: Progress,
+    *,
+    baseline_bundle: Path | None = None,
 ) -> Golden:
     """Ask both models and write down what they say.
 
@@ -66,6 +73,7 @@ def make(
         rows: the test split.
         key: what the answers of rows are called in JSON.
         progress: gets one step a row.
+        baseline_bundle: a release whose answers are written down too.
     """
     chosen = stratified(rows, MOST_GATED_ROWS)
     texts = golden_texts(rows)
@@ -77,6 +85,9 @@ def make(
             part = [row.item for row in chosen[start : start + _BATCH]]
             answers += [prediction.answer for prediction in float_model.predict_batch(part)]
             task.advance(len(part))
+    said: dict[str, Sequence[Answer]] = {f"float_{key}": answers}
+    if baseline_bundle is not None:
+        said[f"baseline_{key}"] = baseline.answers(baseline_bundle, chosen, progress)
     return Golden(
         texts=tuple(texts),
         golden_jsonl=_jsonl(
@@ -84,7 +95,8 @@ def make(
             for row, found in zip(texts, logits, strict=True)
         ),
         rows_jsonl=_jsonl(
-            {**row.document(key), f"float_{key}": answer} for row, answer in zip(chosen, answers, strict=True)
+            {**row.document(key), **{name: given[number] for name, given in said.items()}}
+            for number, row in enumerate(chosen)
         ),
         tolerance=tolerance(precision, _units(logits), _units(float_logits)),
     )

@@ -130,6 +130,9 @@ def test_all_limits_are_read() -> None:
     assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
     assert gate_limits.parse({}) == Limits()
     assert gate_limits.parse({"accuracy": {"metric": "macro_f1"}}).metric == "macro_f1"
+    baseline = {"name": "hotel", "version": "1.1.0", "target": "jetpack6", "manifest_sha256": "0" * 64}
+    asked = gate_limits.parse({"accuracy": {"baseline": baseline, "max_regression_points": 0.5}})
+    assert (asked.baseline, asked.max_regression_points) == ("hotel 1.1.0", 0.5)
     per_class = {"recall": 0.8, "recall_of": {"a": 0.9}, "precision": None, "precision_of": {}, "f1_of": {"b": 0.5}}
     floors = gate_limits.parse({"accuracy": {"per_class": per_class}}).per_class
     assert floors == {"recall": Floors(0.8, {"a": 0.9}), "f1": Floors(None, {"b": 0.5})}
@@ -152,6 +155,8 @@ def test_all_limits_are_read() -> None:
         {"accuracy": {"metric": None}},
         {"accuracy": {"metric": ["f1"]}},
         {"accuracy": {"confidence": 1.0}},
+        {"accuracy": {"baseline": "hotel.edgepack"}},
+        {"accuracy": {"baseline": {"name": "hotel", "version": 2}}},
         {"accuracy": {"per_class": 0.8}},
         {"accuracy": {"per_class": {"specificity": 0.8}}},
         {"accuracy": {"per_class": {"recall": 1.0}}},
