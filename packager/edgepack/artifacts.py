@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgepack.content import Checks
 from edgepack.errors import StageFailedError
+from edgepack.examples import Examples
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import AnswerKey, TaskName
 from edgepack_runtime import stats
@@ -304,6 +305,7 @@ class BundleArtifact(Artifact):
     bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
     checks: Checks = field(default_factory=Checks)
     libc_min: str = ""  # oldest glibc that its binaries load on
+    examples: Examples | None = None
 
     @property
     def path(self) -> Path:

@@ -32,7 +32,7 @@ LAYERS: list[set[str]] = [
     {"datasets", "outcome", "scores", "places"},
     {"selection", "reduced"},
     {"artifacts"},
-    {"quantization", "content"},
+    {"quantization", "content", "examples"},
     {"recipe"},
     {"errors", "progress", "digest", "versions", "order", "wording", "machine", "nvidia"},
 ]

@@ -200,6 +200,7 @@ def _target(item: Delivery) -> dict[str, Any]:
             "bytes_by_part": bundle.bytes_by_part,
             "checks": asdict(bundle.checks),
         },
+        "examples": bundle.examples and asdict(bundle.examples),
         "receipt": ran and ran.receipt,
     }
 

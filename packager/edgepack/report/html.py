@@ -68,10 +68,23 @@ def render(report: Mapping[str, Any]) -> str:
     return environment.get_template(TEMPLATE).render(
         report=report,
         recipe_json=dumps(report["recipe"]),
+        examples_by_targets=_examples(report["targets"]),
         accuracy_plot=_svg("accuracy", lambda figure: _accuracy(figure, report), len(report["ledger"])),
         cost_plot=_svg("cost", lambda figure: _cost(figure, costed), len(costed)),
         candidates_plot=_svg("candidates", lambda figure: _candidates(figure, report), 8) if candidates else "",
     )
+
+
+def _examples(targets: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], Mapping[str, Any]]]:
+    """The examples of each model that ships, with the names of its targets."""
+    found: list[tuple[list[str], Mapping[str, Any]]] = []
+    for target in targets:
+        same = next((names for names, examples in found if examples == target["examples"]), None)
+        if same is not None:
+            same.append(target["target"])
+        elif target["examples"] is not None:
+            found.append(([target["target"]], target["examples"]))
+    return found
 
 
 def _size(size_bytes: float) -> str:

@@ -37,7 +37,7 @@ from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 6
+VERSION = 7
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
@@ -100,6 +100,7 @@ def run(
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
         checks=checks,
         libc_min=site.libc_min,
+        examples=expected.examples,
     )
 
 

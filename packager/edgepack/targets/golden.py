@@ -18,9 +18,12 @@ import numpy.typing as npt
 
 from edgepack.artifacts import Answer, Precision, Row
 from edgepack.datasets.gates import MOST_GATED_ROWS
+from edgepack.examples import Examples
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnswerKey
 from edgepack.targets import baseline, measure
+from edgepack.targets.examples import choose
+from edgepack_runtime.answers import AnyPrediction
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -46,12 +49,16 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class Golden:
-    """Contents of both files, and how far a logit may be off on a device (absolute)."""
+    """Contents of both files, and how far a logit may be off on a device (absolute).
+
+    `examples` show what the shipped model got wrong here, and what it answers otherwise than the float one.
+    """
 
     texts: tuple[Row, ...]  # of the self-test
     golden_jsonl: bytes
     rows_jsonl: bytes
     tolerance: float
+    examples: Examples
 
 
 def make(
@@ -80,10 +87,12 @@ def make(
     model, float_model = measure.opened(shipped, threads=1), measure.opened(reference, threads=1)
     logits, float_logits = _alone(model, texts), _alone(float_model, texts)
     answers: list[Answer] = []
+    predictions: list[AnyPrediction] = []
     with progress.task("golden rows", len(chosen)) as task:
         for start in range(0, len(chosen), _BATCH):
             part = [row.item for row in chosen[start : start + _BATCH]]
             answers += [prediction.answer for prediction in float_model.predict_batch(part)]
+            predictions += model.predict_batch(part)
             task.advance(len(part))
     said: dict[str, Sequence[Answer]] = {f"float_{key}": answers}
     if baseline_bundle is not None:
@@ -99,6 +108,7 @@ def make(
             for number, row in enumerate(chosen)
         ),
         tolerance=tolerance(precision, _units(logits), _units(float_logits)),
+        examples=choose([row.texts for row in chosen], [row.label for row in chosen], answers, predictions),
     )
 
 

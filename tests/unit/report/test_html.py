@@ -270,3 +270,16 @@ def test_the_checks_of_a_bundle_are_told(built: Any) -> None:
         "a.so looks for libraries",
     ):
         assert told in page
+
+
+def test_examples_are_shown_with_their_texts_once_for_each_model(built: Any) -> None:
+    page = Page(render(make(beside_one_not_run(built))))
+    words = " ".join(page.words.split())
+    assert words.count("4 of 794 answers are not those of the float model: 3 lost, 1 won.") == 1
+    assert words.count("床单很<旧>，但是前台很热情") == 1  # as text, not as a tag
+    assert "负面 ✓ 负面 正面 0.481" in words
+    assert "呵呵，真是“好”酒店 ⁄ 再也不来 负面 正面 正面 0.002" in words
+    (item,) = built.deliveries
+    other = replace(item, bundle=replace(item.bundle, target="jetpack6", examples=replace(item.bundle.examples, won=0)))
+    words = " ".join(Page(render(make(replace(built, deliveries=(item, other))))).words.split())
+    assert "3 lost, 1 won." in words and "3 lost, 0 won." in words
