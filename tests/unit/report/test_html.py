@@ -13,7 +13,8 @@ from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.report.document import make
-from edgepack.report.html import pareto, render
+from edgepack.report.html import render
+from edgepack.report.plots import pareto
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
