@@ -122,9 +122,9 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
     for name, value in found.items():
         if isinstance(value, Mapping):
             yield Text(safe(name))
-            yield from (Text(safe(f"  {key}: {_value(inner)}")) for key, inner in value.items())
+            yield from (Text(safe(f"  {key}: {shown(inner)}")) for key, inner in value.items())
         else:
-            yield Text(safe(f"{name:<{width}}  {_value(value)}"))
+            yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
 def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text]:
@@ -266,7 +266,7 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         return
     values = table(live, "what", "before", "after")
     for name, (before, after) in found["values"].items():
-        values.add_row(safe(name), _value(before), _value(after))
+        values.add_row(safe(name), shown(before), shown(after))
     yield values
     for part, kinds in found["files"].items():
         counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
@@ -317,7 +317,8 @@ def _column(size_bytes: int) -> str:
     return mib(size_bytes).removesuffix(" MiB")
 
 
-def _value(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a recipe or a manifest; `-` where there is none."""
     return (
         NOTHING if value is None else safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     )

@@ -17,14 +17,14 @@ DEVICE = ROOT / "runtime" / "edgepack_runtime"
 LAYERS: list[set[str]] = [
     {"cli"},
     {"commands"},
-    {"delivery", "inspection", "examination", "fleet"},
+    {"delivery", "inspection", "examination", "fleet", "history"},
     {"plan"},
     {"pipeline"},
     {"walk"},
     {"steps"},
     {"keys"},
     {"stages", "workspace", "console"},
-    {"checked", "variants"},
+    {"checked", "compared", "variants"},
     {"tables", "int8", "choice", "model_writer"},
     {"signing"},
     {"engines", "trials"},
@@ -34,7 +34,7 @@ LAYERS: list[set[str]] = [
     {"artifacts"},
     {"quantization", "content", "examples"},
     {"recipe"},
-    {"errors", "progress", "digest", "versions", "order", "wording", "machine", "nvidia"},
+    {"errors", "progress", "digest", "versions", "order", "differences", "wording", "machine", "nvidia"},
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {

@@ -21,6 +21,7 @@ from edgepack.artifacts import (
     Split,
 )
 from edgepack.datasets.suited import check_built
+from edgepack.digest import sha256_file
 from edgepack.outcome import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
@@ -118,6 +119,7 @@ def _split(data: DataArtifact, split: Split) -> dict[str, Any]:
     lengths = sorted(len(row.text) for row in rows)
     return {
         "rows": len(rows),
+        "sha256": sha256_file(data.folder / f"{split}.jsonl"),
         "labels": {label: counts[label] for label in data.labels},
         "characters": {"p50": _percentile(lengths, 50), "p95": _percentile(lengths, 95), "max": lengths[-1]}
         if lengths

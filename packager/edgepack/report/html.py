@@ -17,7 +17,28 @@ TEMPLATE: Final = "report.html.jinja"
 
 def render(report: Mapping[str, Any]) -> str:
     """The page for a report made by `edgepack.report.document.make`. The same report gives the same bytes."""
-    environment = jinja2.Environment(
+    candidates = report["selection"]["candidates"] if report["selection"] else []
+    costed = [row for row in report["ledger"] if row["model_mib"] is not None or row["p50_ms"] is not None]
+    ledger, gate = report["ledger"], report["recipe"]["gates"]["accuracy"]
+    return (
+        environment()
+        .get_template(TEMPLATE)
+        .render(
+            report=report,
+            recipe_json=dumps(report["recipe"]),
+            examples_by_targets=_examples(report["targets"]),
+            accuracy_plot=plots.svg("accuracy", lambda figure: plots.accuracy(figure, ledger, gate), len(ledger)),
+            cost_plot=plots.svg("cost", lambda figure: plots.cost(figure, costed), len(costed)),
+            candidates_plot=plots.svg("candidates", lambda figure: plots.candidates(figure, report), 8)
+            if candidates
+            else "",
+        )
+    )
+
+
+def environment() -> jinja2.Environment:
+    """Templates of this package, and the words that they use."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -26,19 +47,8 @@ def render(report: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
     )
     words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size}
-    environment.globals.update(words, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV)
-    candidates = report["selection"]["candidates"] if report["selection"] else []
-    costed = [row for row in report["ledger"] if row["model_mib"] is not None or row["p50_ms"] is not None]
-    return environment.get_template(TEMPLATE).render(
-        report=report,
-        recipe_json=dumps(report["recipe"]),
-        examples_by_targets=_examples(report["targets"]),
-        accuracy_plot=plots.svg("accuracy", lambda figure: plots.accuracy(figure, report), len(report["ledger"])),
-        cost_plot=plots.svg("cost", lambda figure: plots.cost(figure, costed), len(costed)),
-        candidates_plot=plots.svg("candidates", lambda figure: plots.candidates(figure, report), 8)
-        if candidates
-        else "",
-    )
+    made.globals.update(words, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV)
+    return made
 
 
 def _examples(targets: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], Mapping[str, Any]]]:

@@ -46,9 +46,8 @@ _STYLE: Final[dict[Any, Any]] = {
 }
 
 
-def accuracy(figure: Figure, report: Mapping[str, Any]) -> None:
-    """A dot with its interval for each row of the ledger, and the gate's limit as a line."""
-    rows = report["ledger"]
+def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[str, Any] | None = None) -> None:
+    """A dot with its interval for each row as of a ledger, and the limit of the `gate` on accuracy as a line."""
     axes = figure.subplots()
     _rows(axes, [row["stage"] for row in rows])
     for y, row in enumerate(rows):
@@ -56,7 +55,6 @@ def accuracy(figure: Figure, report: Mapping[str, Any]) -> None:
         axes.plot([low, high], [y, y], color=_ACCENT, linewidth=2, solid_capstyle="butt")
         axes.plot([value], [y], "o", color=_ACCENT, markersize=7)
         axes.annotate(f"{value:.1f}", (value, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
-    gate = report["recipe"]["gates"]["accuracy"]
     if gate is not None and gate["min"] is not None and {gate["metric"]} == {row["score"]["metric"] for row in rows}:
         axes.axvline(100 * gate["min"], color=_LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
         axes.annotate(
