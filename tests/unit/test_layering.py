@@ -34,7 +34,7 @@ LAYERS: list[set[str]] = [
     {"artifacts"},
     {"quantization", "content", "examples"},
     {"recipe"},
-    {"errors", "progress", "digest", "versions", "order", "differences", "wording", "machine", "nvidia"},
+    {"errors", "progress", "digest", "versions", "order", "differences", "toml", "wording", "machine", "nvidia"},
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {

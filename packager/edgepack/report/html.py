@@ -10,6 +10,7 @@ import jinja2
 
 from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, plots, quantity, span
 from edgepack.report.document import dumps
+from edgepack.report.languages import both
 from edgepack.wording import metric_name
 
 TEMPLATE: Final = "report.html.jinja"
@@ -46,7 +47,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size}
+    words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size, "t": both}
     made.globals.update(words, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV)
     return made
 

@@ -15,9 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from edgepack.report.languages import CHINESE
 from edgepack.wording import metric_name
 
 _BUBBLE: Final = 600  # square points, of the largest file
+_BETWEEN: Final = "\u00a6"  # two languages of one text, until they are two
+_TWO: Final = re.compile(rf"<text([^>]*)>([^<{_BETWEEN}]*){_BETWEEN}([^<]*)</text>")
+_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)  # matplotlib writes each text there once more
 _REACH: Final = 2  # how far from the candidates, in their own spread, a limit is still drawn
 _WIDTH: Final = 8.4  # inches of 72 points; the page scales it
 # Matplotlib knows no CSS: it draws in these colours, and the page's own take their place in the finished SVG.
@@ -57,12 +61,12 @@ def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[st
         axes.annotate(f"{value:.1f}", (value, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
     if gate is not None and gate["min"] is not None and {gate["metric"]} == {row["score"]["metric"] for row in rows}:
         axes.axvline(100 * gate["min"], color=_LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
+        told = _words("gate {}", f"{100 * gate['min']:.1f}")
         axes.annotate(
-            f"gate {100 * gate['min']:.1f}", (100 * gate["min"], -0.5), (4, -2), textcoords="offset points",
-            color=_LIMIT, fontsize=9, va="top",
+            told, (100 * gate["min"], -0.5), (4, -2), textcoords="offset points", color=_LIMIT, fontsize=9, va="top",
         )  # fmt: skip
     metrics = sorted({metric_name(row["score"]["metric"]) for row in rows})
-    axes.set_xlabel(f"{' or '.join(metrics)} on the test rows, with its interval, %")
+    axes.set_xlabel(_words("{} on the test rows, with its interval, %", ", ".join(metrics)))
 
 
 def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -82,7 +86,7 @@ def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
             _label(right, y, p95_ms, f"{row['p50_ms']:.3g} / {p95_ms:.3g}")
     for axes, label in ((left, "model, MiB"), (right, "text in to label out, ms: p50 / p95")):
         axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.3)
-        axes.set_xlabel(label)
+        axes.set_xlabel(_words(label))
         axes.grid(axis="x", linewidth=0.6)
         axes.set_axisbelow(True)
 
@@ -106,11 +110,11 @@ def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
     right, latency = gates["accuracy"] or {}, gates["latency"] or {}
     axes.margins(0.15)
     if latency.get("p50_ms") and latency["threads"] == 1:
-        _gate(axes, "x", latency["p50_ms"], [x for x, _ in points], f"gate {latency['p50_ms']:g} ms")
+        _gate(axes, "x", latency["p50_ms"], [x for x, _ in points], f"{latency['p50_ms']:g} ms")
     if right.get("min") and right["metric"] == metric:
-        _gate(axes, "y", 100 * right["min"], [y for _, y in points], f"gate {100 * right['min']:.1f} %")
-    axes.set_xlabel("text in to label out, p50, ms; area: size of the file")
-    axes.set_ylabel(f"{metric_name(metric)} on the dev rows, %")
+        _gate(axes, "y", 100 * right["min"], [y for _, y in points], f"{100 * right['min']:.1f} %")
+    axes.set_xlabel(_words("text in to label out, p50, ms; area: size of the file"))
+    axes.set_ylabel(_words("{} on the dev rows, %", metric_name(metric)))
     axes.grid(linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -124,25 +128,33 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return front
 
 
-def _gate(axes: Axes, axis: str, limit: float, figures: Sequence[float], text: str) -> None:
-    """A dashed line where a gate has its limit; one that is far from all figures would squeeze them, and is told of."""
+def _gate(axes: Axes, axis: str, limit: float, figures: Sequence[float], figure: str) -> None:
+    """A dashed line where a gate has its limit, which `figure` tells; one that is far from all figures would squeeze
+    them, and is told of.
+    """
     reach = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
     dashed: dict[str, Any] = {"color": _LIMIT, "linewidth": 1.2, "linestyle": (0, (4, 3)), "zorder": 0}
     told: dict[str, Any] = {"color": _LIMIT, "fontsize": 9, "textcoords": "offset points"}
     near = min(figures) - reach <= limit <= max(figures) + reach
-    beyond = "" if near else " (far above)" if limit > max(figures) else " (far below)"
+    above = limit > max(figures)
+    text = _words("gate {}" if near else "gate {} (far above)" if above else "gate {} (far below)", figure)
     if axis == "x":
         if near:
             axes.axvline(limit, **dashed)
-        place = (limit, 1.0) if near else (1.0 if limit > max(figures) else 0.0, 1.0)
+        place = (limit, 1.0) if near else (1.0 if above else 0.0, 1.0)
         coordinates = axes.get_xaxis_transform() if near else axes.transAxes
-        axes.annotate(text + beyond, place, (-4, -2), xycoords=coordinates, ha="right", va="top", **told)
+        axes.annotate(text, place, (-4, -2), xycoords=coordinates, ha="right", va="top", **told)
     else:
         if near:
             axes.axhline(limit, **dashed)
-        place = (0.0, limit) if near else (0.0, 1.0 if limit > max(figures) else 0.0)
+        place = (0.0, limit) if near else (0.0, 1.0 if above else 0.0)
         coordinates = axes.get_yaxis_transform() if near else axes.transAxes
-        axes.annotate(text + beyond, place, (4, 4), xycoords=coordinates, ha="left", va="bottom", **told)
+        axes.annotate(text, place, (4, 4), xycoords=coordinates, ha="left", va="bottom", **told)
+
+
+def _words(words: str, *values: object) -> str:
+    """Both languages in one text, which `svg` makes two of."""
+    return f"{words.format(*values)}{_BETWEEN}{CHINESE[words].format(*values)}"
 
 
 def _label(axes: Axes, y: int, end: float, text: str) -> None:
@@ -180,4 +192,4 @@ def svg(name: str, draw: Callable[[Figure], None], rows: int) -> Markup:
     drawing = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawing)
     for drawn, shown in _CSS.items():
         drawing = drawing.replace(drawn, shown)
-    return Markup(drawing)
+    return Markup(_TWO.sub(r'<text class="en"\1>\2</text><text class="zh"\1>\3</text>', _COMMENT.sub("", drawing)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -11,16 +10,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from edgepack import toml
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.section import Section
 from edgepack.wording import counted
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ELF_MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 # A name becomes part of a bundle's file name.
@@ -93,7 +88,7 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     """
     text = _text(file)
     try:
-        document = tomllib.loads(text)
+        document = toml.loads(text)
     except (ValueError, RecursionError) as error:
         raise _invalid(file, [Finding("error", file, None, f"it is no TOML: {error}", "correct it there")]) from error
     found: dict[str, dict[str, Any]] = {}
