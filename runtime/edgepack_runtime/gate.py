@@ -64,6 +64,8 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, [row.item for row in rows], progress),
+        limits,
+        where["emulated_why"],
         lambda: gate_process.latency_windows(release, threads),
         progress,
     )
@@ -138,8 +140,8 @@ def _process_checks(
         progress(f"memory: {mib:.1f} MiB at most")
         checks.append(gate_process.memory_check(mib, limits.peak_rss_mib, len(texts), emulated_why))
     if limits.cold_start_ms is not None:
-        times_ms = gate_process.cold_starts_ms(release, texts, progress)
-        checks.append(gate_process.cold_start_check(times_ms, limits.cold_start_ms, emulated_why))
+        runs = gate_process.cold_starts(release, texts, progress)
+        checks.append(gate_process.cold_start_check(runs, limits.cold_start_ms, emulated_why))
     return checks
 
 

@@ -156,7 +156,7 @@ def percentile_interval(samples: Sequence[float], fraction: float, confidence: f
         raise ValueError("no samples")
     ordered = sorted(samples)
     tail = (1 - confidence) / 2
-    low, high = _ranks(len(ordered), fraction, tail)
+    low, high = ranks(len(ordered), fraction, tail)
     return Interval(
         percentile(ordered, fraction),
         ordered[low - 1] if low >= 1 else 0.0,
@@ -164,8 +164,11 @@ def percentile_interval(samples: Sequence[float], fraction: float, confidence: f
     )
 
 
-def _ranks(n: int, fraction: float, tail: float) -> Tuple[int, int]:
-    """Ranks from 1: the largest r with P(X < r) <= tail and the smallest s with P(X >= s) <= tail, X binomial."""
+def ranks(n: int, fraction: float, tail: float) -> Tuple[int, int]:
+    """Ranks from 1: the largest r with P(X < r) <= tail and the smallest s with P(X >= s) <= tail, X binomial.
+
+    0 and n + 1 stand for "no sample does".
+    """
     low, high = 0, n + 1
     below = 0.0
     for k in range(n + 1):  # below = P(X <= k - 1) at the top of the loop
