@@ -15,6 +15,7 @@ from edgepack_runtime import (
     conditions,
     gate_accuracy,
     gate_latency,
+    gate_load,
     gate_process,
     golden,
     located,
@@ -62,17 +63,21 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
     answers = gate_accuracy.answer(predictor, rows, progress)
     measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
+    texts = [row.item for row in rows]
     timing = gate_latency.settle(
-        gate_latency.measure(predictor, [row.item for row in rows], progress),
+        gate_latency.measure(predictor, texts, limits, progress),
         limits,
         where["emulated_why"],
-        lambda: gate_process.latency_windows(release, threads),
+        lambda: gate_process.latency(release, threads, manifest.gates),
         progress,
     )
+    loads = gate_load.measure(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.moving()  # before other processes load the machine
     checks = [
         *gate_accuracy.checks(measured, limits),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
+        *gate_load.checks(loads, limits, where["emulated_why"]),
+        *gate_load.energy_checks(timing, limits, where["emulated_why"]),
         *_process_checks(release, limits, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
     ]
@@ -85,7 +90,11 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
         "accuracy": gate_accuracy.summary(measured, limits.confidence),
         "promised": _promised(manifest),
         "classes": gate_accuracy.classes(measured, predictor.config),
-        "latency": gate_latency.summary(timing, threads),
+        "latency": {
+            **gate_latency.summary(timing, threads),
+            **gate_load.summary(loads),
+            "energy_mj_per_text": gate_load.energy_mj_per_text(timing),
+        },
         "tuning": dataclasses.asdict(predictor.tuning),
         "conditions": where,
     }

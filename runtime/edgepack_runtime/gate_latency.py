@@ -12,40 +12,39 @@ where a limit is missed, or nearly, while others ran. That is done once more in 
 
 from __future__ import annotations
 
-import math
-import random
 import statistics
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime import bench, closed_loop, contention, noise, stats
+from edgepack_runtime import bench, closed_loop, contention, noise, stats, timed_texts
 from edgepack_runtime.closed_loop import Window
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.gate_accuracy import would_decide
 from edgepack_runtime.gate_limits import Check, Limits, sampled
+from edgepack_runtime.latency_limits import LengthBudget
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item
+from edgepack_runtime.timed_texts import Kind
 
-P50, P95 = 0.5, 0.95
 MAX_DRIFT = 0.10
-_BUDGET_MS = 5000.0  # for both windows together, unless the percentile needs more samples than fit
-_MOST_TEXTS = 500
-_SEED = 20240229  # the same texts on every device and in every process
 Say = Callable[[str], None]
 
 
 class Timing(NamedTuple):
-    """Two windows over the same texts, and in how many processes it was tried."""
+    """Two windows over the same texts, what kind each of those is, and in how many processes it was tried."""
 
     windows: List[Window]
+    kinds: List[Kind]
     processes: int = 1
 
     @property
     def samples(self) -> List[Split]:
-        return [sample for window in self.windows for sample in window.samples]
+        """Those of the usual texts."""
+        return [sample for window in self.windows for sample in _usual(window, self.kinds)]
 
     @property
     def medians_ms(self) -> List[float]:
-        return [window.median_ms for window in self.windows]
+        """Of the usual texts, for each window."""
+        return [statistics.median(s.total_ms for s in _usual(window, self.kinds)) for window in self.windows]
 
     @property
     def contention(self) -> Contention:
@@ -62,47 +61,52 @@ class Timing(NamedTuple):
         return self.drift <= MAX_DRIFT
 
 
-def measure(predictor: Predictor, texts: Sequence[Item], progress: Say) -> Timing:
-    """Time `predictor` in two windows over the same up to 500 of `texts`, in a seeded order.
+class Asked(NamedTuple):
+    """One limit: the name of its gate, the percentile (0 to 1), the most it may be, and of texts of which length."""
 
-    There are as many as fit into the time budget, at least the 65 that p95 needs in each window; where `texts` are
-    fewer than that, they are gone through again.
-    """
+    gate: str
+    fraction: float
+    limit_ms: float
+    budget: Optional[LengthBudget] = None
+
+    def concerns(self, kind: Kind) -> bool:
+        """Whether a text of this kind counts."""
+        return kind.usual if self.budget is None else self.budget.holds(kind.tokens)
+
+
+def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Say) -> Timing:
+    """Time `predictor` in two windows over the same of `texts`, in a seeded order (`timed_texts.choose`)."""
     progress("latency: two windows")
-    drawn = random.Random(_SEED).sample(list(texts), len(texts))
+    drawn = timed_texts.shuffled(texts)
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
-    needed = math.ceil(stats.n_for_percentile(P95, bench.CONFIDENCE) / 2)
-    count = max(needed, min(_MOST_TEXTS, int(_BUDGET_MS / 2 / max(probe, 1e-3))))
-    chosen = [drawn[i % len(drawn)] for i in range(count)]
-    windows = []
-    for number in (1, 2):
-        windows.append(closed_loop.timed(predictor, chosen))
-        progress(f"latency: window {number} of 2: {windows[-1].median_ms:.3f} ms")
-    return Timing(windows)
+    chosen = timed_texts.choose(drawn, limits, probe, predictor.tokens)
+    timing = Timing([], [text.kind for text in chosen])
+    for number in range(timed_texts.WINDOWS):
+        timing.windows.append(closed_loop.timed(predictor, [text.item for text in chosen]))
+        progress(f"latency: window {number + 1} of {timed_texts.WINDOWS}: {timing.medians_ms[-1]:.3f} ms")
+    return timing
 
 
 def settle(
-    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], List[Window]], progress: Say
+    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Say
 ) -> Timing:
     """`first` where it can be judged; else what `again` measures, in a fresh process."""
     if not first.stable:
         why = f"unstable, the medians differ by {first.drift:.0%}"
-    elif emulated_why is None and any(_in_doubt(first, *asked) for asked in _asked(limits)):
+    elif emulated_why is None and any(_in_doubt(first, asked) for asked in _asked(limits)):
         why = first.contention.told()
     else:
         return first
     progress(f"latency: {why}: once more in a fresh process")
-    return Timing(again(), processes=2)
+    return again()._replace(processes=2)
 
 
 def summary(timing: Timing, threads: int) -> Dict[str, Any]:
     """The receipt's `latency`."""
-    figures = bench.summarize(timing.samples)
-    del figures["p99_ms"]  # no gate asks for it, and it takes 662 samples
     return {
-        **figures,
+        **bench.summarize(timing.samples),
         "threads": threads,
         "stable": timing.stable,
         "window_p50_ms": [round(value, 4) for value in timing.medians_ms],
@@ -113,52 +117,74 @@ def summary(timing: Timing, threads: int) -> Dict[str, Any]:
 
 def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[Check]:
     """The rows of the receipt that `limits` asks for."""
-    return [_check(timing, *asked, emulated_why) for asked in _asked(limits)]
+    return [_check(timing, asked, emulated_why) for asked in _asked(limits)]
 
 
-def _asked(limits: Limits) -> List[Tuple[str, float, float]]:
-    """Of each limit the name of its gate, the percentile as a fraction, and the most that it may be, in ms."""
-    asked = (("latency.p50_ms", P50, limits.p50_ms), ("latency.p95_ms", P95, limits.p95_ms))
-    return [(name, fraction, limit) for name, fraction, limit in asked if limit is not None]
+def _asked(limits: Limits) -> List[Asked]:
+    found = [Asked(f"latency.{key}", part, limit) for key, part, limit in limits.latency.percentiles.asked()]
+    for budget in limits.latency.by_length:
+        name = f"latency.max_tokens_{budget.max_tokens}"
+        found += [Asked(f"{name}.{key}", part, limit, budget) for key, part, limit in budget.limits.asked()]
+    return found
 
 
-def _check(timing: Timing, name: str, fraction: float, limit_ms: float, emulated_why: Optional[str]) -> Check:
-    interval, verdict = _judged(timing, fraction, limit_ms)
-    n = len(timing.samples)
-    detail = "text in to label out, batch 1"
+def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
+    totals, limit_ms = _totals(timing, asked), asked.limit_ms
+    if not totals:
+        detail = f"no golden row has {_lengths(asked.budget)}: give `data.test` such texts"
+        return Check(asked.gate, stats.INCONCLUSIVE, None, None, None, limit_ms, "ms", 0, None, detail)
+    interval, verdict = _judged(timing, asked)
+    detail = "text in to label out, batch 1" + (f", {_lengths(asked.budget)}" if asked.budget else "")
     if not timing.stable:
         detail += f"; unstable: the medians of two windows differ by {timing.drift:.0%}, twice"
     if verdict == stats.INCONCLUSIVE:
-        if _by_noise(timing, fraction, limit_ms):
+        if _by_noise(timing, asked):
             detail += f"; {timing.contention.told()}: measure on an idle machine"
         elif timing.stable:
-            within = sum(sample.total_ms <= limit_ms for sample in timing.samples) / n
-            detail += "; " + would_decide(stats.n_for_proportion(within, fraction, bench.CONFIDENCE), "samples")
+            within = sum(total <= limit_ms for total in totals) / len(totals)
+            detail += "; " + would_decide(stats.n_for_proportion(within, asked.fraction, bench.CONFIDENCE), "samples")
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
-    return sampled(name, verdict, interval, limit=limit_ms, unit="ms", n=n, confidence=bench.CONFIDENCE, detail=detail)
+    return sampled(
+        asked.gate,
+        verdict,
+        interval,
+        limit=limit_ms,
+        unit="ms",
+        n=len(totals),
+        confidence=bench.CONFIDENCE,
+        detail=detail,
+    )
 
 
-def _judged(timing: Timing, fraction: float, limit_ms: float) -> Tuple[stats.Interval, str]:
+def _lengths(budget: Optional[LengthBudget]) -> str:
+    return f"{budget.above_tokens + 1} to {budget.max_tokens} tokens" if budget else "any length"
+
+
+def _totals(timing: Timing, asked: Asked) -> List[float]:
+    return [ms for spell in _spells(timing.windows, timing, asked) for ms in spell.times_ms]
+
+
+def _judged(timing: Timing, asked: Asked) -> Tuple[stats.Interval, str]:
     """The interval that holds for a quiet machine, and its verdict; nothing fails on an unstable one."""
-    interval = noise.percentile_interval(_spells(timing.windows), fraction, bench.CONFIDENCE)
+    interval = noise.percentile_interval(_spells(timing.windows, timing, asked), asked.fraction, bench.CONFIDENCE)
     if timing.stable:
-        return interval, stats.verdict_at_most(interval, limit_ms)
-    interval = _widened(timing, fraction, interval.value)
-    verdict = stats.verdict_at_most(interval, limit_ms)
+        return interval, stats.verdict_at_most(interval, asked.limit_ms)
+    interval = _widened(timing, asked, interval.value)
+    verdict = stats.verdict_at_most(interval, asked.limit_ms)
     return interval, stats.INCONCLUSIVE if verdict == stats.FAIL else verdict
 
 
-def _in_doubt(timing: Timing, name: str, fraction: float, limit_ms: float) -> bool:
+def _in_doubt(timing: Timing, asked: Asked) -> bool:
     """Whether others are the reason that there is no verdict."""
-    verdict = _judged(timing, fraction, limit_ms)[1]
-    return verdict == stats.INCONCLUSIVE and _by_noise(timing, fraction, limit_ms)
+    if not _totals(timing, asked):
+        return False
+    return _judged(timing, asked)[1] == stats.INCONCLUSIVE and _by_noise(timing, asked)
 
 
-def _by_noise(timing: Timing, fraction: float, limit_ms: float) -> bool:
+def _by_noise(timing: Timing, asked: Asked) -> bool:
     """Whether the machine was not quiet, or the little that others did makes the difference to a fail."""
-    totals = [sample.total_ms for sample in timing.samples]
-    as_timed = stats.percentile_interval(totals, fraction, bench.CONFIDENCE)
-    return not timing.contention.quiet or stats.verdict_at_most(as_timed, limit_ms) == stats.FAIL
+    as_timed = stats.percentile_interval(_totals(timing, asked), asked.fraction, bench.CONFIDENCE)
+    return not timing.contention.quiet or stats.verdict_at_most(as_timed, asked.limit_ms) == stats.FAIL
 
 
 def refuse_if_emulated(verdict: str, detail: str, why: Optional[str]) -> Tuple[str, str]:
@@ -168,20 +194,19 @@ def refuse_if_emulated(verdict: str, detail: str, why: Optional[str]) -> Tuple[s
     return stats.INCONCLUSIVE, detail + f"; emulated ({why}): measure on the device itself"
 
 
-def _spells(windows: Sequence[Window]) -> List[noise.Spell]:
-    """The timings between two looks at the counters, with what others can have taken of them."""
-    found = []
-    for window in windows:
-        slack_ms = contention.TICK_MS / len(window.spells)  # all looks together are wrong by no more than a tick
-        begin = 0
-        for spell in window.spells:
-            times = [sample.total_ms for sample in window.samples[begin : begin + spell.texts]]
-            found.append(noise.Spell(times, spell.contention.lost_ms + slack_ms))
-            begin += spell.texts
-    return found
+def _usual(window: Window, kinds: Sequence[Kind]) -> List[Split]:
+    return [sample for sample, kind in zip(window.samples, kinds) if kind.usual]
 
 
-def _widened(timing: Timing, fraction: float, value: float) -> stats.Interval:
+def _spells(windows: Sequence[Window], timing: Timing, asked: Asked) -> List[noise.Spell]:
+    counts = [asked.concerns(kind) for kind in timing.kinds]
+    return [spell for window in windows for spell in closed_loop.noise_spells(window, counts)]
+
+
+def _widened(timing: Timing, asked: Asked, value: float) -> stats.Interval:
     """From the better window's low end to the worse one's high end, that times the ratio of their medians."""
-    ends = [noise.percentile_interval(_spells([one]), fraction, bench.CONFIDENCE) for one in timing.windows]
+    ends = [
+        noise.percentile_interval(_spells([one], timing, asked), asked.fraction, bench.CONFIDENCE)
+        for one in timing.windows
+    ]
     return stats.Interval(value, min(end.low for end in ends), max(end.high for end in ends) * (1 + timing.drift))

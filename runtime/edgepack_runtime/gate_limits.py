@@ -9,17 +9,21 @@ import dataclasses
 import math
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime import latency_limits
+from edgepack_runtime.latency_limits import LatencyLimits
+from edgepack_runtime.latency_limits import invalid as _invalid
+from edgepack_runtime.latency_limits import number as _number
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
     "accuracy": ("metric", "min", "max_drop_points", "confidence"),
-    "latency": ("p50_ms", "p95_ms", "threads"),
+    "latency": latency_limits.LATENCY_KEYS,
     "memory": ("peak_rss_mib",),
     "size": ("model_mib", "bundle_mib"),
     "cold_start": ("ms",),
+    "energy": ("mj_per_text",),
 }
 
 
@@ -34,14 +38,14 @@ class Limits:
     accuracy_min: Optional[float] = None
     max_drop_points: Optional[float] = None
     confidence: float = 0.95
-    p50_ms: Optional[float] = None
-    p95_ms: Optional[float] = None
+    latency: LatencyLimits = latency_limits.NO_LIMITS
     threads: int = 1
     peak_rss_mib: Optional[float] = None
     model_mib: Optional[float] = None
     bundle_mib: Optional[float] = None
     cold_start_ms: Optional[float] = None
     metric: Optional[str] = None
+    energy_mj_per_text: Optional[float] = None
 
 
 class Check(NamedTuple):
@@ -112,27 +116,12 @@ def parse(gates: Mapping[str, Any]) -> Limits:
         accuracy_min=_number(accuracy, "accuracy", "min", below=1.0),
         max_drop_points=_number(accuracy, "accuracy", "max_drop_points"),
         confidence=Limits.confidence if confidence is None else confidence,
-        p50_ms=_number(latency, "latency", "p50_ms"),
-        p95_ms=_number(latency, "latency", "p95_ms"),
+        latency=latency_limits.parse(latency),
         threads=threads,
         peak_rss_mib=_number(sections.get("memory", {}), "memory", "peak_rss_mib"),
         model_mib=_number(sections.get("size", {}), "size", "model_mib"),
         bundle_mib=_number(sections.get("size", {}), "size", "bundle_mib"),
         cold_start_ms=_number(sections.get("cold_start", {}), "cold_start", "ms"),
         metric=metric,
-    )
-
-
-def _number(section: Mapping[str, Any], name: str, key: str, below: float = math.inf) -> Optional[float]:
-    value = section.get(key)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not 0 < value < below:
-        raise _invalid(f"{name}.{key} is {value!r}")
-    return float(value)
-
-
-def _invalid(why: str) -> BundleInvalidError:
-    return BundleInvalidError(
-        "the manifest's gates are not ones this runtime can measure", why=why, fix="build the bundle again"
+        energy_mj_per_text=_number(sections.get("energy", {}), "energy", "mj_per_text"),
     )

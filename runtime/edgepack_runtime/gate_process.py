@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime import bench, closed_loop, contention, gate_latency, golden, isolated, noise, stats
-from edgepack_runtime.closed_loop import Window
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.gate_limits import Check, counted, sampled
+from edgepack_runtime.gate_latency import Timing
+from edgepack_runtime.gate_limits import Check, counted, parse, sampled
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
+from edgepack_runtime.timed_texts import Kind
 
 # Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
 COLD_START_RUNS = 7
@@ -47,10 +48,11 @@ def peak_rss_mib(release: Path, threads: int) -> float:
     return float(_ask({"kind": "memory", "release": str(release), "threads": threads})["peak_rss_mib"])
 
 
-def latency_windows(release: Path, threads: int) -> List[Window]:
-    """`gate_latency.measure` in a fresh process. Raises as `peak_rss_mib`."""
-    windows = _ask({"kind": "latency", "release": str(release), "threads": threads})["windows"]
-    return [closed_loop.window_of(window) for window in windows]
+def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
+    """`gate_latency.measure` in a fresh process, for the manifest's `gates`. Raises as `peak_rss_mib`."""
+    told = _ask({"kind": "latency", "release": str(release), "threads": threads, "gates": gates})
+    windows = [closed_loop.window_of(window) for window in told["windows"]]
+    return Timing(windows, [Kind(*kind) for kind in told["kinds"]])
 
 
 def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Contention]:
@@ -113,8 +115,8 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
         predictor.predict_batch([item.item for item in golden.read_golden(release, predictor.config)], batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
     rows = golden.read_rows(release, predictor.config)
-    timing = gate_latency.measure(predictor, [row.item for row in rows], _to_stderr)
-    return {"windows": [window.as_json() for window in timing.windows]}
+    timing = gate_latency.measure(predictor, [row.item for row in rows], parse(job["gates"]), _to_stderr)
+    return {"windows": [window.as_json() for window in timing.windows], "kinds": timing.kinds}
 
 
 def _ask(job: Dict[str, Any]) -> Dict[str, Any]:

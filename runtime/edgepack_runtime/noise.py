@@ -25,17 +25,20 @@ class Spell(NamedTuple):
     lost_ms: float
 
 
-def percentile_interval(spells: Sequence[Spell], fraction: float, confidence: float) -> stats.Interval:
+def percentile_interval(
+    spells: Sequence[Spell], fraction: float, confidence: float, design_effect: float = 1.0
+) -> stats.Interval:
     """`stats.percentile_interval` of all timings, with a low end that holds for a quiet machine.
 
     Raises:
         ValueError: there are no timings.
     """
-    interval = stats.percentile_interval([ms for spell in spells for ms in spell.times_ms], fraction, confidence)
+    times = [ms for spell in spells for ms in spell.times_ms]
+    interval = stats.percentile_interval(times, fraction, confidence, design_effect)
     if not any(spell.lost_ms > 0 for spell in spells) or interval.low <= 0:
         return interval
-    n = sum(len(spell.times_ms) for spell in spells)
-    rank, _ = stats.ranks(n, fraction, (1 - confidence) / 2)
+    n = len(times)
+    rank, _ = stats.interval_ranks(n, fraction, confidence, design_effect)
     sorted_spells = [_Sorted(spell) for spell in spells]
     low, high = 0.0, interval.low
     for _ in range(_STEPS):
