@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgepack_runtime import bench, closed_loop, contention, noise, stats
 from edgepack_runtime.contention import Contention
@@ -153,6 +154,36 @@ def summary(run: Run) -> Dict[str, Any]:
     row["longest_queue"] = max(map(len, run.busy_periods()))
     row["contention"] = run.contention.as_json()
     return row
+
+
+def compare(
+    folders: Sequence[Path], texts: Sequence[Item], rate_per_s: float, *, threads: Optional[int], progress: Say
+) -> List[Dict[str, Any]]:
+    """A `summary` of each of the model `folders`, one after the other, of as many texts as p99 needs.
+
+    Errors as `Predictor`.
+    """
+    found, count = [], how_many(rate_per_s, Percentiles(p99_ms=math.inf))
+    for folder in folders:
+        predictor = Predictor(folder, threads=threads)
+        for text in texts[: bench.WARM_UP_TEXTS]:
+            predictor.predict(text)
+        progress(f"open loop: {folder.name}, {count} texts, {rate_per_s:g} a second")
+        run = measure(predictor, texts, rate_per_s, count)
+        found.append({"folder": str(folder), "kept": run.utilisation <= MOST_BUSY, **summary(run)})
+    return found
+
+
+def render(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`compare`'s result as lines for people."""
+    lines = []
+    for row in rows:
+        figures = ", ".join(f"{key[:3]} {row[key]:.3f} ms" for key in ("p50_ms", "p95_ms", "p99_ms") if row[key])
+        line = f"{Path(row['folder']).name}: {row['rate_per_s']:g} texts a second from their arrival: {figures}, "
+        lines.append(line + f"n = {row['n']}, busy {row['utilisation']:.0%} of the time")
+        if not row["kept"]:
+            lines.append("THE RATE CANNOT BE KEPT: the queue grows, and the times tell how long it was looked at")
+    return "\n".join(lines)
 
 
 def checks(run: Run, asked: OpenLoop) -> List[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,6 +155,18 @@ def test_a_run_is_as_long_as_its_percentiles_need() -> None:
     assert open_loop.how_many(1.0, Percentiles(p99_ms=1)) == 662
     assert open_loop.how_many(1000.0, Percentiles(p95_ms=1)) == 5000
     assert open_loop.how_many(1e6, Percentiles(p95_ms=1)) == 20_000
+
+
+def test_bench_tells_when_a_rate_is_not_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {"fast": 2.0, "slow": 60.0}
+    monkeypatch.setattr(open_loop, "Predictor", lambda folder, threads: model(machine, speeds[folder.name]))
+    folders = [Path(name) for name in speeds]
+    rows = open_loop.compare(folders, ["a"], 20.0, threads=1, progress=silent)
+    assert [(row["folder"], row["kept"], row["n"]) for row in rows] == [("fast", True, 662), ("slow", False, 662)]
+    fast, slow, shout = open_loop.render(rows).splitlines()
+    assert fast.startswith("fast: 20 texts a second from their arrival: p50 2.000 ms, p95 ")
+    assert slow.endswith("busy 120% of the time") and "CANNOT BE KEPT" in shout
+    assert json.dumps(rows, allow_nan=False)
 
 
 # --- after idle -----------------------------------------------------------------------------------------------
