@@ -6,7 +6,7 @@ import math
 import random
 from typing import Callable, List, NamedTuple, Sequence
 
-from edgepack_runtime import bench, stats
+from edgepack_runtime import bench, energy, stats
 from edgepack_runtime.gate_limits import Limits
 from edgepack_runtime.latency_limits import P95, Percentiles
 from edgepack_runtime.texts import Item
@@ -52,7 +52,7 @@ def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens_of: Ca
     """
     fit = int(_BUDGET_MS / WINDOWS / max(probe_ms, 1e-3))
     count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, fit))
-    if limits.energy_mj_per_text is not None:  # enough spells to bound their median
+    if limits.energy_mj_per_text is not None and energy.find() is not None:  # enough spells to bound their median
         count = max(count, math.ceil(_ENERGY_MS / WINDOWS / max(probe_ms, 1e-3)))
     if not limits.latency.by_length:
         return [TimedText(drawn[place % len(drawn)], Kind(0, True)) for place in range(count)]
