@@ -46,6 +46,9 @@ class Reading(NamedTuple):
     waited_ms: Optional[float] = None  # this thread, ready to run
     pressure_ms: Optional[float] = None
     preemptions: Optional[int] = None
+    quota_ms: Optional[float] = None
+    stalled_ms: Optional[float] = None
+    faults: Optional[int] = None
 
 
 class Contention(NamedTuple):
@@ -54,7 +57,8 @@ class Contention(NamedTuple):
     `others_ms` is the time of all cores together that neither this process nor its children used and that was not idle,
     `stolen_ms` the part of it that other guests of the host took. `waited_ms` is how long this thread was ready and got
     no core, `pressure_ms` how long any thread of the system was (PSI), `preemptions` how often this process lost a core
-    that it wanted.
+    that it wanted. `quota_ms` is how long its control group was held up because it had used its share. `faults` are
+    pages that it read from a disk, `stalled_ms` how long any thread of the system waited for memory or a disk (PSI).
     """
 
     wall_ms: float
@@ -65,13 +69,19 @@ class Contention(NamedTuple):
     waited_ms: Optional[float] = None
     pressure_ms: Optional[float] = None
     preemptions: Optional[int] = None
+    quota_ms: Optional[float] = None
+    stalled_ms: Optional[float] = None
+    faults: Optional[int] = None
 
     @property
     def lost_ms(self) -> float:
         """The most that neighbours can have cost; infinite where it is not told what they did."""
         if self.others_ms is None:
             return math.inf
-        return min(self.wall_ms, AFTERMATH * max(self.others_ms, self.waited_ms or 0.0))
+        held_ms = AFTERMATH * max(self.others_ms, self.waited_ms or 0.0) + (self.quota_ms or 0.0)
+        if self.faults:  # its pages were taken from it
+            held_ms += self.wall_ms if self.stalled_ms is None else self.stalled_ms
+        return min(self.wall_ms, held_ms)
 
     @property
     def others_cores(self) -> Optional[float]:
@@ -90,8 +100,11 @@ class Contention(NamedTuple):
         told = f"others used {self.others_cores:.2f} of {self.cores} cores while it was measured"
         if self.stolen_ms and self.stolen_ms > QUIET_CORES * self.wall_ms:
             told += f", other guests of the host {self.stolen_ms / self.wall_ms:.2f} of that"
-        if self.waited_ms is not None and self.waited_ms > QUIET_CORES * self.wall_ms:
-            told += f", and it waited for a core {self.waited_ms / self.wall_ms:.0%} of the time"
+        for ms, what in ((self.waited_ms, "waited for a core"), (self.quota_ms, "was held up by a CPU quota")):
+            if ms is not None and ms > QUIET_CORES * self.wall_ms:
+                told += f", and it {what} {ms / self.wall_ms:.0%} of the time"
+        if self.faults:
+            told += f", and it read {self.faults} pages from a disk again"
         return told
 
     def as_json(self) -> Dict[str, Any]:
@@ -105,6 +118,8 @@ class Contention(NamedTuple):
             ("/proc/thread-self/schedstat", self.waited_ms),
             ("/proc/pressure/cpu", self.pressure_ms),
             ("getrusage", self.preemptions),
+            ("cpu.stat of the control group", self.quota_ms),
+            ("/proc/pressure/memory and io", self.stalled_ms),
         )
         row["looked_at"] = [name for name, value in sources if value is not None]
         return row
@@ -129,8 +144,11 @@ def read(root: Path = device.ROOT, *, waits: bool = True) -> Reading:
         idle_ms=None if total is None else sum(total[place] for place in _IDLE) * TICK_MS,
         stolen_ms=None if total is None else total[_STOLEN] * TICK_MS,
         waited_ms=_waited_ms(root) if waits else None,
-        pressure_ms=_pressure_ms(root),
+        pressure_ms=_pressure_ms(root, "cpu"),
         preemptions=used[0].ru_nivcsw + used[1].ru_nivcsw,
+        quota_ms=_quota_ms(root),
+        stalled_ms=_sum((_pressure_ms(root, "memory"), _pressure_ms(root, "io"))),
+        faults=used[0].ru_majflt + used[1].ru_majflt,
     )
 
 
@@ -147,9 +165,10 @@ def between(before: Reading, after: Reading) -> Contention:
         stolen_ms=_grown(before.stolen_ms, after.stolen_ms) if others_ms is not None else None,
         waited_ms=_grown(before.waited_ms, after.waited_ms),
         pressure_ms=_grown(before.pressure_ms, after.pressure_ms),
-        preemptions=None
-        if before.preemptions is None or after.preemptions is None
-        else after.preemptions - before.preemptions,
+        preemptions=_counted(before.preemptions, after.preemptions),
+        quota_ms=_grown(before.quota_ms, after.quota_ms),
+        stalled_ms=_grown(before.stalled_ms, after.stalled_ms),
+        faults=_counted(before.faults, after.faults),
     )
 
 
@@ -165,6 +184,9 @@ def together(parts: Sequence[Contention]) -> Contention:
         waited_ms=_sum(columns[5]),
         pressure_ms=_sum(columns[6]),
         preemptions=None if None in columns[7] else sum(columns[7]),
+        quota_ms=_sum(columns[8]),
+        stalled_ms=_sum(columns[9]),
+        faults=None if None in columns[10] else sum(columns[10]),
     )
 
 
@@ -183,6 +205,10 @@ def _others_ms(before: Reading, after: Reading, wall_ms: float, own_ms: float) -
 
 def _grown(before: Optional[float], after: Optional[float]) -> Optional[float]:
     return None if before is None or after is None else max(after - before, 0.0)
+
+
+def _counted(before: Optional[int], after: Optional[int]) -> Optional[int]:
+    return None if before is None or after is None else after - before
 
 
 def _sum(values: Tuple[Optional[float], ...]) -> Optional[float]:
@@ -204,10 +230,26 @@ def _waited_ms(root: Path) -> Optional[float]:
     return int(words[1]) / 1e6 if len(words) == 3 and words[1].isdigit() else None
 
 
-def _pressure_ms(root: Path) -> Optional[float]:
+def _pressure_ms(root: Path, what: str) -> Optional[float]:
     """`some avg10=0.00 avg60=0.00 avg300=0.00 total=123`, in microseconds."""
-    for line in (device.read(root / "proc/pressure/cpu") or "").splitlines():
+    for line in (device.read(root / "proc/pressure" / what) or "").splitlines():
         total = line.rpartition("total=")[2]
         if line.startswith("some ") and total.isdigit():
             return int(total) / 1e3
+    return None
+
+
+def _quota_ms(root: Path) -> Optional[float]:
+    """How long this process's control group was throttled: `throttled_usec` in version 2, `throttled_time` (ns) in 1."""
+    for line in (device.read(root / "proc/self/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "cpu" in controllers.split(",") or number == "0":
+            folder = root / "sys/fs/cgroup" / ("cpu" if controllers else "") / path.lstrip("/")
+            told = dict(
+                line.split(None, 1) for line in (device.read(folder / "cpu.stat") or "").splitlines() if " " in line
+            )
+            for key, per_ms in (("throttled_usec", 1e3), ("throttled_time", 1e6)):
+                if told.get(key, "").isdigit():
+                    return int(told[key]) / per_ms
     return None

@@ -11,9 +11,11 @@ from edgepack_runtime import contention
 from edgepack_runtime.contention import Contention, Reading
 
 
-def system(root: Path, stat: str, schedstat: str = "", pressure: str = "") -> Path:
-    for name, text in (("stat", stat), ("thread-self/schedstat", schedstat), ("pressure/cpu", pressure)):
-        path = root / "proc" / name
+def system(root: Path, stat: str, schedstat: str = "", pressure: str = "", **more: str) -> Path:
+    """`more` are files of /proc and /sys; `__` in a name stands for a slash."""
+    files = {"proc/stat": stat, "proc/thread-self/schedstat": schedstat, "proc/pressure/cpu": pressure}
+    for name, text in {**files, **{name.replace("__", "/"): text for name, text in more.items()}}.items():
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return root
@@ -74,6 +76,32 @@ def test_waiting_for_a_core_counts_where_others_cannot_be_seen() -> None:
     found = Contention(1000, 600, 2, others_ms=0.0, stolen_ms=0.0, waited_ms=400.0)
     assert found.lost_ms == 500 and not found.quiet
     assert "waited for a core 40% of the time" in found.told()
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "stat", "told"),
+    [
+        ("0::/\n", {"sys__fs__cgroup__cpu.stat": "usage_usec 9\nthrottled_usec 2500\n"}, 2.5),
+        ("0::/a/b\n", {"sys__fs__cgroup__a__b__cpu.stat": "throttled_usec 3000\n"}, 3.0),
+        ("4:memory:/x\n1:cpu:/a\n", {"sys__fs__cgroup__cpu__a__cpu.stat": "throttled_time 4000000\n"}, 4.0),
+        ("1:cpu,cpuacct:/\n0::/\n", {"sys__fs__cgroup__cpu__cpu.stat": "throttled_time 5000000\n"}, 5.0),
+        ("0::/\n", {"sys__fs__cgroup__cpu.stat": "usage_usec 9\nbroken\n"}, None),
+    ],
+)
+def test_a_quota_of_the_control_group_is_read(
+    tmp_path: Path, cgroup: str, stat: dict[str, str], told: float | None
+) -> None:
+    assert contention.read(system(tmp_path, "", proc__self__cgroup=cgroup, **stat)).quota_ms == told
+
+
+def test_a_quota_and_pages_that_were_taken_count_as_lost() -> None:
+    quota = Contention(1000, 500, 2, 0.0, quota_ms=400.0)
+    assert quota.lost_ms == 400 and "was held up by a CPU quota 40% of the time" in quota.told()
+    calm = Contention(1000, 900, 2, 0.0, stalled_ms=700.0, faults=0)
+    assert calm.lost_ms == 0 and calm.quiet  # others waited for a disk, and this process did not
+    assert calm._replace(faults=3).lost_ms == 700
+    assert "read 3 pages from a disk again" in calm._replace(faults=3).told()
+    assert calm._replace(faults=3, stalled_ms=None).lost_ms == 1000
 
 
 def test_the_whole_tells_what_all_parts_tell() -> None:
