@@ -240,7 +240,7 @@ def _pressure_ms(root: Path, what: str) -> Optional[float]:
 
 
 def _quota_ms(root: Path) -> Optional[float]:
-    """How long this process's control group was throttled: `throttled_usec` in version 2, `throttled_time` (ns) in 1."""
+    """How long the control group was throttled: `throttled_usec` in version 2, `throttled_time` (ns) in version 1."""
     for line in (device.read(root / "proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
