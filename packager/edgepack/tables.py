@@ -241,8 +241,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     gates = table(live, "gate", "limits")
     for name, limits in found["gates"].items():
         if limits is not None:
-            shown = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
-            gates.add_row(safe(name), safe(shown))
+            gates.add_row(safe(name), safe(_limits(limits)))
     yield gates
     yield Text("")
     metrics = sorted({row["score"]["metric"] for row in found["ledger"]})
@@ -310,6 +309,19 @@ def _gated(device: Device) -> Sequence[Text | str]:
         quantity(gate.latency.p95_ms, "ms").removesuffix(" ms"),
         NOTHING if limit_ms is None else f"{limit_ms:g}",
     )
+
+
+def _limits(limits: Mapping[str, Any]) -> str:
+    """`p95_ms 15.0, open_loop (rate_per_s 20.0, p95_ms 25.0)`: what is asked for, and not what is left open."""
+    parts = []
+    for key, value in limits.items():
+        if isinstance(value, Mapping):
+            parts.append(f"{key} ({_limits(value)})")
+        elif isinstance(value, list):
+            parts += [f"{key} ({_limits(one)})" for one in value]
+        elif value is not None:
+            parts.append(f"{key} {value}")
+    return ", ".join(parts)
 
 
 def _column(size_bytes: int) -> str:

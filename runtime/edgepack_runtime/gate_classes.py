@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
 from edgepack_runtime import stats
+from edgepack_runtime.accuracy_limits import PER_CLASS, Floors
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate_limits import PER_CLASS, Check, Floors, sampled, would_decide
+from edgepack_runtime.gate_limits import Check, sampled, would_decide
 from edgepack_runtime.metrics import Tally
 from edgepack_runtime.model_config import TOKENS, ModelConfig
 from edgepack_runtime.spans import types_of

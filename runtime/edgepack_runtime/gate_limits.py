@@ -9,40 +9,22 @@ import dataclasses
 import math
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime import accuracy_limits, latency_limits
+from edgepack_runtime.accuracy_limits import PER_CLASS, Floors
+from edgepack_runtime.gate_values import invalid, number
+from edgepack_runtime.latency_limits import LatencyLimits
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
-    "accuracy": (
-        "metric",
-        "min",
-        "max_drop_points",
-        "baseline",
-        "max_regression_points",
-        "per_class",
-        "confidence",
-    ),
-    "latency": ("p50_ms", "p95_ms", "threads"),
+    "accuracy": accuracy_limits.ACCURACY_KEYS,
+    "latency": latency_limits.LATENCY_KEYS,
     "memory": ("peak_rss_mib",),
     "size": ("model_mib", "bundle_mib"),
     "cold_start": ("ms",),
+    "energy": ("mj_per_text",),
 }
-
-FIGURES = ("recall", "precision", "f1")  # of a class
-PER_CLASS = "accuracy.per_class."  # with one of them behind it: the name of its check
-
-
-class Floors(NamedTuple):
-    """What a figure of a class must reach, 0 to 1: one number for every class, and those of named ones instead."""
-
-    every: Optional[float]
-    named: Mapping[str, float]
-
-    def of(self, label: str) -> Optional[float]:
-        """That of one class; None where nothing is asked of it."""
-        return self.named.get(label, self.every)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +39,7 @@ class Limits:
     accuracy_min: Optional[float] = None
     max_drop_points: Optional[float] = None
     confidence: float = 0.95
-    p50_ms: Optional[float] = None
-    p95_ms: Optional[float] = None
+    latency: LatencyLimits = latency_limits.NO_LIMITS
     threads: int = 1
     peak_rss_mib: Optional[float] = None
     model_mib: Optional[float] = None
@@ -68,6 +49,7 @@ class Limits:
     per_class: Mapping[str, Floors] = dataclasses.field(default_factory=dict)
     baseline: Optional[str] = None
     max_regression_points: Optional[float] = None
+    energy_mj_per_text: Optional[float] = None
 
 
 class Check(NamedTuple):
@@ -131,80 +113,34 @@ def parse(gates: Mapping[str, Any]) -> Limits:
     sections: Dict[str, Mapping[str, Any]] = {}
     for name, section in gates.items():
         if name not in _KNOWN:
-            raise _invalid(f"it has a gate named {name!r}")
+            raise invalid(f"it has a gate named {name!r}")
         if section is not None and not isinstance(section, Mapping):
-            raise _invalid(f"{name} is not an object")
+            raise invalid(f"{name} is not an object")
         sections[name] = section or {}
         for key in sections[name]:
             if key not in _KNOWN[name]:
-                raise _invalid(f"{name} has a limit named {key!r}")
+                raise invalid(f"{name} has a limit named {key!r}")
     accuracy, latency = sections.get("accuracy", {}), sections.get("latency", {})
     metric = accuracy.get("metric")
     if "metric" in accuracy and metric not in METRICS:
-        raise _invalid(f"accuracy.metric is {metric!r}")
+        raise invalid(f"accuracy.metric is {metric!r}")
     threads = latency.get("threads", 1)
     if type(threads) is not int or not 1 <= threads <= 256:
-        raise _invalid(f"latency.threads is {threads!r}")
-    confidence = _number(accuracy, "accuracy", "confidence", below=1.0)
+        raise invalid(f"latency.threads is {threads!r}")
+    confidence = number(accuracy, "accuracy", "confidence", below=1.0)
     return Limits(
-        accuracy_min=_number(accuracy, "accuracy", "min", below=1.0),
-        max_drop_points=_number(accuracy, "accuracy", "max_drop_points"),
+        accuracy_min=number(accuracy, "accuracy", "min", below=1.0),
+        max_drop_points=number(accuracy, "accuracy", "max_drop_points"),
         confidence=Limits.confidence if confidence is None else confidence,
-        p50_ms=_number(latency, "latency", "p50_ms"),
-        p95_ms=_number(latency, "latency", "p95_ms"),
+        latency=latency_limits.parse(latency),
         threads=threads,
-        peak_rss_mib=_number(sections.get("memory", {}), "memory", "peak_rss_mib"),
-        model_mib=_number(sections.get("size", {}), "size", "model_mib"),
-        bundle_mib=_number(sections.get("size", {}), "size", "bundle_mib"),
-        cold_start_ms=_number(sections.get("cold_start", {}), "cold_start", "ms"),
+        peak_rss_mib=number(sections.get("memory", {}), "memory", "peak_rss_mib"),
+        model_mib=number(sections.get("size", {}), "size", "model_mib"),
+        bundle_mib=number(sections.get("size", {}), "size", "bundle_mib"),
+        cold_start_ms=number(sections.get("cold_start", {}), "cold_start", "ms"),
         metric=metric,
-        per_class=_floors(accuracy.get("per_class")),
-        baseline=_baseline(accuracy.get("baseline")),
-        max_regression_points=_number(accuracy, "accuracy", "max_regression_points"),
-    )
-
-
-def _baseline(facts: Any) -> Optional[str]:
-    """Name and version of the earlier release, of which the manifest says `name`, `version`, `target` and a digest."""
-    if facts is None:
-        return None
-    name, version = (facts.get("name"), facts.get("version")) if isinstance(facts, Mapping) else (None, None)
-    if not isinstance(name, str) or not isinstance(version, str):
-        raise _invalid(f"accuracy.baseline is {facts!r}")
-    return f"{name} {version}"
-
-
-def _floors(section: Any) -> Dict[str, Floors]:
-    """`accuracy.per_class`: `recall` holds for every class, `recall_of` for those that it names; so for the others."""
-    name = "accuracy.per_class"
-    if section is None:
-        return {}
-    if not isinstance(section, Mapping) or set(section) - {key for one in FIGURES for key in (one, one + "_of")}:
-        raise _invalid(f"{name} is {section!r}")
-    found = {}
-    for figure in FIGURES:
-        named = section.get(figure + "_of") or {}
-        if not isinstance(named, Mapping):
-            raise _invalid(f"{name}.{figure}_of is {named!r}")
-        limits = {label: _number(named, f"{name}.{figure}_of", label, below=1.0) for label in named}
-        floors = Floors(
-            _number(section, name, figure, below=1.0), {label: one for label, one in limits.items() if one is not None}
-        )
-        if floors.every is not None or floors.named:
-            found[figure] = floors
-    return found
-
-
-def _number(section: Mapping[str, Any], name: str, key: str, below: float = math.inf) -> Optional[float]:
-    value = section.get(key)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not 0 < value < below:
-        raise _invalid(f"{name}.{key} is {value!r}")
-    return float(value)
-
-
-def _invalid(why: str) -> BundleInvalidError:
-    return BundleInvalidError(
-        "the manifest's gates are not ones this runtime can measure", why=why, fix="build the bundle again"
+        baseline=accuracy_limits.baseline(accuracy.get("baseline")),
+        max_regression_points=number(accuracy, "accuracy", "max_regression_points"),
+        per_class=accuracy_limits.floors(accuracy.get("per_class")),
+        energy_mj_per_text=number(sections.get("energy", {}), "energy", "mj_per_text"),
     )

@@ -197,11 +197,16 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
     return ordered[max(math.ceil(fraction * len(ordered) - 1e-9), 1) - 1]
 
 
-def percentile_interval(samples: Sequence[float], fraction: float, confidence: float) -> Interval:
+def percentile_interval(
+    samples: Sequence[float], fraction: float, confidence: float, design_effect: float = 1.0
+) -> Interval:
     """Distribution-free interval of a percentile, from order statistics; its ends are samples.
 
     The number of samples below the true percentile is binomial(n, fraction). An end that the samples are too few to
     bound is infinite (low: 0). Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd edition (2003), 7.1.
+
+    Args:
+        design_effect: how many samples are worth one that is independent of the others (`design_effect`).
 
     Raises:
         ValueError: there are no samples.
@@ -209,8 +214,7 @@ def percentile_interval(samples: Sequence[float], fraction: float, confidence: f
     if not samples:
         raise ValueError("no samples")
     ordered = sorted(samples)
-    tail = (1 - confidence) / 2
-    low, high = _ranks(len(ordered), fraction, tail)
+    low, high = interval_ranks(len(ordered), fraction, confidence, design_effect)
     return Interval(
         percentile(ordered, fraction),
         ordered[low - 1] if low >= 1 else 0.0,
@@ -218,8 +222,39 @@ def percentile_interval(samples: Sequence[float], fraction: float, confidence: f
     )
 
 
+def interval_ranks(n: int, fraction: float, confidence: float, design_effect: float = 1.0) -> Tuple[int, int]:
+    """Ranks, from 1, of the samples that are the ends of a percentile's interval; 0 and n + 1 where none is."""
+    worth = max(math.floor(n / design_effect), 1)
+    low, high = _ranks(worth, fraction, (1 - confidence) / 2)
+    return math.floor(low * n / worth), math.ceil(high * n / worth) if high <= worth else n + 1
+
+
+def design_effect(groups: Sequence[Sequence[float]], fraction: float) -> float:
+    """How many samples, of groups which share their fate, are worth one by itself to a percentile; 1 or more.
+
+    The variance of the share beyond the percentile, of groups over that of as many single samples. Source: L. Kish,
+    Survey Sampling (1965), 8.2.
+
+    Raises:
+        ValueError: there are no samples.
+    """
+    ordered = sorted(value for group in groups for value in group)
+    if not ordered:
+        raise ValueError("no samples")
+    edge = percentile(ordered, fraction)
+    beyond = sum(value > edge for value in ordered) / len(ordered)
+    alone = len(ordered) * beyond * (1 - beyond)
+    if alone == 0:
+        return 1.0
+    grouped = math.fsum((sum(value > edge for value in group) - beyond * len(group)) ** 2 for group in groups)
+    return max(grouped / alone, 1.0)
+
+
 def _ranks(n: int, fraction: float, tail: float) -> Tuple[int, int]:
-    """Ranks from 1: the largest r with P(X < r) <= tail and the smallest s with P(X >= s) <= tail, X binomial."""
+    """Ranks from 1: the largest r with P(X < r) <= tail and the smallest s with P(X >= s) <= tail, X binomial.
+
+    0 and n + 1 stand for "no sample does".
+    """
     low, high = 0, n + 1
     below = 0.0
     for k in range(n + 1):  # below = P(X <= k - 1) at the top of the loop

@@ -14,6 +14,7 @@ from edgepack.recipe.distillation import check_distillation
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.explain import did_you_mean, dotted, listed
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.latency import check_latency
 from edgepack.recipe.model import BUILTIN_PREFIX, is_builtin
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE
 from edgepack.recipe.signing import check_sign
@@ -58,6 +59,7 @@ def cross_checks(
         lambda doc: _check_wheels(doc, known_targets),
         lambda doc: _check_engine(doc, known_targets),
         _check_gates,
+        check_latency,
         check_sign,
     )
     problems = (problem for check in checks for problem in check(document))
@@ -379,7 +381,3 @@ def _check_gates(document: Document) -> Iterator[_Problem]:
         yield ("gates", "accuracy", "per_class"), "`gates.accuracy.per_class` sets no floor", fix
     yield from _check_baseline(document)
     yield from _check_metric(document)
-    p50, p95 = (document.get("gates", "latency", key) for key in ("p50_ms", "p95_ms"))
-    if type(p50) in (int, float) and type(p95) in (int, float) and p50 > p95:
-        reason = f"`p50_ms` ({p50:g}) is above `p95_ms` ({p95:g}), so it limits nothing"
-        yield ("gates", "latency", "p50_ms"), reason, "swap them, or remove `p50_ms`"

@@ -190,6 +190,14 @@ def with_last_row(built: Any, row: LedgerRow) -> Any:
     return replace(built, deliveries=(replace(delivered, gate=replace(delivered.gate, ledger=row)),))
 
 
+@pytest.mark.parametrize(("others", "told"), [(0.93, True), (None, False)])
+def test_what_else_ran_is_told_where_the_device_tells(report: dict[str, Any], others: float | None, told: bool) -> None:
+    latency = report["targets"][0]["receipt"]["latency"]
+    latency["contention"] = {"others_cores": others, "cores": None if others is None else 2}
+    words = " ".join(Page(render(report)).words.split())
+    assert ("Others used 0.93 of 2 cores meanwhile." in words) is told
+
+
 def test_text_from_outside_is_escaped(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
     row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime import gate_classes, stats
+from edgepack_runtime.accuracy_limits import Floors
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate_limits import Check, Floors
+from edgepack_runtime.gate_limits import Check
 from edgepack_runtime.metrics import Tally
 from edgepack_runtime.model_config import ModelConfig
 

@@ -245,3 +245,22 @@ def test_so_many_rows_decide_a_drop() -> None:
         interval = stats.paired_drop(5 * rows / 500, 2 * rows / 500, rows, 0.95)
         assert stats.verdict_at_most(interval, 0.01) == verdict
     assert stats.n_for_drop(7, 2, 500, 0.01, 0.95) is None  # the drop is the limit itself
+
+
+def test_samples_that_share_their_fate_are_worth_less() -> None:
+    alone = [[float(i)] for i in range(1, 201)]
+    assert stats.design_effect(alone, 0.95) == 1.0
+    pairs = [[float(i), float(i)] for i in range(1, 101)]
+    assert stats.design_effect(pairs, 0.5) == pytest.approx(2.0)
+    assert stats.design_effect([[5.0] * 10], 0.5) == 1.0  # nothing differs, so that nothing is shared
+    with pytest.raises(ValueError, match="no samples"):
+        stats.design_effect([], 0.5)
+
+
+def test_the_interval_of_samples_worth_half_is_that_of_half_as_many() -> None:
+    half, doubled = [float(i) for i in range(1, 201)], [float(i) for i in range(1, 201) for _ in range(2)]
+    for fraction in (0.5, 0.95):
+        usual = stats.percentile_interval(half, fraction, 0.98)
+        found = stats.percentile_interval(doubled, fraction, 0.98, design_effect=2.0)
+        assert (found.low, found.high) == (usual.low, usual.high)
+    assert math.isinf(stats.percentile_interval(doubled, 0.99, 0.98, design_effect=2.0).high)
