@@ -118,8 +118,8 @@ def assemble(
         folder: where to; `site` and `licenses` must not exist in it.
         profile: what the binaries must run on.
         rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
-        given: those of `wheels` that no lock names: their files have to be as their RECORD says, and of a build that nobody
-            here has seen a rule may match nothing.
+        given: those of `wheels` that no lock names: their files have to be as their RECORD says, and of a build that
+            nobody here has seen a rule may match nothing.
 
     Raises:
         StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
