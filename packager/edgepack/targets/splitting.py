@@ -16,7 +16,7 @@ from edgepack.targets.verified import told
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import split as form
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.durable import FILE_MODE, fsync_folder
+from edgepack_runtime.durable import FILE_MODE, fsync_folder, set_mode
 from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.verify import verify_archive
 
@@ -115,7 +115,7 @@ def _write(staged: Path, archive: Archive, part_bytes: int) -> list[str]:
 def _write_part(source: BinaryIO, path: Path, part_bytes: int) -> form.Part:
     digest, size = hashlib.sha256(), 0
     with path.open("xb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)
+        set_mode(out.fileno(), FILE_MODE)
         for data in _at_most(source, part_bytes):
             digest.update(data)
             size += len(data)
