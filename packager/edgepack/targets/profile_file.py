@@ -208,7 +208,7 @@ class _Lines:
 def _path(statement: str) -> Place:
     """The keys of `[a.b]`, or of `a.b = 0`; empty where it is neither."""
     try:
-        inner: Any = tomllib.loads(statement)
+        inner: Any = toml.loads(statement)
     except (ValueError, RecursionError):
         return ()
     keys = []
