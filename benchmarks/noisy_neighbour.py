@@ -116,7 +116,7 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
             for place, sample in enumerate(window.samples):
                 number = place % len(texts)
                 fastest[number] = min(fastest.get(number, sample.total_ms), sample.total_ms)
-            told = closed_loop.noise_spells(window)
+            told = closed_loop.stretch(window).spells
             spells = zip(told, window.spells, strict=True)
             quiet += [ms for times, spell in spells if spell.contention.quiet for ms in times.times_ms]
         if not idle and len(quiet) < 2 * len(texts):
