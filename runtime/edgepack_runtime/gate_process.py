@@ -24,6 +24,7 @@ from edgepack_runtime.timed_texts import Kind
 # Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
 COLD_START_RUNS = 7
 _TIMEOUT_S = 600.0
+_TIMING_TIMEOUT_S = 3600.0  # p99 of several lengths takes thousands of texts, which some devices answer one a second
 # This package's own folder goes first: an editable install is found by a hook that a fresh process does not have.
 _PACKAGES = str(Path(__file__).resolve().parents[1])
 # The child sees exactly what this process sees, and keeps bytecode where this process keeps it.
@@ -50,7 +51,8 @@ def peak_rss_mib(release: Path, threads: int) -> float:
 
 def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     """`gate_latency.measure` in a fresh process, for the manifest's `gates`. Raises as `peak_rss_mib`."""
-    told = _ask({"kind": "latency", "release": str(release), "threads": threads, "gates": gates})
+    job = {"kind": "latency", "release": str(release), "threads": threads, "gates": gates}
+    told = _ask(job, timeout_s=_TIMING_TIMEOUT_S)
     windows = [closed_loop.window_of(window) for window in told["windows"]]
     return Timing(windows, [Kind(*kind) for kind in told["kinds"]])
 
@@ -120,7 +122,7 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
     return {"windows": [window.as_json() for window in timing.windows], "kinds": timing.kinds}
 
 
-def _ask(job: Dict[str, Any]) -> Dict[str, Any]:
+def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:
     job = {
         **job,
         "sys_path": [_PACKAGES, *sys.path],
@@ -129,7 +131,7 @@ def _ask(job: Dict[str, Any]) -> Dict[str, Any]:
     }
     line = [isolated.interpreter(), "-I", "-S", "-c", _BOOT, json.dumps(job)]
     what = "{} measurement in a fresh process".format(job["kind"])
-    return isolated.run_json(line, what, accepted=[ExitCode.OK], timeout_s=_TIMEOUT_S)[1]
+    return isolated.run_json(line, what, accepted=[ExitCode.OK], timeout_s=timeout_s)[1]
 
 
 def _own_peak_rss_mib() -> float:
