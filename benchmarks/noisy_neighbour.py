@@ -2,8 +2,8 @@
 
 Prints a line a trial and ends in one JSON line. The machine should be idle: first the model is timed with nobody beside
 it, and that p50 and p95 are the truth. In each trial neighbours run, and the gate is asked for limits on one side of
-the truth: a pass below it, or a fail above it, is wrong; all else is right or inconclusive. Where others keep the
-machine busy it waits for them, --patience seconds at most each time, and says so.
+the truth: a pass below it, or a fail above it, is wrong; all else is right or inconclusive. Where strangers keep the
+machine busy it waits for them, --patience seconds at most each time, and counts trials without them once more.
 
     python benchmarks/noisy_neighbour.py [--trials 60] [--seed 0] [--shape 4x312] [--texts 200] [--patience 60]
 
@@ -73,6 +73,7 @@ KINDS: Final[dict[str, tuple[str, int, float, bool]]] = {
     "a loop from the middle": ("loop", 1, 0.5, False),
     "copies on all cores from the middle": ("copies", 0, 0.5, False),
 }
+STRANGERS: Final = 0.1  # cores that others than the neighbours may use in a trial that counts as undisturbed
 LONGEST_S: Final = 120.0  # of a neighbour, should nobody stop it
 
 
@@ -108,7 +109,7 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
     fastest: dict[int, float] = {}
     seconds = []
     for _ in range(QUIET_RUNS):
-        idle = until_idle(patience_s)
+        until_idle(patience_s)
         begin = time.monotonic()
         timing = gate_latency.measure(predictor, texts, Limits(), silent)
         seconds.append(time.monotonic() - begin)
@@ -116,11 +117,9 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
             for place, sample in enumerate(window.samples):
                 number = place % len(texts)
                 fastest[number] = min(fastest.get(number, sample.total_ms), sample.total_ms)
-            told = closed_loop.noise_spells(window)
+            told = closed_loop.stretch(window).spells
             spells = zip(told, window.spells, strict=True)
             quiet += [ms for times, spell in spells if spell.contention.quiet for ms in times.times_ms]
-        if not idle and len(quiet) < 2 * len(texts):
-            print("not idle", flush=True)
     source = "quiet spells" if len(quiet) >= 2 * len(texts) else "the fastest pass over each text"
     totals = sorted(quiet if source == "quiet spells" else fastest.values())
     return {
@@ -133,7 +132,7 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
 
 
 @contextlib.contextmanager
-def neighbours(kind: str, seed: int, seconds: float) -> Iterator[None]:
+def neighbours(kind: str, seed: int, seconds: float) -> Iterator[list[subprocess.Popen[bytes]]]:
     """They run as long as the block does; one timing takes `seconds`."""
     what, count, start, bursts = KINDS[kind]
     count = (count or os.cpu_count() or 1) if what else 0
@@ -145,7 +144,7 @@ def neighbours(kind: str, seed: int, seconds: float) -> Iterator[None]:
     try:
         for one in running:
             assert one.stdout is not None and one.stdout.readline() == b"ready\n"
-        yield
+        yield running
     finally:
         for one in running:
             one.kill()
@@ -158,12 +157,15 @@ def trial(
     """The verdicts of the gate beside `kind`, with limits of `factor` times the truth."""
     gates = {"latency": {key: factor * true[key] for key in ("p50_ms", "p95_ms")}}
     limits = parse(gates)
-    with neighbours(kind, seed, true["seconds"]):
+    with neighbours(kind, seed, true["seconds"]) as running:
+        begin, used_ms = contention.read(), cpu_ms(running)
         first = gate_latency.measure(predictor, texts, limits, silent)
         threads = predictor.tuning.threads
         timing: Timing = gate_latency.settle(
             first, limits, None, lambda: gate_process.latency(release, threads, gates), silent
         )
+        told = contention.between(begin, contention.read())
+        strangers = (told.others_cores or 0.0) - (cpu_ms(running) - used_ms) / told.wall_ms
     verdicts = {check.gate: check.verdict for check in gate_latency.checks(timing, limits, None)}
     wrong_verdict = stats.PASS if factor < 1 else stats.FAIL
     return {
@@ -175,7 +177,17 @@ def trial(
         "processes": timing.processes,
         "p50_ms": timing.medians_ms,
         "others_cores": timing.contention.others_cores,
+        "strangers_cores": strangers,
     }
+
+
+def cpu_ms(running: list[subprocess.Popen[bytes]]) -> float:
+    """What the neighbours have used so far."""
+    ticks = 0
+    for one in running:
+        words = Path(f"/proc/{one.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
+        ticks += int(words[11]) + int(words[12])
+    return ticks * contention.TICK_MS
 
 
 def wrong_by_windows(timing: Timing, limits: Limits, wrong_verdict: str) -> int:
@@ -213,26 +225,13 @@ def main() -> None:
         results = []
         for number in range(options.trials):
             kind, factor = cases[number % len(cases)]
-            idle = until_idle(options.patience)
-            found = trial(release, predictor, texts, true, kind, factor, options.seed + 100 * number)
-            results.append(found | {"idle_before": idle})
+            until_idle(options.patience)
+            results.append(trial(release, predictor, texts, true, kind, factor, options.seed + 100 * number))
             print(line(number, results[-1]), flush=True)
         after = truth(predictor, texts, options.patience)
-    told = Counter(
-        "wrong" if bad else verdict
-        for one in results
-        for verdict in one["verdicts"].values()
-        for bad in [verdict == (stats.PASS if one["factor"] < 1 else stats.FAIL)]
-    )
     facts = {
-        "trials": len(results),
-        "verdicts": sum(told.values()),
-        "right": told[stats.PASS] + told[stats.FAIL],
-        "inconclusive": told[stats.INCONCLUSIVE],
-        "wrong": told["wrong"],
-        "idle_before": sum(one["idle_before"] for one in results),
-        "wrong_by_windows": sum(one["wrong_by_windows"] for one in results),
-        "by_neighbour": by_neighbour(results),
+        **counted(results),
+        "without_strangers": counted([one for one in results if one["strangers_cores"] <= STRANGERS]),
         "quiet": true,
         "quiet_after": after,
         "seed": options.seed,
@@ -244,21 +243,31 @@ def main() -> None:
     print(json.dumps(facts | {"results": results}))
 
 
-def by_neighbour(results: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Of each kind, how often each verdict was told."""
+def counted(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many verdicts were right, inconclusive and wrong, and how many each kind of neighbour left."""
     found = {kind: Counter() for kind in KINDS}  # type: dict[str, Counter[str]]
     for one in results:
-        found[one["neighbour"]].update(one["verdicts"].values())
-    return {kind: dict(counts) for kind, counts in found.items() if counts}
+        right = stats.FAIL if one["factor"] < 1 else stats.PASS
+        for verdict in one["verdicts"].values():
+            same = verdict in (right, stats.INCONCLUSIVE)
+            found[one["neighbour"]]["wrong" if not same else "right" if verdict == right else verdict] += 1
+    told = sum(found.values(), Counter())
+    return {
+        "trials": len(results),
+        **{name: told[name] for name in ("right", "inconclusive", "wrong")},
+        "wrong_by_windows": sum(one["wrong_by_windows"] for one in results),
+        "by_neighbour": {kind: dict(counts) for kind, counts in found.items() if counts},
+    }
 
 
 def line(number: int, found: dict[str, Any]) -> str:
     verdicts = ", ".join(f"{gate} {verdict}" for gate, verdict in found["verdicts"].items())
     medians = " ".join(f"{ms:.3f}" for ms in found["p50_ms"])
-    wrong = ("" if found["idle_before"] else "  (not idle before)") + ("  WRONG" if found["wrong"] else "")
+    wrong = "  WRONG" if found["wrong"] else ""
+    beside = f"others {found['others_cores'] or 0:.2f} cores, strangers {found['strangers_cores']:.2f}"
     return (
         f"{number + 1:3} {found['neighbour']:36} limit {found['factor']:.2f} x: {verdicts}; medians {medians} ms, "
-        f"others {found['others_cores'] or 0:.2f} cores, {found['processes']} process(es){wrong}"
+        f"{beside}, {found['processes']} process(es){wrong}"
     )
 
 

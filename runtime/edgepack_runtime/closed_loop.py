@@ -79,19 +79,24 @@ def timed(predictor: Predictor, items: Iterable[Item]) -> Window:
     return Window(samples, spells)
 
 
-def noise_spells(window: Window, counts: Optional[Sequence[bool]] = None) -> List[noise.Spell]:
-    """The timings between two looks at the counters, with what others can have taken of them.
+def stretch(window: Window, counts: Optional[Sequence[bool]] = None) -> noise.Stretch:
+    """The timings of a window, with what others can have taken of them.
 
     Args:
         counts: which texts count; all of them without it. Others can have slowed down any of a spell's texts, so what
             they took is not divided.
     """
     found = []
-    slack_ms = contention.TICK_MS / len(window.spells)  # all looks together are wrong by no more than a tick
     begin = 0
     for spell in window.spells:
         places = range(begin, begin + spell.texts)
         times = [window.samples[place].total_ms for place in places if counts is None or counts[place]]
-        found.append(noise.Spell(times, spell.contention.lost_ms + slack_ms))
+        found.append(noise.Spell(times, spell.contention.lost_ms + contention.TICK_MS))
         begin += spell.texts
-    return found
+    return noise.Stretch(found, window.contention.lost_ms + contention.TICK_MS)
+
+
+def part(window: Window, begin: int, end: int) -> Window:
+    """Spells `begin` to before `end` of a window."""
+    texts = [spell.texts for spell in window.spells]
+    return Window(window.samples[sum(texts[:begin]) : sum(texts[:end])], window.spells[begin:end])

@@ -54,11 +54,12 @@ class Reading(NamedTuple):
 class Contention(NamedTuple):
     """What happened between two readings.
 
-    `others_ms` is the time of all cores together that neither this process nor its children used and that was not idle,
-    `stolen_ms` the part of it that other guests of the host took. `waited_ms` is how long this thread was ready and got
-    no core, `pressure_ms` how long any thread of the system was (PSI), `preemptions` how often this process lost a core
-    that it wanted. `quota_ms` is how long its control group was held up because it had used its share. `faults` are
-    pages that it read from a disk, `stalled_ms` how long any thread of the system waited for memory or a disk (PSI).
+    `others_ms` is the time of all cores together that neither this process nor its children used and that was not idle;
+    it may be a tick below 0, which the next reading has too much. `stolen_ms` is the part of it that other guests of
+    the host took. `waited_ms` is how long this thread was ready and got no core, `pressure_ms` how long any thread of
+    the system was (PSI), `preemptions` how often this process lost a core that it wanted. `quota_ms` is how long its
+    control group was held up because it had used its share. `faults` are pages that it read from a disk, `stalled_ms`
+    how long any thread of the system waited for memory or a disk (PSI).
     """
 
     wall_ms: float
@@ -78,7 +79,7 @@ class Contention(NamedTuple):
         """The most that neighbours can have cost; infinite where it is not told what they did."""
         if self.others_ms is None:
             return math.inf
-        held_ms = AFTERMATH * max(self.others_ms, self.waited_ms or 0.0) + (self.quota_ms or 0.0)
+        held_ms = AFTERMATH * max(self.others_ms, self.waited_ms or 0.0, 0.0) + (self.quota_ms or 0.0)
         if self.faults:  # its pages were taken from it
             held_ms += self.wall_ms if self.stalled_ms is None else self.stalled_ms
         return min(self.wall_ms, held_ms)
@@ -86,7 +87,7 @@ class Contention(NamedTuple):
     @property
     def others_cores(self) -> Optional[float]:
         """How many cores others used on average."""
-        return None if self.others_ms is None else self.others_ms / max(self.wall_ms, 1e-9)
+        return None if self.others_ms is None else max(self.others_ms, 0.0) / max(self.wall_ms, 1e-9)
 
     @property
     def quiet(self) -> bool:
@@ -200,7 +201,7 @@ def _others_ms(before: Reading, after: Reading, wall_ms: float, own_ms: float) -
     whole_ms = after.cores * wall_ms
     if told_ms < _LEAST_TOLD * whole_ms - 2 * TICK_MS:
         return None
-    return max(whole_ms - idle_ms - own_ms, 0.0)
+    return whole_ms - idle_ms - own_ms
 
 
 def _grown(before: Optional[float], after: Optional[float]) -> Optional[float]:

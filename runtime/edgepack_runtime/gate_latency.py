@@ -160,12 +160,12 @@ def _lengths(budget: Optional[LengthBudget]) -> str:
 
 
 def _totals(timing: Timing, asked: Asked) -> List[float]:
-    return [ms for spell in _spells(timing.windows, timing, asked) for ms in spell.times_ms]
+    return [ms for stretch in _stretches(timing.windows, timing, asked) for ms in stretch.times_ms]
 
 
 def _judged(timing: Timing, asked: Asked) -> Tuple[stats.Interval, str]:
     """The interval that holds for a quiet machine, and its verdict; nothing fails on an unstable one."""
-    interval = noise.percentile_interval(_spells(timing.windows, timing, asked), asked.fraction, bench.CONFIDENCE)
+    interval = noise.percentile_interval(_stretches(timing.windows, timing, asked), asked.fraction, bench.CONFIDENCE)
     if timing.stable:
         return interval, stats.verdict_at_most(interval, asked.limit_ms)
     interval = _widened(timing, asked, interval.value)
@@ -197,15 +197,15 @@ def _usual(window: Window, kinds: Sequence[Kind]) -> List[Split]:
     return [sample for sample, kind in zip(window.samples, kinds) if kind.usual]
 
 
-def _spells(windows: Sequence[Window], timing: Timing, asked: Asked) -> List[noise.Spell]:
+def _stretches(windows: Sequence[Window], timing: Timing, asked: Asked) -> List[noise.Stretch]:
     counts = [asked.concerns(kind) for kind in timing.kinds]
-    return [spell for window in windows for spell in closed_loop.noise_spells(window, counts)]
+    return [closed_loop.stretch(window, counts) for window in windows]
 
 
 def _widened(timing: Timing, asked: Asked, value: float) -> stats.Interval:
     """From the better window's low end to the worse one's high end, that times the ratio of their medians."""
     ends = [
-        noise.percentile_interval(_spells([one], timing, asked), asked.fraction, bench.CONFIDENCE)
+        noise.percentile_interval(_stretches([one], timing, asked), asked.fraction, bench.CONFIDENCE)
         for one in timing.windows
     ]
     return stats.Interval(value, min(end.low for end in ends), max(end.high for end in ends) * (1 + timing.drift))

@@ -80,7 +80,8 @@ def sampled(
     """A row for a figure estimated from `n` samples. `detail` is put behind the reason where it does not pass."""
     value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
     if verdict != PASS:
-        detail = f"{interval.low:.4g} to {interval.high:.4g} {unit}, the limit is {limit:g}; {detail}"
+        reach = "or more" if high is None else f"to {interval.high:.4g}"
+        detail = f"{interval.low:.4g} {reach} {unit}, the limit is {limit:g}; {detail}"
     return Check(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
 
 

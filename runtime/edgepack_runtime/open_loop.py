@@ -196,7 +196,7 @@ def _check(run: Run, gate: str, fraction: float, limit_ms: float) -> Check:
     effect = stats.design_effect(periods, fraction)
     # What others take from one text delays all that wait behind it.
     longest = max(map(len, periods))
-    interval = noise.percentile_interval(_spells(run, longest), fraction, bench.CONFIDENCE, effect)
+    interval = noise.percentile_interval([_stretch(run, longest)], fraction, bench.CONFIDENCE, effect)
     verdict = stats.verdict_at_most(interval, limit_ms)
     detail = f"{run.rate_per_s:g} texts a second on average, busy {run.utilisation:.0%} of the time"
     reason = _why_not(run, interval, verdict, effect)
@@ -229,12 +229,11 @@ def _why_not(run: Run, interval: stats.Interval, verdict: str, effect: float) ->
     return "the limit lies within the interval"
 
 
-def _spells(run: Run, longest: int) -> List[noise.Spell]:
+def _stretch(run: Run, longest: int) -> noise.Stretch:
     found, begin = [], 0
-    slack_ms = contention.TICK_MS / len(run.spells)
     for spell in run.spells:
         part = run.answered[begin : begin + spell.texts]
-        lost_ms = (spell.contention.lost_ms + slack_ms) * longest
+        lost_ms = (spell.contention.lost_ms + contention.TICK_MS) * longest
         found.append(noise.Spell([one.latency_ms for one in part], lost_ms))
         begin += spell.texts
-    return found
+    return noise.Stretch(found, (run.contention.lost_ms + contention.TICK_MS) * longest)

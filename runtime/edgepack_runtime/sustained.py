@@ -66,10 +66,10 @@ def slowdown(run: Run) -> Slowdown:
 
     The ends of the ratio are taken from the far ends of both, so it is wider than either would have to be.
     """
-    spells = closed_loop.noise_spells(run.window)
-    third = math.ceil(len(spells) / 3)
-    first = noise.percentile_interval(spells[:third], 0.5, bench.CONFIDENCE)
-    last = noise.percentile_interval(spells[-third:], 0.5, bench.CONFIDENCE)
+    spells = len(run.window.spells)
+    third = math.ceil(spells / 3)
+    parts = (closed_loop.part(run.window, 0, third), closed_loop.part(run.window, spells - third, spells))
+    first, last = (noise.percentile_interval([closed_loop.stretch(one)], 0.5, bench.CONFIDENCE) for one in parts)
     most = (last.high / first.low - 1) * 100 if first.low > 0 else math.inf
     return Slowdown(
         first,

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from tiny_model import write_release
 
-from edgepack_runtime import contention, gate, gate_latency, gate_limits, gate_process, timed_texts
+from edgepack_runtime import (
+    after_idle,
+    contention,
+    energy,
+    gate,
+    gate_latency,
+    gate_limits,
+    gate_load,
+    gate_process,
+    timed_texts,
+)
 from edgepack_runtime.accuracy_limits import Floors
 from edgepack_runtime.closed_loop import Spell, Window
 from edgepack_runtime.contention import Contention
@@ -111,6 +121,31 @@ def test_what_cannot_be_decided_is_inconclusive(tmp_path: Path) -> None:
     receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
     assert receipt["verdict"] == "inconclusive" and gate.exit_code(receipt) == ExitCode.GATE_INCONCLUSIVE
     assert "about 2181 rows would decide" in receipt["checks"][0]["detail"]
+
+
+def test_every_gate_on_time_has_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = after_idle.Firsts(5.0, [1.0] * 7, Contention(1000.0, 10.0, 2, 0.0))
+    monkeypatch.setattr(gate_load, "measure", lambda *given: gate_load.Loads(after_idle=pauses))
+    meter, looks = energy.Meter("a meter", [], []), iter(range(100_000))
+    monkeypatch.setattr(energy, "find", lambda: meter)
+    monkeypatch.setattr(energy, "look", lambda meter, clock_ms: energy.Look(clock_ms, milliwatts=float(next(looks))))
+    budgets = [{"max_tokens": 4, "p95_ms": 1000}, {"max_tokens": 16, "p95_ms": 1000}]
+    gates = {
+        "latency": {"by_length": budgets, "after_idle": {"idle_s": 5, "ms": 20}},
+        "energy": {"mj_per_text": 1000},
+    }
+    release, manifest = write_release(tmp_path / "release", rows=ROWS[:20], gates=gates)
+    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
+    assert [(row["gate"], row["verdict"], row["unit"]) for row in receipt["checks"]] == [
+        ("latency.max_tokens_4.p95_ms", "pass", "ms"),
+        ("latency.max_tokens_16.p95_ms", "inconclusive", "ms"),
+        ("latency.after_idle.ms", "pass", "ms"),
+        ("energy.mj_per_text", "pass", "mJ"),
+    ]
+    assert receipt["latency"]["after_idle"]["times_ms"] == [1.0] * 7
+    assert receipt["latency"]["energy_mj_per_text"] > 0
+    assert "latency.max_tokens_16.p95_ms: no golden row has 5 to 16 tokens" in gate.render(receipt)
+    assert json.dumps(receipt, allow_nan=False)
 
 
 def test_without_gates_the_figures_are_measured_all_the_same(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime import noise, stats
-from edgepack_runtime.noise import Spell
+from edgepack_runtime.noise import Spell, Stretch
 
 CONFIDENCE = 0.98
 
 
 def interval(spells: list[Spell], fraction: float = 0.5) -> stats.Interval:
-    return noise.percentile_interval(spells, fraction, CONFIDENCE)
+    return noise.percentile_interval(
+        [Stretch(spells, sum(spell.lost_ms for spell in spells))] if spells else [], fraction, CONFIDENCE
+    )
 
 
 def test_without_neighbours_it_is_the_usual_interval() -> None:
@@ -35,6 +37,16 @@ def test_a_quiet_spell_is_not_blamed_on_a_noisy_one() -> None:
     noisy, quiet = Spell([20.0] * 50, 1000.0), Spell([10.0] * 150, 0.0)
     assert interval([noisy, quiet]).low == pytest.approx(10.0, abs=1e-6)
     assert interval([Spell([*noisy.times_ms, *quiet.times_ms], 1000.0)]).low < 5
+
+
+def test_a_stretch_lost_no_more_than_its_counters_say_of_the_whole() -> None:
+    """Four spells that seem to have lost a tick each are one tick together."""
+    spells = [Spell([10.0] * 25, 40.0) for _ in range(4)]
+    found = noise.percentile_interval([Stretch(spells, 40.0)], 0.5, CONFIDENCE)
+    assert found.low == interval([Spell([10.0] * 100, 40.0)]).low
+    assert interval(spells).low < found.low - 1
+    most = noise.percentile_interval([Stretch(spells, math.inf)], 0.5, CONFIDENCE)
+    assert most == interval(spells)
 
 
 def test_what_is_not_known_explains_everything() -> None:
