@@ -132,7 +132,7 @@ def test_every_gate_on_time_has_its_row(tmp_path: Path, monkeypatch: pytest.Monk
     budgets = [{"max_tokens": 4, "p95_ms": 1000}, {"max_tokens": 16, "p95_ms": 1000}]
     gates = {
         "latency": {"by_length": budgets, "after_idle": {"idle_s": 5, "ms": 20}},
-        "energy": {"mj_per_text": 1000},
+        "energy": {"mj_per_text": 1e9},
     }
     release, manifest = write_release(tmp_path / "release", rows=ROWS[:20], gates=gates)
     receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
