@@ -206,5 +206,8 @@ def _values(section: Section, above: str, searched: Sequence[str]) -> Iterator[V
             yield from _values(value, f"{key}.", searched)
         elif isinstance(value, dict):
             yield from (Value(f"{key}.{below}", list(values), given) for below, values in value.items())
+        elif isinstance(value, tuple) and value and all(isinstance(one, Section) for one in value):
+            for number, one in enumerate(value):
+                yield from _values(one, f"{key}[{number}].", searched)
         else:
             yield Value(key, list(value) if isinstance(value, tuple) else value, given)

@@ -31,7 +31,9 @@ QUIET_CORES = 0.05
 _IDLE = (3, 4)  # idle and iowait, among the numbers of a line of /proc/stat
 _STOLEN = 7
 _FIELDS = 8  # those behind are part of the others
-_LEAST_TOLD = 0.5  # of the time that has to be in those numbers: some sandboxes have the file, filled with zeros
+# Some sandboxes have the file, and nothing in it moves. Ticks of a busy guest may be late, each number is rounded down
+# by itself, so only numbers that do not move for longer than that are none.
+_STANDS_STILL_MS = 2 * _FIELDS * TICK_MS
 
 
 class Reading(NamedTuple):
@@ -199,7 +201,7 @@ def _others_ms(before: Reading, after: Reading, wall_ms: float, own_ms: float) -
     if told_ms is None or idle_ms is None or after.cores is None or after.cores != before.cores:
         return None
     whole_ms = after.cores * wall_ms
-    if told_ms < _LEAST_TOLD * whole_ms - 2 * TICK_MS:
+    if told_ms == 0 and whole_ms > _STANDS_STILL_MS:
         return None
     return whole_ms - idle_ms - own_ms
 

@@ -641,6 +641,14 @@ def test_a_plan_tells_of_each_candidate(search: Callable[..., Any]) -> None:
     assert planned.stages[1].about.startswith("at most 0.2 M weights; 1 step of 32 (2 rows x 1 epoch)")
 
 
+def test_a_plan_tells_of_each_section_in_a_list(search: Callable[..., Any]) -> None:
+    budgets = "gates={latency: {by_length: [{max_tokens: 8, p95_ms: 900}, {max_tokens: 16, p50_ms: 800}]}}"
+    _, _, planned = search("search=null", budgets, until="data")
+    values = {value.key: (value.value, value.given) for value in planned.values}
+    assert values["gates.latency.by_length[1].max_tokens"] == (16, True)
+    assert values["gates.latency.by_length[1].p95_ms"] == (None, False)
+
+
 def test_a_part_tells_the_test_score_of_the_chosen_one_alone(search: Callable[..., Any]) -> None:
     made, _, _ = search(until="student")
     assert [(one.stage, one.candidates) for one in made.made] == [

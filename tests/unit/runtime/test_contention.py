@@ -66,6 +66,13 @@ def test_counters_that_stand_still_tell_nothing() -> None:
     assert contention.between(before, before._replace(clock_ms=1000, own_cpu_ms=900)).others_ms is None
 
 
+def test_ticks_that_come_late_are_no_reason_to_know_nothing() -> None:
+    """A busy guest counted 30 ms of a spell of 200: idling is counted to the microsecond, and that is enough."""
+    before = Reading(0, 0, 2, 0, 0, 0, None, None, 0)
+    late = before._replace(clock_ms=100, own_cpu_ms=60, told_ms=30, idle_ms=0)
+    assert contention.between(before, late).others_ms == 140
+
+
 def test_a_core_that_came_or_went_makes_it_unknown() -> None:
     found = contention.between(reading(0, 0, idle_ms=0, cores=4), reading(1000, 900, idle_ms=900, cores=2))
     assert found.others_ms is None and found.cores is None
