@@ -58,7 +58,7 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     verdicts = [check["verdict"] for check in checks]
     suite = ElementTree.Element(
         "testsuite",
-        name=_text(f"gates of {report['name']} {report['version']} for {target['target']}"),
+        name=_text(" ".join(f"gates of {report['name']} {report['version']} for {target['target']}".split())),
         tests=str(len(checks) + (not_run is not None) + (error is not None)),
         failures=str(verdicts.count("fail")),
         errors=str(verdicts.count("inconclusive") + (error is not None)),

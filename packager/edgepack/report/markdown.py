@@ -71,7 +71,7 @@ def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
             code(check["gate"], cell=True),
             f"{_mark(check['verdict'])} {check['verdict']}",
             quantity(check["value"], check["unit"]),
-            span(check["low"], check["high"], check["unit"]).replace("[", "").replace("]", ""),
+            span(check["low"], check["high"], check["unit"]),
             limit(check),
             str(check["n"] or NOTHING),
         ])  # fmt: skip
