@@ -109,6 +109,11 @@ def _names(asked: Asked) -> list[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"{', '.join(twice)} is named twice", fix="name each target once")
+    folders = [folder_name(name) for name in names]
+    if len(set(folders)) < len(folders):
+        raise UsageError(
+            f"receipts of {' and '.join(names)} would lie in one folder", fix="gate them one after the other"
+        )
     if asked.installed and None in asked.targets:
         raise UsageError(
             "--installed is about devices that are reached over SSH",
@@ -138,10 +143,10 @@ def _opened(path: Path) -> _Opened:
 def _here(bundle: _Opened, asked: Asked, voice: Voice) -> Result:
     def measure() -> Result:
         code, receipt = gate.gate_here(bundle.path, voice, asked.pythons)
-        kept = None if asked.receipts is None else keep(asked.receipts / address.LOCAL, receipt)
-        return Result(address.LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt), kept=kept)
+        kept = None if asked.receipts is None else keep(asked.receipts / address.LOCAL, readable(receipt))
+        return Result(address.LOCAL, bundle.path.name, bundle.manifest, code, receipt, kept=kept)
 
-    return _settled(address.LOCAL, bundle, measure)
+    return _settled(bundle, measure, voice, address.LOCAL)
 
 
 def _there(bundle: _Opened | None, name: str, target: Address, asked: Asked, links: _Links, voice: Voice) -> Result:
@@ -161,11 +166,11 @@ def _there(bundle: _Opened | None, name: str, target: Address, asked: Asked, lin
         file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
         return Result(name, file, manifest, code, receipt, device=gated.device, copied=copied, kept=kept)
 
-    return _settled(name, bundle, measure)
+    return _settled(bundle, measure, voice, name)
 
 
-def _settled(name: str, bundle: _Opened | None, measure: Callable[[], Result]) -> Result:
-    """What `measure` returns, or the error that it ended with: it is told later, beside the results of the others."""
+def _settled(bundle: _Opened | None, measure: Callable[[], Result], voice: Voice, name: str) -> Result:
+    """What `measure` returns, or the error that it ended with: it is told in full beside the results of the others."""
     try:
         if bundle is not None and bundle.error is not None:
             raise bundle.error
@@ -175,6 +180,8 @@ def _settled(name: str, bundle: _Opened | None, measure: Callable[[], Result]) -
     except Exception as error:  # noqa: BLE001 - one target must not hide what the others found
         failed = EdgepackError(f"unexpected {type(error).__name__}: {error}", fix="run again with -v and report it")
         failed.__cause__ = error
+    if voice.name:  # others may go on for minutes
+        voice.line(f"not measured: {failed.what}")
     file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
     return Result(name, file, manifest, int(failed.exit_code), error=failed)
 

@@ -13,7 +13,7 @@ class Voice:
     """Progress of the one called `name`; empty: it is alone, and needs none. All share one `lock`."""
 
     def __init__(self, progress: Progress, name: str, lock: threading.Lock) -> None:
-        self._progress, self._lock = progress, lock
+        self._progress, self._lock, self.name = progress, lock, name
         self._head = f"{name}: " if name else ""
 
     def line(self, text: str) -> None:

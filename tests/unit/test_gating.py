@@ -60,7 +60,8 @@ def test_one_that_cannot_be_reached_does_not_stop_the_others(
         ("pi@line4:2222/opt/x", "fail.edgepack", 6, "fail"),
     ]
     assert gates.worst([one.exit_code for one in results]) == ExitCode.GATE_FAILED
-    assert {line.split(": ")[0] for line in heard.lines} == {"line3", "pi@line4:2222/opt/x"}
+    assert {line.split(": ")[0] for line in heard.lines} == {"line3", "refused", "pi@line4:2222/opt/x"}
+    assert heard.lines.count("refused: not measured: refused cannot be reached") == 2
     kept = sorted(
         path.relative_to(tmp_path / "receipts").as_posix() for path in (tmp_path / "receipts").rglob("*.json")
     )
@@ -143,6 +144,7 @@ def test_this_machine_and_a_device(ask: Ask, bundles: dict[str, Path], far: Far,
     [
         (["a"], [], {}, "there is no target"),
         (["a"], ["ssh://a", "ssh://a"], {}, "a is named twice"),
+        (["a"], ["ssh://a/x/y", "ssh://a/x_y"], {}, "would lie in one folder"),
         ([], ["ssh://a"], {}, "which bundle"),
         (["a"], ["local"], {"installed": True}, "--installed is about devices"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -94,7 +95,7 @@ def gate(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> 
     begin = time.monotonic()
     while True:
         copied.links += 1
-        with connect() as link:
+        with connect() as link, _understood(link):
             doing = "it was looked at"
             try:
                 device = _look(link, parcel, place, progress)
@@ -130,7 +131,7 @@ def gate_installed(
     Raises:
         As `gate`.
     """
-    with connect() as link:
+    with connect() as link, _understood(link):
         try:
             request = {"do": "installed", "prefix": place.prefix, "name": name, "release_id": release_id}
             found = _ask(link, request, progress)
@@ -140,21 +141,32 @@ def gate_installed(
         return Gated(_answer(found), found["device"])
 
 
+@contextlib.contextmanager
+def _understood(link: Link) -> Iterator[None]:
+    """What a device answers is foreign: where it makes no sense, that is the error."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        raise StageFailedError(
+            f"{link.address.name} gives answers that make no sense", why=f"{type(error).__name__}: {error}"
+        ) from error
+
+
 def _answer(found: Mapping[str, Any]) -> Answer:
     return Answer(int(found["exit_code"]), str(found["stdout"]), str(found["tail"]))
 
 
 def _look(link: Link, parcel: Parcel, place: Place, progress: Progress) -> dict[str, Any]:
-    signature = parcel.signature
+    signature, packed = parcel.signature, zlib.compress(parcel.raw, 9)
     request = {
         "do": "look",
         "bundle": parcel.archive.path.name,
-        "manifest_bytes": len(parcel.raw),
+        "manifest_bytes": len(packed),
         "signature_bytes": None if signature is None else len(signature),
         "prefix": place.prefix,
         "cache": place.cache,
     }
-    return _ask(link, request, progress, parcel.raw, signature or b"")
+    return _ask(link, request, progress, packed, signature or b"")
 
 
 def _copy(link: Link, parcel: Parcel, found: Mapping[str, Any], copied: Copied, progress: Progress) -> None:
@@ -265,4 +277,5 @@ def _last_words(link: Link, progress: Progress) -> None:
 
 def _fail(error: Mapping[str, Any]) -> NoReturn:
     kind = _KINDS.get(error.get("exit_code", 1), StageFailedError)
-    raise kind(str(error.get("what")), why=str(error.get("why") or ""), fix=str(error.get("fix") or ""))
+    what, why, fix = (str(error.get(key) or "") for key in ("what", "why", "fix"))
+    raise kind(what or "the device failed, and did not say why", why=why, fix=fix)

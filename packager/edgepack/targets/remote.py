@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -100,7 +101,8 @@ class Conversation:
 
     def _look(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         """Whether the bundle may run here, where it will lie, and which of its files are missing there."""
-        raw = self._payload(request["manifest_bytes"], contract.MAX_MANIFEST_BYTES)
+        packed = self._payload(request["manifest_bytes"], contract.MAX_MANIFEST_BYTES)
+        raw = zlib.decompressobj().decompress(packed, contract.MAX_MANIFEST_BYTES + 1)  # too much of it is no manifest
         signed = request["signature_bytes"]
         signature = None if signed is None else self._payload(signed, contract.MAX_SIGNATURE_BYTES)
         manifest = contract.parse(raw)

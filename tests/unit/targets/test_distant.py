@@ -345,3 +345,40 @@ def test_the_transcript_of_a_receipt_is_json(far: Far, bundle: Path) -> None:
     _, receipt, gated = gate(far, bundle)
     assert json.loads(gated.answer.stdout) == receipt
     assert gated.device["python"].startswith("3.")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ok": {}},
+        {"ok": {"missing": [10**6], "begun": [], "device": {}}},
+        {"ok": {"missing": ["x"], "begun": [], "device": {}}},
+        {"ok": {"missing": [0], "begun": [[0]], "device": {}}},
+        {"error": {}},
+        {"error": {"exit_code": "x", "what": None}},
+    ],
+)
+def test_a_device_that_answers_nonsense(
+    far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(Link, "receive", lambda link, wait=True: answer if wait else None)
+    with pytest.raises(StageFailedError) as error:
+        gate(far, bundle)
+    failed, nonsense = "the device failed, and did not say why", "line3 gives answers that make no sense"
+    assert error.value.what == (failed if "error" in answer else nonsense)
+
+
+@pytest.mark.parametrize("line", [b"no JSON", b"[]", b'{"line": "x"}', b"[" * 100_000, b"\xff\xfe"])
+def test_a_device_that_never_stops_talking(
+    far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: bytes
+) -> None:
+    from edgepack.targets import ssh
+
+    monkeypatch.setattr(ssh, "MAX_ANSWERS", 100)
+    said = tmp_path / "said"
+    said.write_bytes(line)
+    talking = f"read n; while :; do echo; cat {said}; echo; done"
+    monkeypatch.setattr(ssh.secrets, "token_hex", lambda count: "x")
+    monkeypatch.setattr(ssh, "shell_line", lambda pythons: f"echo edgepack-x; {talking}")
+    with pytest.raises(TargetUnreachableError, match="broke while it was looked at"):
+        gate(far, bundle)
