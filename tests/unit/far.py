@@ -53,6 +53,7 @@ def render(receipt):
 """
 
 # `ssh ... -- HOST COMMAND`: HOST is a folder with what it has at home. `breaks` in it: bytes after which the link ends.
+# On `small` no file gets larger than a mebibyte.
 SSH = """\
 #!/bin/sh
 printf '%s\\n' "$*" >> {root}/calls
@@ -62,6 +63,7 @@ case $2 in
     refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255;;
     silent) exit 255;;
     nologin) echo "This account is currently not available."; exit 1;;
+    small) ulimit -f 1000;;
     noisy) echo "Last login: today"; echo "motd" >&2;;
 esac
 mkdir -p "$home"

@@ -27,7 +27,7 @@ from edgepack.errors import (
     TargetUnreachableError,
 )
 from edgepack.stages.gate import gate_installed, gate_there
-from edgepack.targets import distant
+from edgepack.targets import distant, splitting
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Gated, Parcel, Place
 from edgepack.targets.ssh import Client, Link
@@ -244,13 +244,19 @@ def test_where_a_key_is_pinned_it_must_have_signed_before_anything_is_copied(
             assert gate(far, signed, place)[0] == 0
 
 
-def test_a_full_disk_is_told_in_the_devices_words(far: Far, bundle: Path) -> None:
+def test_a_disk_that_fails_is_told_in_the_devices_words(far: Far, tmp_path: Path) -> None:
+    bundle = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(3 << 20)})
+    with pytest.raises(EnvironmentUnfitError, match="the device failed") as error:
+        gate(far, bundle, to=Address("small"))
+    assert "File too large" in error.value.why
+    assert not list((far.cache("small") / "releases").glob("1.*"))
+
+
+def test_what_is_in_the_way_in_its_own_folder_goes(far: Far, bundle: Path) -> None:
     cache = far.cache("line3")
     cache.mkdir(parents=True, mode=0o700)
-    (cache / "releases").write_text("")  # no folder can be made here
-    (cache / "releases").chmod(0o400)
-    code, _, _ = gate(far, bundle)  # it is ours, and what is in the way goes
-    assert code == 0
+    (cache / "releases").write_text("")
+    assert gate(far, bundle)[0] == 0
 
 
 def gone(process: int) -> bool:
@@ -382,3 +388,13 @@ def test_a_device_that_never_stops_talking(
     monkeypatch.setattr(ssh, "shell_line", lambda pythons: f"echo edgepack-x; {talking}")
     with pytest.raises(TargetUnreachableError, match="broke while it was looked at"):
         gate(far, bundle)
+
+
+def test_a_bundle_in_parts_is_sent_as_the_whole(far: Far, tmp_path: Path) -> None:
+    whole = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(2 << 20)})
+    starter, *parts = splitting.split(whole, tmp_path / "x.split", 1 << 20)
+    assert len(parts) == 3
+    code, receipt, gated = gate(far, starter)
+    assert (code, receipt["checks"][0]["value"]) == (0, whole.stat().st_size / 2**20)
+    assert gate(far, whole)[2].copied.files == 0
+    assert gated.copied.files > 50
