@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +13,13 @@ import click
 
 from edgepack.commands import common, supplies
 from edgepack.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.durable import write_atomic
 
 if TYPE_CHECKING:
     from edgepack.console import Console
     from edgepack.gates import Result
 
+_STDOUT = Path("-")
 _file = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -77,12 +81,7 @@ def command(
     from edgepack.targets import address
     from edgepack.targets.ssh import Client
 
-    to_stdout = markdown == Path("-")
-    if to_stdout and as_json:
-        raise UsageError("--json and --markdown - both go to stdout", fix="give --markdown a file")
-    for file in (junit, None if to_stdout else markdown):
-        if file is not None:
-            _require_writable(file)
+    out = _Out(junit, markdown, as_json)
     console = common.console(context)
     asked = gating.Asked(
         bundles,
@@ -98,21 +97,47 @@ def command(
     )
     results = gating.run(asked, console)
     found = gates.document(results)
-    _write(found, junit, None if to_stdout else markdown)
-    if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
-    elif to_stdout:
-        from edgepack.report import markdown as page
-
-        click.echo(page.render(found), nl=False)
-    _show(results, console, tables=not as_json and not to_stdout, verbose=common.is_verbose(context))
+    out.write(found)
+    _show(results, console, tables=not out.to_stdout, verbose=common.is_verbose(context))
     context.exit(found["exit_code"])
+
+
+@dataclass(frozen=True)
+class _Out:
+    """What is written besides tables, or instead of them; looked at before a gate of minutes begins."""
+
+    junit: Path | None
+    markdown: Path | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.markdown == _STDOUT:
+            raise UsageError("--json and --markdown - both go to stdout", fix="give --markdown a file")
+        for file in (self.junit, self.markdown):
+            if file not in (None, _STDOUT):
+                _try(file)
+
+    @property
+    def to_stdout(self) -> bool:
+        return self.as_json or self.markdown == _STDOUT
+
+    def write(self, found: Mapping[str, Any]) -> None:
+        """Write what was asked for. What is no Unicode, as a device may send it, is written as an escape."""
+        from edgepack.report import junit, markdown
+
+        if self.junit is not None:
+            _replace(self.junit, junit.render_gates(found))
+        if self.markdown is not None and self.markdown != _STDOUT:
+            _replace(self.markdown, markdown.render(found))
+        if self.to_stdout:
+            text = json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
+            click.echo(_encoded(text), nl=False)
 
 
 def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose: bool) -> None:
     for result in results:
         if (error := result.error) is not None:
-            if len(results) > 1:
+            if result.target not in error.what and len(results) > 1:
                 error.what = f"{result.target}: {error.what}"
             console.error(error, verbose=verbose)
         elif tables and result.receipt is not None:
@@ -121,23 +146,34 @@ def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose:
             console.gate(result.receipt)
 
 
-def _require_writable(file: Path) -> None:
-    """A gate of minutes must not come before it shows that its result cannot be written."""
+def _try(file: Path | None) -> None:
+    """That `file` can be written; its folder is made."""
+    assert file is not None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("ab"):
+        if file.exists() and not file.is_file():  # a pipe
+            return
+        with tempfile.TemporaryFile(dir=file.parent):
             pass
     except OSError as error:
-        raise EnvironmentUnfitError(f"{file} cannot be written", why=error.strerror or str(error)) from error
+        raise _unwritable(file, error) from error
 
 
-def _write(found: dict[str, Any], junit: Path | None, markdown: Path | None) -> None:
-    from edgepack.report import junit as xml
-    from edgepack.report import markdown as page
+def _replace(file: Path, text: str) -> None:
+    try:
+        if file.exists() and not file.is_file():
+            file.write_bytes(_encoded(text))
+        else:
+            write_atomic(file, _encoded(text))
+    except OSError as error:
+        raise _unwritable(file, error) from error
 
-    for file, text in ((junit, junit and xml.render_gates(found)), (markdown, markdown and page.render(found))):
-        if file is not None:
-            try:
-                file.write_text(str(text), encoding="utf-8")
-            except OSError as error:
-                raise EnvironmentUnfitError(f"{file} cannot be written", why=error.strerror or str(error)) from error
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _unwritable(file: Path, error: OSError) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"{file} cannot be written", why=error.strerror or str(error), fix="check the folder and its disk"
+    )

@@ -104,8 +104,7 @@ def gate(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> 
                 copied.seconds = time.monotonic() - begin
                 doing = "the gate ran"
                 answer = _ask(link, {"do": "gate", "bundle_bytes": parcel.archive.size}, progress)
-                doing = "it was tidied up"
-                _ask(link, {"do": "tidy", "everything": place.clean}, progress)
+                _tidy(link, place, progress)
                 return Gated(_answer(answer), device["device"], copied)
             except LostError as lost:
                 _last_words(link, progress)
@@ -154,6 +153,14 @@ def _understood(link: Link) -> Iterator[None]:
 
 def _answer(found: Mapping[str, Any]) -> Answer:
     return Answer(int(found["exit_code"]), str(found["stdout"]), str(found["tail"]))
+
+
+def _tidy(link: Link, place: Place, progress: Progress) -> None:
+    """Have removed what is not worth its room there. A verdict that is known is not lost for that."""
+    try:
+        _ask(link, {"do": "tidy", "everything": place.clean}, progress)
+    except (LostError, EdgepackError) as error:
+        progress.line(f"note: what was copied was not tidied up there: {error}")
 
 
 def _look(link: Link, parcel: Parcel, place: Place, progress: Progress) -> dict[str, Any]:
