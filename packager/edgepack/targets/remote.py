@@ -2,7 +2,8 @@
 
 One JSON object a line on standard input, with the bytes that it announces behind it; answers are JSON objects, a line
 each, on standard output. A request ends with `{"ok": {...}}` or `{"error": {...}}`; between come `{"line": "..."}`, for
-people, and `{"got": N}`, bytes that arrived. When standard input ends, whatever runs is ended, and so is this.
+people, and `{"got": N}`, bytes that arrived. Whoever waits for an answer sends an empty line now and then. When the
+input ends, or nothing comes for too long because the network is gone, whatever runs is ended, and so is this.
 
 Nothing of a bundle runs before its manifest was accepted by whom this device trusts, the device was found to fit, and
 every byte of the release was hashed against that manifest.
@@ -48,10 +49,46 @@ class MismatchedError(DeviceError):
     exit_code = ExitCode.TARGET_UNREACHABLE
 
 
+class Input:
+    """Standard input, watched: where it is waited for longer than `silent_s` seconds, this process ends."""
+
+    def __init__(self, source: BinaryIO, silent_s: float) -> None:
+        self._source, self._silent_s = source, silent_s
+        self._since: Optional[float] = None
+        self._heard_at = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def read(self, count: int) -> bytes:
+        return self._waited(lambda: self._source.read(count))
+
+    def readline(self) -> bytes:
+        return self._waited(self._source.readline)
+
+    def is_over(self, seconds: float) -> bool:
+        """Wait for so long: whether whoever waits for us is gone, or says what nobody says who waits."""
+        if select.select([self._source], [], [], seconds)[0] and self.readline() != b"\n":
+            return True
+        return time.monotonic() - self._heard_at > self._silent_s
+
+    def _waited(self, read: Callable[[], bytes]) -> bytes:
+        self._since = time.monotonic()
+        try:
+            return read()
+        finally:
+            self._since, self._heard_at = None, time.monotonic()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._silent_s))
+            since = self._since
+            if since is not None and time.monotonic() - since > self._silent_s:
+                os._exit(1)  # nothing runs while it is waited for input, and the lock goes with this process
+
+
 class Conversation:
     """One connection's requests: `look`, `put` for each missing file, `check`, `gate`, `tidy`; or `installed` alone."""
 
-    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+    def __init__(self, source: Input, sink: BinaryIO) -> None:
         self._source, self._sink = source, sink
         self._sending = threading.Lock()
         self._store: Optional[Store] = None
@@ -70,7 +107,7 @@ class Conversation:
             "installed": self._installed,
         }
         with self._held, contextlib.suppress(GoneError):
-            for line in iter(self._source.readline, b""):
+            for line in filter(bytes.strip, iter(self._source.readline, b"")):
                 request = json.loads(line.decode("utf-8"))
                 try:
                     answer = verbs[request["do"]](request)
@@ -123,7 +160,7 @@ class Conversation:
 
     def _put(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         self._opened().receive(
-            request["put"], request["method"], request["size"], request["offset"], self._source, self._arrived
+            request["put"], request["method"], request["size"], request["offset"], self._source.read, self._arrived
         )
         return {}
 
@@ -186,14 +223,10 @@ class Conversation:
                 self.send({"line": "another gate is running on this device; waiting for it to end"})
             if time.monotonic() > until:
                 raise EnvironmentUnfitError("another gate on this device does not end", fix="look what runs there")
-            if self._is_gone(_LOOK_S):
+            if self._source.is_over(_LOOK_S):
                 raise GoneError("the other end closed")
 
         return wait
-
-    def _is_gone(self, seconds: float) -> bool:
-        """Wait for so long. Whoever asked sends nothing while it waits for an answer: input is then the end of it."""
-        return bool(select.select([self._source], [], [], seconds)[0])
 
     def _ran(self, line: Sequence[str]) -> Dict[str, Any]:
         """Run a verb that prints JSON; its progress is told as it comes. It ends when whoever asked is gone."""
@@ -218,7 +251,7 @@ class Conversation:
             reader.start()
         try:
             while process.poll() is None:
-                if self._is_gone(_LOOK_S):
+                if self._source.is_over(_LOOK_S):
                     raise GoneError("the other end closed")
         finally:
             _end(process)
@@ -296,13 +329,17 @@ def _facts() -> Dict[str, Any]:
     }
 
 
-def main(nonce: str) -> int:
-    """Say `nonce`, then answer requests. Whatever else writes to standard output here writes to standard error."""
+def main(nonce: str, silent_s: float) -> int:
+    """Say `nonce`, then answer requests. Whatever else writes to standard output here writes to standard error.
+
+    Args:
+        silent_s: seconds after which somebody who says nothing is gone.
+    """
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sink.write(f"\n{nonce}\n".encode("ascii"))
     sink.flush()
-    conversation = Conversation(sys.stdin.buffer, sink)
+    conversation = Conversation(Input(sys.stdin.buffer, silent_s), sink)
     try:
         conversation.run()
     except Exception as error:  # noqa: BLE001 - nobody is there to see a traceback

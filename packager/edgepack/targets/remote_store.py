@@ -38,6 +38,7 @@ _PIECE_BYTES = 64 * 1024
 _FOLDER = "edgepack-gate"
 _SYSTEM_TEMPORARY = ("/var/tmp", "/tmp")
 Got = Callable[[int], None]
+Read = Callable[[int], bytes]  # as of a file: so many bytes, fewer at the end only
 
 
 class GoneError(Exception):
@@ -169,8 +170,8 @@ class Store:
         found = {number: parts.get(self.manifest.files[number].sha256) for number in numbers}
         return {number: part for number, part in found.items() if part is not None}
 
-    def receive(self, number: int, method: int, size: int, offset: int, source: BinaryIO, got: Got) -> None:
-        """Take the packed bytes of a file from `offset` to `size` from `source`; what is not as listed is dropped.
+    def receive(self, number: int, method: int, size: int, offset: int, read: Read, got: Got) -> None:
+        """Take the packed bytes of a file from `offset` to `size`; what is not as listed is dropped.
 
         Raises:
             GoneError: they ended too early. What came of a large file is kept.
@@ -179,7 +180,7 @@ class Store:
         target = self._fresh(entry)
         if size < RESUMED_BYTES:
             packed = io.BytesIO()
-            _copy(source, packed, size, got)
+            _copy(read, packed, size, got)
             _unpack(packed, method, entry, target)
         else:
             self._make(self._incoming)
@@ -187,7 +188,7 @@ class Store:
             with part.open("r+b" if offset else "w+b") as file:
                 file.seek(offset)
                 file.truncate()
-                _copy(source, file, size - offset, got)
+                _copy(read, file, size - offset, got)
                 _unpack(file, method, entry, target)
             part.unlink()
         if not target.exists():
@@ -300,9 +301,9 @@ def _has_size(path: Path, size: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
-def _copy(source: BinaryIO, out: BinaryIO, count: int, got: Got) -> None:
+def _copy(read: Read, out: BinaryIO, count: int, got: Got) -> None:
     while count:
-        data = source.read(min(_PIECE_BYTES, count))
+        data = read(min(_PIECE_BYTES, count))
         out.write(data)
         if not data:
             raise GoneError("the other end closed")

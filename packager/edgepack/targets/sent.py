@@ -52,7 +52,7 @@ class Carried(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 sys.dont_write_bytecode = True
 sys.meta_path.insert(0, Carried())
 from {package}.remote import main
-sys.exit(main({nonce!r}))
+sys.exit(main({nonce!r}, {silent_s!r}))
 """
 
 
@@ -69,14 +69,19 @@ def pythons_for(python: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"python{python}", *PYTHONS)))
 
 
-def program(nonce: str) -> bytes:
-    """What goes to its standard input first. It says `nonce` on a line of its own when it is ready for requests."""
+def program(nonce: str, silent_s: float) -> bytes:
+    """What goes to its standard input first. It says `nonce` on a line of its own when it is ready for requests.
+
+    After `silent_s` seconds in which nothing comes, not even an empty line, it ends.
+    """
     runtime = Path(edgepack_runtime.__path__[0])
     sources = dict.fromkeys(("edgepack", PACKAGE, "edgepack_runtime"), "")
     packages = tuple(sources)
     sources |= {f"edgepack_runtime.{name}": _source(runtime / f"{name}.py") for name in RUNTIME_MODULES}
     sources |= {f"{PACKAGE}.{name}": _source(Path(__file__).with_name(f"{name}.py")) for name in OWN_MODULES}
-    text = _PROGRAM.format(sources=json.dumps(sources), packages=packages, package=PACKAGE, nonce=nonce)
+    text = _PROGRAM.format(
+        sources=json.dumps(sources), packages=packages, package=PACKAGE, nonce=nonce, silent_s=silent_s
+    )
     packed = zlib.compress(text.encode("ascii"), 9)
     return b"%d\n" % len(packed) + packed
 

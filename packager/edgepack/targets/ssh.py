@@ -29,6 +29,9 @@ MAX_ANSWERS: Final = 100_000  # of one connection: a gate tells some hundred lin
 _MOST_NOISE: Final = 64 * 2**10  # what login files there may print before the program speaks
 _SAID_BYTES: Final = 16 * 2**10
 _GRACE_S: Final = 10.0
+# The device sees no end of a network that is gone, and would hold its lock for hours: it is told that we are there.
+ALIVE_EVERY_S: Final = 10.0
+SILENT_S: Final = 120.0
 # First: nothing is asked, no port or agent of ours is forwarded, and no command of a configuration replaces ours.
 _ALWAYS: Final = (
     "-T", "-a", "-x",
@@ -103,18 +106,22 @@ class Link:
             threading.Thread(target=self._read, args=(stdout,), daemon=True),
             threading.Thread(target=self._listen, args=(stderr,), daemon=True),
         ]
+        self._sending = threading.Lock()
+        self._ended = threading.Event()
+        self._readers.append(threading.Thread(target=self._say_alive, daemon=True))
         for reader in self._readers:
             reader.start()
 
     def __enter__(self) -> Link:
         with contextlib.suppress(LostError):  # `receive` finds out why
-            self._write(program(self._nonce))
+            self._write(program(self._nonce, SILENT_S))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End it: the other end sees the end of its input, and ends what runs there."""
+        self._ended.set()
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -124,6 +131,7 @@ class Link:
 
     def stop(self) -> None:
         """End it at once, from another thread too."""
+        self._ended.set()
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -144,9 +152,10 @@ class Link:
         Raises:
             LostError: the link has ended.
         """
-        self._write(json.dumps(request).encode("ascii") + b"\n")
-        for data in payload:
-            self._write(data)
+        with self._sending:
+            self._write(json.dumps(request).encode("ascii") + b"\n")
+            for data in payload:
+                self._write(data)
 
     def receive(self, *, wait: bool = True) -> dict[str, Any] | None:
         """The next answer; None where there is none yet and it is not to be waited for.
@@ -174,6 +183,16 @@ class Link:
             self._process.wait(_GRACE_S)
         self.stop()
         return explain(self.address, self._process.returncode, self.said, doing if self.greeted else "")
+
+    def _say_alive(self) -> None:
+        """Send an empty line now and then, but not into what is being sent."""
+        with contextlib.suppress(LostError):
+            while not self._ended.wait(ALIVE_EVERY_S):
+                if self.greeted and self._sending.acquire(blocking=False):
+                    try:
+                        self._write(b"\n")
+                    finally:
+                        self._sending.release()
 
     def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None

@@ -41,14 +41,14 @@ def store(root: Path, members: dict[str, bytes] = MEMBERS, **changes: object) ->
 
 
 def send(to: Store, path: str, content: bytes, *, offset: int = 0, cut: int | None = None) -> None:
-    stream = io.BytesIO(content[offset:cut])
-    to.receive(NUMBERS[path], STORED, len(content), offset, stream, heard)
+    read = io.BytesIO(content[offset:cut]).read
+    to.receive(NUMBERS[path], STORED, len(content), offset, read, heard)
 
 
 def fill(to: Store, members: dict[str, bytes] = MEMBERS) -> None:
     for number in to.stage([]):
         content = members[to.manifest.files[number].path]
-        to.receive(number, STORED, len(content), 0, io.BytesIO(content), heard)
+        to.receive(number, STORED, len(content), 0, io.BytesIO(content).read, heard)
     assert to.check() == []
 
 
@@ -70,7 +70,7 @@ def test_deflated_files_are_unpacked(tmp_path: Path) -> None:
     made.stage([])
     packer = zlib.compressobj(6, zlib.DEFLATED, -15)
     packed = packer.compress(BIG) + packer.flush()
-    made.receive(NUMBERS["site/big.so"], DEFLATED, len(packed), 0, io.BytesIO(packed), heard)
+    made.receive(NUMBERS["site/big.so"], DEFLATED, len(packed), 0, io.BytesIO(packed).read, heard)
     assert (made.staging / "site" / "big.so").read_bytes() == BIG
 
 
@@ -81,7 +81,7 @@ def test_what_is_not_the_listed_content_never_lies_there(
     made = store(tmp_path_factory.mktemp("store"))
     made.stage([])
     number = NUMBERS["model/model.onnx"]
-    made.receive(number, method, len(data), 0, io.BytesIO(data), heard)
+    made.receive(number, method, len(data), 0, io.BytesIO(data).read, heard)
     there = made.staging / "model" / "model.onnx"
     assert there.exists() == (method == STORED and data == MEMBERS["model/model.onnx"])
     assert [path.name for path in there.parent.iterdir()] == ["model.onnx"] * there.exists()
@@ -92,7 +92,7 @@ def test_a_bomb_ends_at_the_listed_size(tmp_path: Path) -> None:
     made.stage([])
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = packer.compress(bytes(64 << 20)) + packer.flush()
-    made.receive(NUMBERS["model/model.onnx"], DEFLATED, len(bomb), 0, io.BytesIO(bomb), heard)
+    made.receive(NUMBERS["model/model.onnx"], DEFLATED, len(bomb), 0, io.BytesIO(bomb).read, heard)
     assert NUMBERS["model/model.onnx"] in made.missing()
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 1 << 20
 

@@ -32,7 +32,7 @@ def test_it_is_python_3_8_of_the_standard_library(name: str) -> None:
 
 
 def test_all_that_its_modules_import_of_the_runtime_goes_with_it() -> None:
-    text = zlib.decompress(sent.program("x").partition(b"\n")[2]).decode("ascii")
+    text = zlib.decompress(sent.program("x", 60.0).partition(b"\n")[2]).decode("ascii")
     finder = text.rpartition("from ")[0]  # without what starts it
     names = [f"edgepack_runtime.{name}" for name in sent.RUNTIME_MODULES] + [f"{sent.PACKAGE}.remote"]
     loop = f"import importlib\nfor name in {names!r}: importlib.import_module(name)\nprint('all there')\n"
@@ -46,7 +46,7 @@ def test_every_login_shell_reads_the_line_alike(shell: str) -> None:
     if not shutil.which(shell):
         pytest.skip(f"there is no {shell}")
     line = [shell, *(["sh"] if shell == "busybox" else []), "-c", sent.shell_line(["/nonexistent/a b", base_python()])]
-    done = subprocess.run(line, input=sent.program("hello there"), capture_output=True, check=False, timeout=60)
+    done = subprocess.run(line, input=sent.program("hello there", 60.0), capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"\nhello there\n", b"")
 
 
@@ -66,4 +66,4 @@ def test_the_pythons_that_are_tried() -> None:
 
 
 def test_it_is_small() -> None:
-    assert len(sent.program("x")) < 80_000
+    assert len(sent.program("x", 60.0)) < 80_000

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 from tests.unit.far import Far, far
 
 from edgepack.errors import EnvironmentUnfitError, TargetUnreachableError, UsageError
+from edgepack.targets import ssh
 from edgepack.targets.address import Address
 from edgepack.targets.sent import NO_PYTHON
 from edgepack.targets.ssh import Client, Link, LostError, explain
@@ -131,3 +133,16 @@ def test_nothing_is_run_by_a_python_with_a_strange_name(far: Far) -> None:
         link.send({"do": "installed", "prefix": "/nonexistent", "name": None, "release_id": None})
         assert link.receive() is not None
     assert not (far.root / "broken").exists()
+
+
+def test_while_nothing_is_said_a_link_says_that_it_is_there(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = (
+        "import sys; f = sys.stdin.buffer; f.read(int(f.readline())); print('edgepack-x', flush=True)\n"
+        'for line in f: print(\'{"ok": {"heard": %d}}\' % len(line), flush=True)\n'
+    )
+    monkeypatch.setattr(ssh, "shell_line", lambda pythons: shlex.join([*pythons, "-c", answers]))
+    monkeypatch.setattr(ssh.secrets, "token_hex", lambda count: "x")
+    monkeypatch.setattr(ssh, "ALIVE_EVERY_S", 0.01)
+    with Link(Client(), Address("line3"), [far.python]) as link:
+        assert link.receive() == {"ok": {"heard": 1}}
+        assert link.receive() == {"ok": {"heard": 1}}
