@@ -214,10 +214,9 @@ def _send(
         for number, member in files:
             offset = offsets[number]
             head = {"do": "put", "put": number, "method": member.method, "size": member.compressed_size}
-            link.send({**head, "offset": offset}, _from(parcel.archive.stored(member), offset))
+            packed = _from(parcel.archive.stored(member), offset)
+            link.send({**head, "offset": offset}, _listening(packed, link, progress, bar))
             copied.files += 1
-            while (told := link.receive(wait=False)) is not None:
-                _heard(told, progress, bar)
         bar.move(total)
 
 
@@ -232,6 +231,14 @@ def _from(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
     for piece in pieces:
         yield piece[offset:] if offset < len(piece) else b""
         offset = max(0, offset - len(piece))
+
+
+def _listening(pieces: Iterator[bytes], link: Link, progress: Progress, bar: _Bar) -> Iterator[bytes]:
+    """The pieces; between them it is heard what the device has to say, which may be that it cannot go on."""
+    for piece in pieces:
+        yield piece
+        while (told := link.receive(wait=False)) is not None:
+            _heard(told, progress, bar)
 
 
 class _Bar:
