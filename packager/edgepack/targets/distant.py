@@ -168,6 +168,7 @@ def _look(link: Link, parcel: Parcel, place: Place, progress: Progress) -> dict[
     request = {
         "do": "look",
         "bundle": parcel.archive.path.name,
+        "name": parcel.manifest.name,
         "manifest_bytes": len(packed),
         "signature_bytes": None if signature is None else len(signature),
         "prefix": place.prefix,

@@ -142,9 +142,11 @@ class Conversation:
         raw = zlib.decompressobj().decompress(packed, contract.MAX_MANIFEST_BYTES + 1)  # too much of it is no manifest
         signed = request["signature_bytes"]
         signature = None if signed is None else self._payload(signed, contract.MAX_SIGNATURE_BYTES)
-        manifest = contract.parse(raw)
-        root = _prefix(request["prefix"]) or _default_prefix(manifest.name)
+        root = _prefix(request["prefix"]) or _default_prefix(request["name"])
         proof = trust.require(trust.read_pins(root), request["bundle"], raw, signature)
+        manifest = contract.parse(raw)  # not before it is known from whom it is
+        if manifest.name != request["name"]:
+            raise UsageError(f"the bundle's name is {manifest.name}, and not {request['name']}")
         _require_fit(manifest)
         others = [] if root is None else [Prefix(root).releases]
         self._store = Store.open(request["cache"], manifest, raw, signature, others)
