@@ -35,6 +35,7 @@ STYLES: Final = {
     "warning": "yellow",
 }
 LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
+_LEAST_N: Final = 4  # columns: some thousand rows, or samples
 SLOWER: Final = 1.2  # from here on, a later p95 is no noise of an idle device
 MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
 _NUMERIC: Final = (
@@ -122,9 +123,9 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
     for name, value in found.items():
         if isinstance(value, Mapping):
             yield Text(safe(name))
-            yield from (Text(safe(f"  {key}: {_value(inner)}")) for key, inner in value.items())
+            yield from (Text(safe(f"  {key}: {shown(inner)}")) for key, inner in value.items())
         else:
-            yield Text(safe(f"{name:<{width}}  {_value(value)}"))
+            yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
 def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text]:
@@ -241,8 +242,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     gates = table(live, "gate", "limits")
     for name, limits in found["gates"].items():
         if limits is not None:
-            shown = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
-            gates.add_row(safe(name), safe(shown))
+            gates.add_row(safe(name), safe(_limits(limits)))
     yield gates
     yield Text("")
     metrics = sorted({row["score"]["metric"] for row in found["ledger"]})
@@ -266,7 +266,7 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         return
     values = table(live, "what", "before", "after")
     for name, (before, after) in found["values"].items():
-        values.add_row(safe(name), _value(before), _value(after))
+        values.add_row(safe(name), shown(before), shown(after))
     yield values
     for part, kinds in found["files"].items():
         counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
@@ -312,12 +312,26 @@ def _gated(device: Device) -> Sequence[Text | str]:
     )
 
 
+def _limits(limits: Mapping[str, Any]) -> str:
+    """`p95_ms 15.0, open_loop (rate_per_s 20.0, p95_ms 25.0)`: what is asked for, and not what is left open."""
+    parts = []
+    for key, value in limits.items():
+        if isinstance(value, Mapping):
+            parts.append(f"{key} ({_limits(value)})")
+        elif isinstance(value, list):
+            parts += [f"{key} ({_limits(one)})" for one in value]
+        elif value is not None:
+            parts.append(f"{key} {value}")
+    return ", ".join(parts)
+
+
 def _column(size_bytes: int) -> str:
     """A size below a head that says MiB."""
     return mib(size_bytes).removesuffix(" MiB")
 
 
-def _value(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a recipe or a manifest; `-` where there is none."""
     return (
         NOTHING if value is None else safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     )
@@ -338,7 +352,8 @@ def table(live: bool, first: str, *columns: str) -> Table:
         if name in ("note", "before", "after", "candidate"):
             made.add_column(name, overflow="fold")
         else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
-            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
+            least = _LEAST_N if name == "n" else None  # rather a shorter detail than a number that is cut
+            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
     return made
 
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 import tokenizers
 
-from edgepack_runtime import device
+from edgepack_runtime import device, jetson, throttling
 
 _ROOT = Path("/")
 
@@ -35,6 +35,8 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         "machine": platform.machine(),
         "cores": usable_cores(),
         "governor": device.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "highest_clock_mhz": highest_clock_mhz(root),
+        "power_mode": jetson.power_mode(root),
         "threads": threads,
         "providers": list(providers),
         "python": platform.python_version(),
@@ -49,11 +51,12 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
 
 
 def moving(root: Path = _ROOT) -> Dict[str, Any]:
-    """What may change while something is measured: load, clock and temperature."""
+    """What may change while something is measured: load, clock, temperature, and what keeps the device cool."""
     return {
         "load_average": load_average(),
         "clock_mhz": clock_mhz(root),
         "temperature_c": temperature_c(root),
+        "throttle": throttling.now(root).as_json(),
     }
 
 
@@ -80,6 +83,13 @@ def clock_mhz(root: Path = _ROOT) -> Optional[float]:
         info = device.read(root / "proc/cpuinfo") or ""
         told = [line.partition(":")[2] for line in info.splitlines() if line.startswith("cpu MHz")]
         clocks = [value for value in map(_parse, told) if value]
+    return round(max(clocks), 1) if clocks else None
+
+
+def highest_clock_mhz(root: Path = _ROOT) -> Optional[float]:
+    """What the fastest core could run at; not told where the hypervisor or the firmware decides."""
+    files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq")
+    clocks = [value / 1000 for value in map(_number, files) if value]
     return round(max(clocks), 1) if clocks else None
 
 

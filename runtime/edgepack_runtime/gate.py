@@ -14,17 +14,20 @@ from edgepack_runtime import (
     bench,
     conditions,
     gate_accuracy,
+    gate_classes,
     gate_latency,
+    gate_load,
     gate_process,
     golden,
     located,
+    metrics,
     receipts,
     stats,
     verify,
 )
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.gate_limits import Check, Limits, counted, parse
+from edgepack_runtime.gate_limits import Check, Limits, at_least, counted, parse
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
@@ -58,19 +61,27 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     threads = _threads(release, limits)
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
     metric = gate_accuracy.metric_for(limits.metric, predictor.config)
+    classes = gate_classes.of_model(predictor.config, limits.per_class)
     rows = golden.read_rows(release, predictor.config)
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
     answers = gate_accuracy.answer(predictor, rows, progress)
     measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
+    texts = [row.item for row in rows]
     timing = gate_latency.settle(
-        gate_latency.measure(predictor, [row.item for row in rows], progress),
-        lambda: gate_process.latency_windows(release, threads),
+        gate_latency.measure(predictor, texts, limits, progress),
+        limits,
+        where["emulated_why"],
+        lambda: gate_process.latency(release, threads, manifest.gates),
         progress,
     )
+    loads = gate_load.measure(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.moving()  # before other processes load the machine
     checks = [
         *gate_accuracy.checks(measured, limits),
+        *gate_classes.checks(metrics.class_tallies(measured.pairs), limits.per_class, classes, limits.confidence),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
+        *gate_load.checks(loads, limits, where["emulated_why"]),
+        *gate_load.energy_checks(timing, limits, where["emulated_why"]),
         *_process_checks(release, limits, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
     ]
@@ -83,7 +94,11 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
         "accuracy": gate_accuracy.summary(measured, limits.confidence),
         "promised": _promised(manifest),
         "classes": gate_accuracy.classes(measured, predictor.config),
-        "latency": gate_latency.summary(timing, threads),
+        "latency": {
+            **gate_latency.summary(timing, threads),
+            **gate_load.summary(loads),
+            "energy_mj_per_text": gate_load.energy_mj_per_text(timing),
+        },
         "tuning": dataclasses.asdict(predictor.tuning),
         "conditions": where,
     }
@@ -104,7 +119,7 @@ def render(receipt: Mapping[str, Any]) -> str:
     """The receipt as a table for people, with what was found out about each gate that was not passed."""
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
     for row in receipt["checks"]:
-        sign = ">=" if row["gate"] == "accuracy.min" else "<="
+        sign = ">=" if at_least(row["gate"]) else "<="
         interval = "-" if row["low"] is None else "{} to {}".format(_figure(row["low"]), _figure(row["high"]))
         limit = "{} {} {}".format(sign, _figure(row["limit"]), row["unit"])
         rows.append((row["gate"], _figure(row["value"]), interval, limit, str(row["n"]), row["verdict"]))
@@ -138,8 +153,8 @@ def _process_checks(
         progress(f"memory: {mib:.1f} MiB at most")
         checks.append(gate_process.memory_check(mib, limits.peak_rss_mib, len(texts), emulated_why))
     if limits.cold_start_ms is not None:
-        times_ms = gate_process.cold_starts_ms(release, texts, progress)
-        checks.append(gate_process.cold_start_check(times_ms, limits.cold_start_ms, emulated_why))
+        runs = gate_process.cold_starts(release, texts, progress)
+        checks.append(gate_process.cold_start_check(runs, limits.cold_start_ms, emulated_why))
     return checks
 
 

@@ -1,46 +1,54 @@
 """The latency gates: text in to label out, batch 1, on texts drawn from the golden rows.
 
 The same texts are timed in two windows, one after the other. Where the two medians differ by more than 10 % (the
-threshold at which Triton Model Navigator accepts its windows), the machine and not the model was measured; that is
-done once more in a fresh process. If that is no better, only a clear pass is called one: the worse window's upper
-bound, stretched by the ratio of the medians in case the trend goes on, must still keep to the limit. Nothing fails
-on an unstable machine.
+threshold at which Triton Model Navigator accepts its windows), the machine and not the model was measured; so it was
+where a limit is missed, or nearly, while others ran. That is done once more in a fresh process. What is then said:
+
+- *fail* only where all that others can have cost leaves enough beyond the limit (`noise`), and the windows agree;
+- *pass* whatever others did, since they only add time; where the windows differ, with the worse one's upper bound,
+  stretched by the ratio of the medians in case the trend goes on;
+- *inconclusive* otherwise, with the reason.
 """
 
 from __future__ import annotations
 
-import math
-import random
 import statistics
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime import bench, stats
-from edgepack_runtime.gate_accuracy import would_decide
-from edgepack_runtime.gate_limits import Check, Limits, sampled
+from edgepack_runtime import bench, closed_loop, contention, noise, stats, timed_texts
+from edgepack_runtime.closed_loop import Window
+from edgepack_runtime.contention import Contention
+from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
+from edgepack_runtime.latency_limits import LengthBudget
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item
+from edgepack_runtime.timed_texts import Kind
 
-P50, P95 = 0.5, 0.95
 MAX_DRIFT = 0.10
-_BUDGET_MS = 5000.0  # for both windows together, unless the percentile needs more samples than fit
-_MOST_TEXTS = 500
-_SEED = 20240229  # the same texts on every device and in every process
 Say = Callable[[str], None]
 
 
 class Timing(NamedTuple):
-    """Two windows over the same texts, in ms, and in how many processes it was tried."""
+    """Two windows over the same texts, what kind each of those is, and in how many processes it was tried."""
 
-    windows: List[List[Split]]
+    windows: List[Window]
+    kinds: List[Kind]
     processes: int = 1
 
     @property
     def samples(self) -> List[Split]:
-        return [sample for window in self.windows for sample in window]
+        """Those of the usual texts."""
+        return [sample for window in self.windows for sample in _usual(window, self.kinds)]
 
     @property
     def medians_ms(self) -> List[float]:
-        return [statistics.median(totals_ms(window)) for window in self.windows]
+        """Of the usual texts, for each window."""
+        return [statistics.median(s.total_ms for s in _usual(window, self.kinds)) for window in self.windows]
+
+    @property
+    def contention(self) -> Contention:
+        """Of both windows."""
+        return contention.together([window.contention for window in self.windows])
 
     @property
     def drift(self) -> float:
@@ -52,71 +60,130 @@ class Timing(NamedTuple):
         return self.drift <= MAX_DRIFT
 
 
-def totals_ms(samples: Sequence[Split]) -> List[float]:
-    return [sample.total_ms for sample in samples]
+class Asked(NamedTuple):
+    """One limit: the name of its gate, the percentile (0 to 1), the most it may be, and of texts of which length."""
+
+    gate: str
+    fraction: float
+    limit_ms: float
+    budget: Optional[LengthBudget] = None
+
+    def concerns(self, kind: Kind) -> bool:
+        """Whether a text of this kind counts."""
+        return kind.usual if self.budget is None else self.budget.holds(kind.tokens)
 
 
-def measure(predictor: Predictor, texts: Sequence[Item], progress: Say) -> Timing:
-    """Time `predictor` in two windows over the same up to 500 of `texts`, in a seeded order.
-
-    There are as many as fit into the time budget, at least the 65 that p95 needs in each window; where `texts` are
-    fewer than that, they are gone through again.
-    """
+def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Say) -> Timing:
+    """Time `predictor` in two windows over the same of `texts`, in a seeded order (`timed_texts.choose`)."""
     progress("latency: two windows")
-    drawn = random.Random(_SEED).sample(list(texts), len(texts))
+    drawn = timed_texts.shuffled(texts)
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
-    needed = math.ceil(stats.n_for_percentile(P95, bench.CONFIDENCE) / 2)
-    count = max(needed, min(_MOST_TEXTS, int(_BUDGET_MS / 2 / max(probe, 1e-3))))
-    chosen = [drawn[i % len(drawn)] for i in range(count)]
-    return Timing(bench.take_turns([predictor], chosen, 2, lambda line: progress("latency: " + line))[0])
+    chosen = timed_texts.choose(drawn, limits, probe, predictor.tokens)
+    timing = Timing([], [text.kind for text in chosen])
+    for number in range(timed_texts.WINDOWS):
+        timing.windows.append(closed_loop.timed(predictor, [text.item for text in chosen]))
+        progress(f"latency: window {number + 1} of {timed_texts.WINDOWS}: {timing.medians_ms[-1]:.3f} ms")
+    return timing
 
 
-def settle(first: Timing, again: Callable[[], List[List[Split]]], progress: Say) -> Timing:
-    """`first` where it is stable; else what `again` measures, in a fresh process."""
-    if first.stable:
+def settle(
+    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Say
+) -> Timing:
+    """`first` where it can be judged; else what `again` measures, in a fresh process."""
+    if not first.stable:
+        why = f"unstable, the medians differ by {first.drift:.0%}"
+    elif emulated_why is None and any(_in_doubt(first, asked) for asked in _asked(limits)):
+        why = first.contention.told()
+    else:
         return first
-    progress(f"latency: unstable, the medians differ by {first.drift:.0%}: once more in a fresh process")
-    return Timing(again(), processes=2)
+    progress(f"latency: {why}: once more in a fresh process")
+    return again()._replace(processes=2)
 
 
 def summary(timing: Timing, threads: int) -> Dict[str, Any]:
     """The receipt's `latency`."""
-    figures = bench.summarize(timing.samples)
-    del figures["p99_ms"]  # no gate asks for it, and it takes 662 samples
     return {
-        **figures,
+        **bench.summarize(timing.samples),
         "threads": threads,
         "stable": timing.stable,
         "window_p50_ms": [round(value, 4) for value in timing.medians_ms],
         "processes": timing.processes,
+        "contention": timing.contention.as_json(),
     }
 
 
 def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[Check]:
     """The rows of the receipt that `limits` asks for."""
-    asked = (("latency.p50_ms", P50, limits.p50_ms), ("latency.p95_ms", P95, limits.p95_ms))
-    return [_check(timing, name, part, limit, emulated_why) for name, part, limit in asked if limit is not None]
+    return [_check(timing, asked, emulated_why) for asked in _asked(limits)]
 
 
-def _check(timing: Timing, name: str, fraction: float, limit_ms: float, emulated_why: Optional[str]) -> Check:
-    totals = totals_ms(timing.samples)
-    interval = stats.percentile_interval(totals, fraction, bench.CONFIDENCE)
-    detail = "text in to label out, batch 1"
+def _asked(limits: Limits) -> List[Asked]:
+    found = [Asked(f"latency.{key}", part, limit) for key, part, limit in limits.latency.percentiles.asked()]
+    for budget in limits.latency.by_length:
+        name = f"latency.max_tokens_{budget.max_tokens}"
+        found += [Asked(f"{name}.{key}", part, limit, budget) for key, part, limit in budget.limits.asked()]
+    return found
+
+
+def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
+    totals, limit_ms = _totals(timing, asked), asked.limit_ms
+    if not totals:
+        detail = f"no golden row has {_lengths(asked.budget)}: give `data.test` such texts"
+        return Check(asked.gate, stats.INCONCLUSIVE, None, None, None, limit_ms, "ms", 0, None, detail)
+    interval, verdict = _judged(timing, asked)
+    detail = "text in to label out, batch 1" + (f", {_lengths(asked.budget)}" if asked.budget else "")
     if not timing.stable:
-        interval = _widened(timing, fraction, interval.value)
         detail += f"; unstable: the medians of two windows differ by {timing.drift:.0%}, twice"
-    verdict = stats.verdict_at_most(interval, limit_ms)
-    if not timing.stable and verdict == stats.FAIL:
-        verdict = stats.INCONCLUSIVE
-    if timing.stable and verdict == stats.INCONCLUSIVE:
-        within = sum(total <= limit_ms for total in totals) / len(totals)
-        detail += "; " + would_decide(stats.n_for_proportion(within, fraction, bench.CONFIDENCE), "samples")
+    if verdict == stats.INCONCLUSIVE:
+        if _by_noise(timing, asked):
+            detail += f"; {timing.contention.told()}: measure on an idle machine"
+        elif timing.stable:
+            within = sum(total <= limit_ms for total in totals) / len(totals)
+            detail += "; " + would_decide(stats.n_for_proportion(within, asked.fraction, bench.CONFIDENCE), "samples")
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
     return sampled(
-        name, verdict, interval, limit=limit_ms, unit="ms", n=len(totals), confidence=bench.CONFIDENCE, detail=detail
+        asked.gate,
+        verdict,
+        interval,
+        limit=limit_ms,
+        unit="ms",
+        n=len(totals),
+        confidence=bench.CONFIDENCE,
+        detail=detail,
     )
+
+
+def _lengths(budget: Optional[LengthBudget]) -> str:
+    return f"{budget.above_tokens + 1} to {budget.max_tokens} tokens" if budget else "any length"
+
+
+def _totals(timing: Timing, asked: Asked) -> List[float]:
+    return [ms for stretch in _stretches(timing.windows, timing, asked) for ms in stretch.times_ms]
+
+
+def _judged(timing: Timing, asked: Asked) -> Tuple[stats.Interval, str]:
+    """The interval that holds for a quiet machine, and its verdict; nothing fails on an unstable one."""
+    interval = noise.percentile_interval(_stretches(timing.windows, timing, asked), asked.fraction, bench.CONFIDENCE)
+    if timing.stable:
+        return interval, stats.verdict_at_most(interval, asked.limit_ms)
+    interval = _widened(timing, asked, interval.value)
+    verdict = stats.verdict_at_most(interval, asked.limit_ms)
+    return interval, stats.INCONCLUSIVE if verdict == stats.FAIL else verdict
+
+
+def _in_doubt(timing: Timing, asked: Asked) -> bool:
+    """Whether others are the reason that there is no verdict."""
+    if not _totals(timing, asked):
+        return False
+    return _judged(timing, asked)[1] == stats.INCONCLUSIVE and _by_noise(timing, asked)
+
+
+def _by_noise(timing: Timing, asked: Asked) -> bool:
+    """Whether the machine was not quiet, or the little that others did makes the difference to a fail."""
+    as_timed = stats.percentile_interval(_totals(timing, asked), asked.fraction, bench.CONFIDENCE)
+    return not timing.contention.quiet or stats.verdict_at_most(as_timed, asked.limit_ms) == stats.FAIL
 
 
 def refuse_if_emulated(verdict: str, detail: str, why: Optional[str]) -> Tuple[str, str]:
@@ -126,7 +193,19 @@ def refuse_if_emulated(verdict: str, detail: str, why: Optional[str]) -> Tuple[s
     return stats.INCONCLUSIVE, detail + f"; emulated ({why}): measure on the device itself"
 
 
-def _widened(timing: Timing, fraction: float, value: float) -> stats.Interval:
+def _usual(window: Window, kinds: Sequence[Kind]) -> List[Split]:
+    return [sample for sample, kind in zip(window.samples, kinds) if kind.usual]
+
+
+def _stretches(windows: Sequence[Window], timing: Timing, asked: Asked) -> List[noise.Stretch]:
+    counts = [asked.concerns(kind) for kind in timing.kinds]
+    return [closed_loop.stretch(window, counts) for window in windows]
+
+
+def _widened(timing: Timing, asked: Asked, value: float) -> stats.Interval:
     """From the better window's low end to the worse one's high end, that times the ratio of their medians."""
-    ends = [stats.percentile_interval(totals_ms(window), fraction, bench.CONFIDENCE) for window in timing.windows]
+    ends = [
+        noise.percentile_interval(_stretches([one], timing, asked), asked.fraction, bench.CONFIDENCE)
+        for one in timing.windows
+    ]
     return stats.Interval(value, min(end.low for end in ends), max(end.high for end in ends) * (1 + timing.drift))

@@ -9,19 +9,22 @@ import json
 import os
 import resource
 import sys
-import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack_runtime import bench, gate_latency, golden, isolated, stats
+from edgepack_runtime import bench, closed_loop, contention, gate_latency, golden, isolated, noise, stats
+from edgepack_runtime.contention import Contention
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.gate_limits import Check, counted, sampled
-from edgepack_runtime.predictor import Predictor, Split
+from edgepack_runtime.gate_latency import Timing
+from edgepack_runtime.gate_limits import Check, counted, parse, sampled
+from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
+from edgepack_runtime.timed_texts import Kind
 
 # Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
 COLD_START_RUNS = 7
 _TIMEOUT_S = 600.0
+_TIMING_TIMEOUT_S = 3600.0  # p99 of several lengths takes thousands of texts, which some devices answer one a second
 # This package's own folder goes first: an editable install is found by a hook that a fresh process does not have.
 _PACKAGES = str(Path(__file__).resolve().parents[1])
 # The child sees exactly what this process sees, and keeps bytecode where this process keeps it.
@@ -46,14 +49,16 @@ def peak_rss_mib(release: Path, threads: int) -> float:
     return float(_ask({"kind": "memory", "release": str(release), "threads": threads})["peak_rss_mib"])
 
 
-def latency_windows(release: Path, threads: int) -> List[List[Split]]:
-    """`gate_latency.measure` in a fresh process. Raises as `peak_rss_mib`."""
-    windows = _ask({"kind": "latency", "release": str(release), "threads": threads})["windows"]
-    return [[Split(*sample) for sample in window] for window in windows]
+def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
+    """`gate_latency.measure` in a fresh process, for the manifest's `gates`. Raises as `peak_rss_mib`."""
+    job = {"kind": "latency", "release": str(release), "threads": threads, "gates": gates}
+    told = _ask(job, timeout_s=_TIMING_TIMEOUT_S)
+    windows = [closed_loop.window_of(window) for window in told["windows"]]
+    return Timing(windows, [Kind(*kind) for kind in told["kinds"]])
 
 
-def cold_starts_ms(release: Path, texts: Sequence[Item], progress: Say) -> List[float]:
-    """Milliseconds from the start of `python -I -S RELEASE/__main__.py predict TEXT` to its end, seven times.
+def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Contention]:
+    """Start `python -I -S RELEASE/__main__.py predict TEXT` seven times: how long each took, and beside what.
 
     A model of pairs is given both texts. One more run goes before and is not counted: it leaves the files in the page
     cache and the bytecode on the disk, as they are whenever the application starts for the second time. Raises as
@@ -62,13 +67,14 @@ def cold_starts_ms(release: Path, texts: Sequence[Item], progress: Say) -> List[
     # The bytes on the command line are UTF-8 whatever the locale of this process is.
     words = [os.fsdecode(word.encode("utf-8")) for word in _presentable(texts)]
     command = isolated.command(release, ["predict", *words])
-    times = []
+    runs = []
     for _ in range(1 + COLD_START_RUNS):
-        begin = time.perf_counter()
+        before = contention.read()
         isolated.run_json(command, "prediction of the cold-start gate", accepted=[ExitCode.OK], timeout_s=_TIMEOUT_S)
-        times.append((time.perf_counter() - begin) * 1e3)
-    progress("cold start: {:.0f} ms at first, then {}".format(times[0], " ".join(f"{t:.0f}" for t in times[1:])))
-    return times[1:]
+        runs.append(contention.between(before, contention.read()))
+    first, *times = (f"{run.wall_ms:.0f}" for run in runs)
+    progress("cold start: {} ms at first, then {}".format(first, " ".join(times)))
+    return runs[1:]
 
 
 def memory_check(mib: float, limit_mib: float, n_texts: int, emulated_why: Optional[str]) -> Check:
@@ -80,13 +86,17 @@ def memory_check(mib: float, limit_mib: float, n_texts: int, emulated_why: Optio
     return found
 
 
-def cold_start_check(times_ms: Sequence[float], limit_ms: float, emulated_why: Optional[str]) -> Check:
-    """The median of the runs, bounded by the smallest and the largest."""
-    interval = stats.percentile_interval(times_ms, 0.5, bench.CONFIDENCE)
+def cold_start_check(runs: Sequence[Contention], limit_ms: float, emulated_why: Optional[str]) -> Check:
+    """The median of the runs, bounded by the smallest, less what others can have cost, and by the largest."""
+    losses = [run.lost_ms + contention.TICK_MS for run in runs]
+    alone = [noise.Stretch([noise.Spell([run.wall_ms], lost_ms)], lost_ms) for run, lost_ms in zip(runs, losses)]
+    interval = noise.percentile_interval(alone, 0.5, bench.CONFIDENCE)
     verdict = stats.verdict_at_most(interval, limit_ms)
     detail = "median, process start to end"
     if verdict == stats.INCONCLUSIVE:
-        detail += "; the runs lie on both sides of the limit: measure on an idle machine"
+        beside = contention.together(runs)
+        why = "the runs lie on both sides of the limit" if beside.quiet else beside.told()
+        detail += f"; {why}: measure on an idle machine"
     verdict, detail = gate_latency.refuse_if_emulated(verdict, detail, emulated_why)
     return sampled(
         "cold_start.ms",
@@ -94,7 +104,7 @@ def cold_start_check(times_ms: Sequence[float], limit_ms: float, emulated_why: O
         interval,
         limit=limit_ms,
         unit="ms",
-        n=len(times_ms),
+        n=len(runs),
         confidence=bench.CONFIDENCE,
         detail=detail,
     )
@@ -108,10 +118,11 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
         predictor.predict_batch([item.item for item in golden.read_golden(release, predictor.config)], batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
     rows = golden.read_rows(release, predictor.config)
-    return {"windows": gate_latency.measure(predictor, [row.item for row in rows], _to_stderr).windows}
+    timing = gate_latency.measure(predictor, [row.item for row in rows], parse(job["gates"]), _to_stderr)
+    return {"windows": [window.as_json() for window in timing.windows], "kinds": timing.kinds}
 
 
-def _ask(job: Dict[str, Any]) -> Dict[str, Any]:
+def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:
     job = {
         **job,
         "sys_path": [_PACKAGES, *sys.path],
@@ -120,7 +131,7 @@ def _ask(job: Dict[str, Any]) -> Dict[str, Any]:
     }
     line = [isolated.interpreter(), "-I", "-S", "-c", _BOOT, json.dumps(job)]
     what = "{} measurement in a fresh process".format(job["kind"])
-    return isolated.run_json(line, what, accepted=[ExitCode.OK], timeout_s=_TIMEOUT_S)[1]
+    return isolated.run_json(line, what, accepted=[ExitCode.OK], timeout_s=timeout_s)[1]
 
 
 def _own_peak_rss_mib() -> float:

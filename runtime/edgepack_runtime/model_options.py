@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack_runtime.parsing import Verbs, at_least_one, descriptor, port, positive, threads
+from edgepack_runtime.parsing import Verbs, above_zero, at_least_one, descriptor, port, positive, threads
 from edgepack_runtime.windows import LONG_TEXTS, TRUNCATE
 
 BENCH_TEXTS = 200  # 20 rounds of them: 4000 predictions a model, seconds on a desktop, a minute on a small board
@@ -31,6 +31,12 @@ def add_bench(verbs: Verbs) -> None:
     parser.add_argument("--texts", type=Path, metavar="FILE", help=".txt (a text a line), or .tsv .csv .jsonl (`text`)")
     parser.add_argument("--threads", type=threads, metavar="N", help="threads a model may use (as tuned, else 1)")
     parser.add_argument("--runs", type=at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
+    parser.add_argument(
+        "--rate",
+        type=above_zero,
+        metavar="R",
+        help="then let R texts a second arrive at random, at least 662, and tell the time from arrival to answer",
+    )
     verbs.add_json(parser)
 
 

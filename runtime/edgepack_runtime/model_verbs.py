@@ -37,7 +37,13 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
     from edgepack_runtime import bench
 
     result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=say)
-    emit(options, result, bench.render(result))
+    shown = bench.render(result)
+    if options.rate is not None:
+        from edgepack_runtime import open_loop
+
+        result["open_loop"] = open_loop.compare(folders, given, options.rate, threads=options.threads, progress=say)
+        shown += "\n" + open_loop.render(result["open_loop"])
+    emit(options, result, shown)
     return ExitCode.OK
 
 

@@ -90,6 +90,14 @@ def positive(text: str) -> float:
     return number
 
 
+def above_zero(text: str) -> float:
+    """A number that something may be divided by."""
+    number = positive(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
 def at_least_one(text: str) -> int:
     return _number(text, 2**53)
 

@@ -207,6 +207,10 @@ class Predictor:
             return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
         return self._run(*self._encoding.arrays(self._encoding.cut(texts)))
 
+    def tokens(self, item: Item) -> int:
+        """How many tokens the model reads of a text or pair, [CLS] and [SEP] among them. Raises as `predict`."""
+        return len(self._encoding.cut([item])[0].ids)
+
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
         """`predict`, with the time that each part took. Raises as `predict`."""
         predictions, split = self.timed_batch((text,) if text_pair is None else (_pair(text, text_pair),))

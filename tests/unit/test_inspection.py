@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from edgepack import cli
+from edgepack import cli, tables
 from edgepack.artifacts import LedgerRow, proportion
 from edgepack.inspection import compare, inspect
 from edgepack.targets.archive import write_bundle
@@ -65,6 +65,20 @@ def test_the_parts_add_up(tmp_path: Path) -> None:
     assert sum(part["unpacked"] for part in found["parts"].values()) == found["unpacked_bytes"]
     assert found["parts"]["golden"]["unpacked"] == 3
     assert found["packages"] == {"numpy": 3000, "tokenizers": 500}
+
+
+def test_limits_within_limits_are_shown_and_open_ones_are_not() -> None:
+    asked = {
+        "p50_ms": None,
+        "threads": 1,
+        "by_length": [{"max_tokens": 32, "p50_ms": None, "p95_ms": 3.0}, {"max_tokens": 64, "p95_ms": 5.0}],
+        "open_loop": {"rate_per_s": 20.0, "p95_ms": 25.0, "p99_ms": None},
+        "sustained": None,
+    }
+    assert tables._limits(asked) == (
+        "threads 1, by_length (max_tokens 32, p95_ms 3.0), by_length (max_tokens 64, p95_ms 5.0), "
+        "open_loop (rate_per_s 20.0, p95_ms 25.0)"
+    )
 
 
 def test_inspect_shows_what_a_person_asks_for(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from edgepack.recipe.distillation import check_distillation
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.explain import did_you_mean, dotted, listed
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.latency import check_latency
 from edgepack.recipe.model import BUILTIN_PREFIX, is_builtin
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE
 from edgepack.recipe.signing import check_sign
@@ -58,6 +59,7 @@ def cross_checks(
         lambda doc: _check_wheels(doc, known_targets),
         lambda doc: _check_engine(doc, known_targets),
         _check_gates,
+        check_latency,
         check_sign,
     )
     problems = (problem for check in checks for problem in check(document))
@@ -351,14 +353,31 @@ def _check_metric(document: Document) -> Iterator[_Problem]:
             yield where, f"`gates.accuracy.metric` is {metric}, which these data do not have", why
 
 
+def _check_baseline(document: Document) -> Iterator[_Problem]:
+    where: KeyPath = ("gates", "accuracy", "baseline")
+    bundle, points = document.get(*where), document.get("gates", "accuracy", "max_regression_points")
+    if isinstance(bundle, str) and bundle:
+        yield from _check_there(document, where, bundle)
+        if points is None:
+            fix = "set `max_regression_points`: how much worse than that release the new one may be"
+            yield where, "`gates.accuracy.baseline` limits nothing by itself", fix
+    elif points is not None:
+        limit: KeyPath = ("gates", "accuracy", "max_regression_points")
+        yield limit, f"`{dotted(limit)}` is against no release", "set `baseline` to the bundle of one"
+
+
 def _check_gates(document: Document) -> Iterator[_Problem]:
-    for name, limits in (("accuracy", ("min", "max_drop_points")), ("size", ("model_mib", "bundle_mib"))):
+    for name, limits in (
+        ("accuracy", ("min", "max_drop_points", "max_regression_points", "per_class")),
+        ("size", ("model_mib", "bundle_mib")),
+    ):
         gate = document.get("gates", name)
         if isinstance(gate, dict) and all(gate.get(limit) is None for limit in limits):
             fix = f"set {' or '.join(f'`{limit}`' for limit in limits)}, or remove the gate"
             yield ("gates", name), f"`gates.{name}` sets no limit, so nothing would be gated", fix
+    per_class = document.get("gates", "accuracy", "per_class")
+    if isinstance(per_class, dict) and not any(per_class.values()):
+        fix = "set `recall`, `precision` or `f1`, or remove the section"
+        yield ("gates", "accuracy", "per_class"), "`gates.accuracy.per_class` sets no floor", fix
+    yield from _check_baseline(document)
     yield from _check_metric(document)
-    p50, p95 = (document.get("gates", "latency", key) for key in ("p50_ms", "p95_ms"))
-    if type(p50) in (int, float) and type(p95) in (int, float) and p50 > p95:
-        reason = f"`p50_ms` ({p50:g}) is above `p95_ms` ({p95:g}), so it limits nothing"
-        yield ("gates", "latency", "p50_ms"), reason, "swap them, or remove `p50_ms`"

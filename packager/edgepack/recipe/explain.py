@@ -183,7 +183,7 @@ def _wrong_kind(document: Document, path: KeyPath, error: ErrorDetails) -> tuple
         return reason, f'put it in quotes: `"{raw}"`' if isinstance(
             path[-1], int
         ) else f'put it in quotes: `{path[-1]}: "{raw}"`'
-    if section is not None and wanted != "text":
+    if section is not None and wanted not in ("text", "a list"):
         otherwise = ", or write `null`" if _nullable(path) else "" if _is_required(path) else ", or remove it"
         return reason, f"write {listed(_fields(section))} below it, indented{otherwise}"
     if wanted == "a list":
@@ -230,7 +230,12 @@ _WORDS: Final[Sequence[tuple[Iterable[str], _Words]]] = (
 
 
 def _sections(path: KeyPath) -> list[type[BaseModel]]:
-    """The models of the section at `path`: several where it has several forms, none where there is no section."""
+    """The models of the section at `path`: several where it has several forms, none where there is no section.
+
+    The items of a list of sections are such sections, and so is the list itself to those who ask for its keys.
+    """
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
     return [kind for kind in _annotated(path) if issubclass(kind, BaseModel)] if path else [Recipe]
 
 

@@ -93,7 +93,8 @@ def _choices(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _sections_of(value: Mapping[str, Any]) -> list[str]:
-    return [choice["$ref"].rpartition("/")[2] for choice in _choices(value) if "$ref" in choice]
+    parts = (choice.get("items", choice) for choice in _choices(value))
+    return [part["$ref"].rpartition("/")[2] for part in parts if "$ref" in part]
 
 
 def _type(value: Mapping[str, Any]) -> str:

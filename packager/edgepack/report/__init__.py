@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from edgepack_runtime.gate_limits import at_least
+
 # unit of a receipt -> what it is multiplied by, the digits after the point, and the unit that is shown
 _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
     "fraction": (100.0, 1, " %"),
     "points": (1.0, 2, " points"),
     "ms": (1.0, 2, " ms"),
     "MiB": (1.0, 1, " MiB"),
+    "percent": (1.0, 1, " %"),
+    "mJ": (1.0, 2, " mJ"),
 }
 NOTHING: Final = "-"
 CHOSEN_ON_DEV: Final = (
@@ -22,7 +26,7 @@ CHOSEN_ON_DEV: Final = (
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """`91.2 %` of a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`; `-` where nothing was measured."""
+    """`91.2 %` of a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`, `1.50 mJ`; `-` where nothing was measured."""
     if value is None:
         return NOTHING
     factor, digits, shown = _UNITS[unit]
@@ -39,7 +43,7 @@ def span(low: float | None, high: float | None, unit: str) -> str:
 
 def limit(check: Mapping[str, Any]) -> str:
     """The limit of a gate check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
-    direction = ">=" if str(check["gate"]).endswith(".min") else "<="
+    direction = ">=" if at_least(str(check["gate"])) else "<="
     return f"{direction} {quantity(check['limit'], check['unit'])}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from edgepack.artifacts import LedgerRow
 from edgepack.report import limit, quantity, span
 from edgepack.wording import metric_name
+from edgepack_runtime.accuracy_limits import PER_CLASS
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
@@ -39,17 +40,41 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str)
         return _lost_accuracy(float(check["limit"]), ledger)
     if gate == "accuracy.max_drop_points":
         return "lost by stage quantize: the shipped file against the float ONNX"
-    if gate.startswith("latency"):
-        return _lost_latency(float(check["limit"]), "p95_ms" if gate.endswith("p95_ms") else "p50_ms", ledger)
+    if gate == "accuracy.max_regression_points":
+        return "the earlier release is no stage of this build: compare their teachers and data"
+    if gate.startswith(PER_CLASS):
+        return "the ledger is of all classes together, and does not tell where"
+    if gate in ("latency.p50_ms", "latency.p95_ms"):
+        return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger)
+    if gate.startswith("latency") or gate == "energy.mj_per_text":
+        return _lost_on_device(check, ledger)
     if gate == "size.model_mib":
         return "lost by stage student: its shape and vocabulary decide the size of the file"
     return "lost by stage bundle: the libraries that travel are the largest part of it"
 
 
+def _lost_on_device(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> str:
+    """What the build measured nothing of: the reason is in the receipt, and what the build knows beside it."""
+    gate = str(check["gate"])
+    if gate == "latency.p99_ms" or gate.startswith("latency.max_tokens_"):
+        of = "p99" if gate == "latency.p99_ms" else "texts of that length"
+        return f"the ledger has no {of}; of all texts it has p95 {_timed(ledger, 'p95_ms')}"
+    reason = str(check["detail"]).rpartition("; ")[2]
+    if gate.startswith("latency.open_loop."):
+        return f"texts wait for each other, {reason}; one takes p50 {_timed(ledger, 'p50_ms')}"
+    return f"lost on the device, not by a stage: {reason}"
+
+
+def _timed(ledger: Sequence[LedgerRow], percentile: str) -> str:
+    """What each stage that was timed has."""
+    timed = [(row.stage, getattr(row, percentile)) for row in ledger if getattr(row, percentile) is not None]
+    return ", ".join(f"{stage} {quantity(value, 'ms')}" for stage, value in timed) or "of no stage"
+
+
 def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) -> str:
     """The last timed row that keeps to the limit lost it on the way to the next; none: the model is too slow."""
     timed = [(row.stage, getattr(row, percentile)) for row in ledger if getattr(row, percentile) is not None]
-    told = ", ".join(f"{stage} {quantity(value, 'ms')}" for stage, value in timed)
+    told = _timed(ledger, percentile)
     kept = [stage for stage, value in timed if value <= most_ms]
     if not kept:
         return f"lost by stage student: its shape is too slow in every form ({told})"

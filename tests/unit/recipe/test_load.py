@@ -12,6 +12,7 @@ from edgepack.recipe.checks import MODEL_FILES
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Distill, Pruning, Qat
+from edgepack_runtime import gate_limits
 from edgepack_runtime.exit_codes import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
@@ -116,6 +117,27 @@ def test_the_design_s_kind_of_recipe_loads(tmp_path: Path) -> None:
     assert recipe.targets == ("linux-x86_64-cpu", "jetpack6")
     assert recipe.gates.latency is not None
     assert recipe.gates.latency.threads == 2
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        "{}",
+        "{latency: {}}",
+        "{latency: {p95_ms: 15, p99_ms: 20, by_length: [{max_tokens: 32, p95_ms: 3}, {max_tokens: 64, p99_ms: 9}]}}",
+        "{latency: {open_loop: {rate_per_s: 20, p95_ms: 3}, after_idle: {idle_s: 5, ms: 2}}, energy: {mj_per_text: 9}}",
+        "{latency: {sustained: {seconds: 60, max_slowdown_percent: 15}}, memory: {peak_rss_mib: 250}}",
+    ],
+)
+def test_a_device_understands_every_gate_of_a_recipe(tmp_path: Path, gates: str) -> None:
+    recipe = load(tmp_path, MINIMAL + f"gates: {gates}\n")
+    asked = recipe.gates.model_dump(mode="json")  # as a bundle carries them
+    limits = gate_limits.parse(json.loads(json.dumps(asked)))
+    latency = recipe.gates.latency
+    assert len(limits.latency.by_length) == (len(latency.by_length) if latency else 0)
+    for key in ("open_loop", "after_idle", "sustained"):
+        assert (getattr(limits.latency, key) is None) == (latency is None or getattr(latency, key) is None)
+    assert (limits.energy_mj_per_text is None) == (recipe.gates.energy is None)
 
 
 def test_paths_start_at_the_recipe_s_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,3 +71,32 @@ def test_a_ledger_in_another_metric_does_not_tell() -> None:
     missed = receipt([check("accuracy.min", 0.85, 0.9, "fraction")], metric="macro_f1")
     (line,) = explain(missed, ledger(teacher=950, student=880))
     assert line.endswith("missed by 5.00 points; the ledger is in accuracy, and does not tell where")
+
+
+@pytest.mark.parametrize(
+    ("gate", "unit", "detail", "lost_by"),
+    [
+        ("latency.p99_ms", "ms", "why", "the ledger has no p99; of all texts it has p95 of no stage"),
+        (
+            "latency.max_tokens_32.p50_ms",
+            "ms",
+            "why",
+            "the ledger has no texts of that length; of all texts it has p95",
+        ),
+        ("latency.open_loop.p95_ms", "ms", "20 a second, busy 80%", "texts wait for each other, 20 a second, busy 80%"),
+        ("latency.after_idle.ms", "ms", "after 5 s", "lost on the device, not by a stage: after 5 s"),
+        (
+            "latency.sustained.max_slowdown_percent",
+            "percent",
+            "the last third; 2 throttling events",
+            "missed by 5.0 %; lost on the device, not by a stage: 2 throttling events",
+        ),
+        ("energy.mj_per_text", "mJ", "RAPL, with all", "missed by 5.00 mJ; lost on the device, not by a stage: RAPL"),
+    ],
+)
+def test_what_the_build_did_not_measure_is_not_blamed_on_a_stage(
+    gate: str, unit: str, detail: str, lost_by: str
+) -> None:
+    missed = check(gate, 20.0, 15.0, unit) | {"detail": f"19 to 21 {unit}, the limit is 15; {detail}"}
+    (line,) = explain(receipt([missed]), ledger(student=900))
+    assert line.startswith(f"{gate}: 20.") and lost_by in line

@@ -71,6 +71,7 @@ def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: st
         (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
         (["predict", "--model", "m", "--input", "/none.xls"], "none.xls has no known ending"),
         (["bench", "/none"], "/none is no model folder"),
+        (["bench", "m", "--rate", "0"], "'0' is no number above 0"),
         (["status"], "--prefix"),
         (["verify", "/none.edgepack"], "there is no bundle file /none.edgepack"),
         (["install", "/none.edgepack"], "there is no bundle file /none.edgepack"),
@@ -437,6 +438,17 @@ def test_bench_works_for_every_task(tmp_path: Path, capsys: Capture, task: str, 
     assert edgert("bench", *folders, "--runs", "2", "--json") == 0
     [found] = lines_of(capsys)
     assert (found["texts"], [model["n"] for model in found["models"]]) == (3, [6, 6])  # type: ignore[attr-defined]
+
+
+def test_bench_at_a_rate(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack_runtime.open_loop._LEAST_S", 0.0)
+    folder = write_model_folder(tmp_path / "m", task=PAIRS)
+    (tmp_path / "texts.txt").write_text("好\t差\n", encoding="utf-8")
+    assert edgert("bench", folder, "--runs", "1", "--rate", "2000", "--json") == 0
+    [row] = lines_of(capsys)[0]["open_loop"]  # type: ignore[attr-defined]
+    assert (row["rate_per_s"], row["n"]) == (2000, 662)
+    assert edgert("bench", folder, "--runs", "1", "--rate", "2000") == 0
+    assert "2000 texts a second from their arrival: p50 " in capsys.readouterr().out
 
 
 def test_bench_of_models_of_two_tasks_says_so(tmp_path: Path, capsys: Capture) -> None:

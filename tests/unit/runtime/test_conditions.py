@@ -26,6 +26,7 @@ def test_a_device_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
     )
     assert found["threads"] == 2 and found["providers"] == ["CPUExecutionProvider"]
     assert (found["governor"], found["clock_mhz"], found["temperature_c"]) == (None, None, None)
+    assert (found["highest_clock_mhz"], found["power_mode"], found["throttle"]) == (None, None, None)
     assert found["emulated"] is False
     json.dumps(found, allow_nan=False)
 
@@ -48,6 +49,19 @@ def test_clock_temperature_and_governor_are_read(tmp_path: Path) -> None:
     )
     found = conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[], root=root)
     assert (found["governor"], found["clock_mhz"], found["temperature_c"]) == ("schedutil", 2201.6, 48.5)
+
+
+def test_what_decides_the_clock_is_told(tmp_path: Path) -> None:
+    root = system(
+        tmp_path,
+        sys__devices__system__cpu__cpu0__cpufreq__cpuinfo_max_freq="1500000\n",
+        sys__devices__system__cpu__cpu4__cpufreq__cpuinfo_max_freq="2201600\n",
+        sys__class__thermal__cooling_device0__cur_state="1\n",
+        var__lib__nvpmodel__status="pmode:0002\n",
+    )
+    found = conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[], root=root)
+    assert (found["highest_clock_mhz"], found["power_mode"]) == (2201.6, "2")
+    assert found["throttle"] == {"events": None, "cooling": 1, "firmware": None, "capped": None}
 
 
 def test_without_frequency_scaling_the_clock_is_the_cpus(tmp_path: Path) -> None:

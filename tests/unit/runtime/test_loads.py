@@ -1,0 +1,309 @@
+"""Open loop, after idle, sustained, energy: on a clock that moves when something takes time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack_runtime import after_idle, contention, energy, gate_load, open_loop, sustained, throttling
+from edgepack_runtime.closed_loop import Spell, Window
+from edgepack_runtime.contention import Contention, Reading
+from edgepack_runtime.gate_latency import Timing
+from edgepack_runtime.gate_limits import Limits, parse
+from edgepack_runtime.latency_limits import AfterIdle, OpenLoop, Percentiles, Sustained
+from edgepack_runtime.predictor import Split
+from edgepack_runtime.throttling import Throttle
+from edgepack_runtime.timed_texts import Kind
+from edgepack_runtime.tuning import Tuning
+
+QUIET = Contention(1000.0, 1000.0, 2, 0.0)
+BUSY = Contention(1000.0, 600.0, 2, 900.0)
+
+
+class Machine:
+    """A clock, in seconds; this process is the only one, and uses one core while it works."""
+
+    def __init__(self) -> None:
+        self.now, self.worked = 0.0, 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def read(self, *, waits: bool = True) -> Reading:
+        return Reading(self.now * 1e3, self.worked * 1e3, 2, 2e3 * self.now, 1e3 * (2 * self.now - self.worked))
+
+
+class Model:
+    """A predictor that takes as long as `ms` says of the text and the time."""
+
+    tuning = Tuning()
+
+    def __init__(self, machine: Machine, ms: Callable[[str, float], float]) -> None:
+        self.machine, self.ms, self.asked = machine, ms, list[str]()
+
+    def tokens(self, item: str) -> int:
+        return len(item)
+
+    def predict(self, item: str) -> None:
+        self.timed_predict(item)
+
+    def timed_predict(self, item: str) -> tuple[None, Split]:
+        self.asked.append(item)
+        ms = self.ms(item, self.machine.now)
+        self.machine.now += ms / 1e3
+        self.machine.worked += ms / 1e3
+        return None, Split(0.0, ms, 0.0)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    for module in (open_loop, after_idle, sustained):
+        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(contention, "read", made.read)
+    return made
+
+
+def model(machine: Machine, ms: Callable[[str, float], float] | float) -> Any:
+    return Model(machine, ms if callable(ms) else lambda item, now: ms)
+
+
+# --- open loop ------------------------------------------------------------------------------------------------
+
+
+def verdict(run: open_loop.Run, p95_ms: float) -> tuple[str, str]:
+    [row] = open_loop.checks(run, OpenLoop(run.rate_per_s, Percentiles(p95_ms=p95_ms)))
+    assert row.gate == "latency.open_loop.p95_ms"
+    return row.verdict, row.detail
+
+
+def test_a_text_waits_for_those_before_it(machine: Machine) -> None:
+    """One that takes a second holds up all that arrive meanwhile; one after the other would see one slow text."""
+    slow = iter([True])
+    run = open_loop.measure(model(machine, lambda item, now: 1000 if next(slow, False) else 1), ["a"], 20.0, 400)
+    late = [one.latency_ms for one in run.answered if one.latency_ms > 100]
+    assert 10 <= len(late) <= 30 and all(b < a + 1.01 for a, b in pairwise(late))
+    assert run.answered[0].latency_ms == pytest.approx(1000)
+    assert sum(map(len, run.busy_periods())) == 400 and len(run.busy_periods()[0]) > 10
+    assert open_loop.summary(run)["p50_ms"] == pytest.approx(1.0, abs=0.5)
+
+
+def test_arrivals_are_poisson_and_the_same_every_time(machine: Machine) -> None:
+    first, second = (open_loop.measure(model(machine, 1.0), ["a", "b"], 50.0, 2000) for _ in range(2))
+    assert [one.due_ms for one in first.answered] == [one.due_ms for one in second.answered]
+    gaps = [b.due_ms - a.due_ms for a, b in pairwise(first.answered)]
+    mean = sum(gaps) / len(gaps)
+    assert mean == pytest.approx(20, rel=0.1)
+    assert sum(gap > mean for gap in gaps) / len(gaps) == pytest.approx(0.368, abs=0.04)  # exp(-1)
+    assert first.utilisation == pytest.approx(0.05, abs=0.005)
+
+
+def test_a_rate_that_is_kept_is_judged(machine: Machine) -> None:
+    run = open_loop.measure(model(machine, 5.0), ["a"], 20.0, 400)
+    assert verdict(run, 30.0)[0] == "pass" and verdict(run, 1.0)[0] == "fail"
+    assert "20 texts a second on average, busy 10% of the time" in verdict(run, 1.0)[1]
+
+
+def test_a_rate_that_cannot_be_kept_never_passes(machine: Machine) -> None:
+    run = open_loop.measure(model(machine, 60.0), ["a"], 20.0, 400)
+    assert run.utilisation == pytest.approx(1.2)
+    found, detail = verdict(run, 1e9)
+    assert found == "inconclusive" and "the offered rate cannot be kept" in detail
+    assert verdict(run, 60.0)[0] == "fail"
+    nearly = open_loop.measure(model(machine, 48.0), ["a"], 20.0, 400)
+    assert verdict(nearly, 1e9)[0] == "inconclusive"
+
+
+def test_beside_others_an_open_loop_does_not_fail(machine: Machine) -> None:
+    run = open_loop.measure(model(machine, 5.0), ["a"], 20.0, 400)
+    beside = run._replace(spells=[spell._replace(contention=BUSY) for spell in run.spells])
+    found, detail = verdict(beside, 1.0)
+    assert found == "inconclusive" and "others used 0.90 of 2 cores" in detail
+    assert verdict(beside, 30.0)[0] == "pass"
+
+
+def test_texts_that_waited_together_are_worth_less(machine: Machine) -> None:
+    """With half of the time busy, p95 of 131 texts cannot be bounded as that of 131 single ones is."""
+    run = open_loop.measure(model(machine, 25.0), ["a"], 20.0, 131)
+    found, detail = verdict(run, 400.0)
+    assert found == "inconclusive" and "waited together" in detail
+
+
+def test_a_run_goes_on_until_its_texts_are_worth_enough(machine: Machine) -> None:
+    lines: list[str] = []
+    asked = OpenLoop(20.0, Percentiles(p95_ms=400.0))
+    run = open_loop.decisive(model(machine, 25.0), ["a"], asked, lines.append)
+    assert lines == ["open loop: 130 texts, 20 a second"] * len(lines) and 1 < len(lines) <= 5
+    assert len(run.answered) == 130 * len(lines) == sum(spell.texts for spell in run.spells)
+    assert [row.verdict for row in open_loop.checks(run, asked)] == ["pass"]
+    due = [one.due_ms for one in run.answered]
+    assert due == sorted(due)
+    overloaded = open_loop.decisive(model(machine, 60.0), ["a"], asked, silent)
+    assert len(overloaded.answered) == 130  # going on would not help
+
+
+def test_a_run_is_as_long_as_its_percentiles_need() -> None:
+    assert open_loop.how_many(1.0, Percentiles(p95_ms=1)) == 130
+    assert open_loop.how_many(1.0, Percentiles(p99_ms=1)) == 662
+    assert open_loop.how_many(1000.0, Percentiles(p95_ms=1)) == 5000
+    assert open_loop.how_many(1e6, Percentiles(p95_ms=1)) == 20_000
+
+
+def test_bench_tells_when_a_rate_is_not_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {"fast": 2.0, "slow": 60.0}
+    monkeypatch.setattr(open_loop, "Predictor", lambda folder, threads: model(machine, speeds[folder.name]))
+    folders = [Path(name) for name in speeds]
+    rows = open_loop.compare(folders, ["a"], 20.0, threads=1, progress=silent)
+    assert [(row["folder"], row["kept"], row["n"]) for row in rows] == [("fast", True, 662), ("slow", False, 662)]
+    fast, slow, shout = open_loop.render(rows).splitlines()
+    assert fast.startswith("fast: 20 texts a second from their arrival: p50 2.000 ms, p95 ")
+    assert slow.endswith("busy 120% of the time") and "CANNOT BE KEPT" in shout
+    assert json.dumps(rows, allow_nan=False)
+
+
+# --- after idle -----------------------------------------------------------------------------------------------
+
+
+def test_the_first_answer_after_each_pause_is_timed(machine: Machine) -> None:
+    predictor = model(machine, lambda item, now: 5.0 + now / 100)
+    found = after_idle.measure(predictor, ["aaa", "a", "aa"], 5.0)
+    assert len(found.times_ms) == 7 and found.contention.quiet
+    assert predictor.asked == ["aa"] * 8  # the middle one, and one to begin with
+    assert machine.now > 35
+    rows = [after_idle.check(found, AfterIdle(5.0, limit)) for limit in (4.0, 5.2, 6.0)]
+    assert [row.verdict for row in rows] == ["fail", "inconclusive", "pass"]
+    assert rows[0].gate == "latency.after_idle.ms" and "after 5 s without work" in rows[0].detail
+    beside = found._replace(contention=BUSY)
+    assert [after_idle.check(beside, AfterIdle(5.0, limit)).verdict for limit in (4.0, 6.0)] == ["inconclusive", "pass"]
+
+
+# --- sustained ------------------------------------------------------------------------------------------------
+
+
+def sustained_run(machine: Machine, ms: Callable[[str, float], float] | float) -> sustained.Run:
+    return sustained.measure(model(machine, ms), ["a", "bb", "ccc"], 30.0)
+
+
+def test_a_device_that_becomes_hot_is_found_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "now", lambda: Throttle(events=int(machine.now > 15)))
+    run = sustained_run(machine, lambda item, now: 5.0 if now < 15 else 6.5)
+    row = sustained.check(run, Sustained(30.0, 15.0))
+    assert row.verdict == "fail" and row.value == pytest.approx(30, abs=1) and row.unit == "percent"
+    assert row.detail.endswith("against the first; 1 throttling events")
+    told = sustained.summary(run)
+    assert told["throttled_by"] == ["1 throttling events"] and told["throttle"]["worst"]["events"] == 1
+    assert json.dumps(told, allow_nan=False)
+
+
+def test_a_device_that_stays_cool_passes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "now", Throttle)
+    run = sustained_run(machine, 5.0)
+    assert sustained.check(run, Sustained(30.0, 15.0)).verdict == "pass"
+    assert sustained.summary(run)["throttled_by"] is None  # it does not tell
+    assert 29 < sustained.summary(run)["seconds"] < 31
+
+
+@pytest.mark.parametrize("hit", ["first", "last"])
+def test_a_neighbour_in_either_third_decides_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, hit: str
+) -> None:
+    """In the first it would hide a slowdown, in the last it would look like one."""
+    monkeypatch.setattr(throttling, "now", Throttle)
+    run = sustained_run(machine, lambda item, now: 8.0 if (now < 10) == (hit == "first") else 5.0)
+    spells = run.window.spells
+    third = len(spells) // 3 + 2
+    noisy = range(third) if hit == "first" else range(third, len(spells))
+    changed = [
+        spell._replace(contention=spell.contention._replace(others_ms=spell.contention.wall_ms))
+        if place in noisy
+        else spell
+        for place, spell in enumerate(spells)
+    ]
+    row = sustained.check(run._replace(window=Window(run.window.samples, changed)), Sustained(30.0, 15.0))
+    assert row.verdict == "inconclusive" and "others used" in row.detail
+    assert "does not tell whether it was throttled" in row.detail
+
+
+# --- what is asked for ----------------------------------------------------------------------------------------
+
+ALL = {
+    "latency": {
+        "open_loop": {"rate_per_s": 20, "p95_ms": 30, "p99_ms": 60},
+        "after_idle": {"idle_s": 5, "ms": 20},
+        "sustained": {"seconds": 30, "max_slowdown_percent": 15},
+    },
+    "energy": {"mj_per_text": 2},
+}
+NAMES = [
+    "latency.open_loop.p95_ms", "latency.open_loop.p99_ms", "latency.after_idle.ms",
+    "latency.sustained.max_slowdown_percent",
+]  # fmt: skip
+
+
+def silent(line: str) -> None:
+    """Nobody listens."""
+
+
+def test_what_is_not_asked_for_takes_no_time(machine: Machine) -> None:
+    found = gate_load.measure(model(machine, 5.0), ["a"], Limits(), None, silent)
+    assert found == gate_load.Loads() and machine.now == 0
+    assert gate_load.checks(found, Limits(), None) == []
+    assert gate_load.summary(found) == {"open_loop": None, "after_idle": None, "sustained": None}
+
+
+def test_everything_that_is_asked_for_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "now", Throttle)
+    limits = parse(ALL)
+    found = gate_load.measure(model(machine, 5.0), ["a", "bb"], limits, None, silent)
+    rows = gate_load.checks(found, limits, None)
+    assert [row.gate for row in rows] == NAMES
+    assert {row.verdict for row in rows} == {"pass"}
+    assert json.loads(json.dumps(gate_load.summary(found), allow_nan=False))["open_loop"]["n"] >= 662
+
+
+def test_an_emulated_machine_is_not_even_asked(machine: Machine) -> None:
+    limits = parse(ALL)
+    found = gate_load.measure(model(machine, 5.0), ["a"], limits, "the kernel is other", silent)
+    assert machine.now == 0
+    rows = gate_load.checks(found, limits, "the kernel is other")
+    assert [row.gate for row in rows] == NAMES
+    assert {row.verdict for row in rows} == {"inconclusive"} and "emulated" in rows[0].detail
+
+
+# --- energy ---------------------------------------------------------------------------------------------------
+
+
+def timing(energy_mj: float | None, beside: Contention = QUIET) -> Timing:
+    """Twenty spells of ten texts."""
+    window = Window([Split(0.0, 5.0, 0.0)] * 100, [Spell(10, beside, energy_mj)] * 10)
+    return Timing([window, window], [Kind(0, True)] * 100)
+
+
+def test_energy_is_told_where_there_is_a_meter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "find", lambda: energy.Meter("a meter", [], []))
+    assert gate_load.energy_mj_per_text(timing(15.0)) == 1.5
+    limits = parse(ALL)
+    [row] = gate_load.energy_checks(timing(15.0), limits, None)
+    assert (row.gate, row.verdict, row.value, row.unit, row.n) == ("energy.mj_per_text", "pass", 1.5, "mJ", 20)
+    assert gate_load.energy_checks(timing(30.0), limits, None)[0].verdict == "fail"
+    [beside] = gate_load.energy_checks(timing(30.0, BUSY), limits, None)
+    assert beside.verdict == "inconclusive" and "others used 0.90" in beside.detail
+    assert gate_load.energy_checks(timing(15.0, BUSY), limits, None)[0].verdict == "pass"
+    assert gate_load.energy_checks(timing(15.0), Limits(), None) == []
+
+
+def test_without_a_meter_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "find", lambda: None)
+    assert gate_load.energy_mj_per_text(timing(None)) is None
+    [row] = gate_load.energy_checks(timing(None), parse(ALL), None)
+    assert (row.verdict, row.value) == ("inconclusive", None) and "reports no energy" in row.detail
+    [row] = gate_load.energy_checks(timing(15.0), parse(ALL), "the kernel is other")
+    assert row.verdict == "inconclusive"
