@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.fleet import RECEIPT
+from edgepack.report import quantity
 from edgepack.targets.distant import Copied
 from edgepack_runtime.durable import make_folder, write_atomic
 from edgepack_runtime.exit_codes import ExitCode
@@ -132,12 +133,21 @@ def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
         StageFailedError: it has not, or not as it should be.
     """
     try:
-        _Receipt.model_validate(receipt)
+        checks = _Receipt.model_validate(receipt).checks
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise StageFailedError(
             "gate: the receipt cannot be read", why=f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         ) from error
+    for check in checks:
+        try:
+            quantity(0.0, check.unit)
+        except KeyError as error:
+            raise StageFailedError(
+                f"gate: the receipt cannot be read: {check.gate} is in {check.unit}",
+                why="this edgepack does not know that unit; what is installed there is newer",
+                fix="use the edgepack that built it",
+            ) from error
     return receipt
 
 
