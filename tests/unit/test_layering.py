@@ -17,6 +17,8 @@ DEVICE = ROOT / "runtime" / "edgepack_runtime"
 LAYERS: list[set[str]] = [
     {"cli"},
     {"commands"},
+    {"gating"},
+    {"gates"},
     {"delivery", "inspection", "examination", "fleet", "history"},
     {"plan"},
     {"pipeline"},
@@ -29,7 +31,7 @@ LAYERS: list[set[str]] = [
     {"signing"},
     {"engines", "trials"},
     {"paddle_ml", "graph", "targets", "report"},
-    {"datasets", "outcome", "scores", "places"},
+    {"datasets", "outcome", "scores", "places", "voices"},
     {"selection", "reduced"},
     {"artifacts"},
     {"quantization", "content", "examples"},
