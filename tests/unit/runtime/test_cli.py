@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -117,7 +116,7 @@ def test_a_signal_that_a_library_makes_an_error_of_is_still_a_signal(
     def loading(*args: object) -> int:
         """As the first import of ONNX Runtime or NumPy does, and the engine's own `except` behind it."""
         try:
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         except BaseException as error:
             raise StepFailedError("initialization failed") from error
         return 0
@@ -132,7 +131,7 @@ def test_a_signal_that_a_library_makes_an_error_of_is_still_a_signal(
 
 def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: object) -> int:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return 0
 
     monkeypatch.setitem(cli._VERBS, "status", interrupted)
