@@ -271,6 +271,16 @@ def test_a_place_for_bundles_that_cannot_be_made_shows_before_anything_runs(fold
     assert not (folder / ".edgepack").exists()
 
 
+def test_a_place_for_parts_that_is_taken_shows_before_anything_runs(folder: Path) -> None:
+    taken = folder / "dist" / "tiny-0.1.0-linux-x86_64-cpu.edgepack.split" / "notes.txt"
+    taken.parent.mkdir(parents=True)
+    taken.touch()
+    result = run("build", "r.yaml", "--split", "60M")
+    assert result.exit_code == ExitCode.USAGE
+    assert "holds something else than a bundle in parts" in result.stderr
+    assert not (folder / ".edgepack").exists()
+
+
 @pytest.mark.parametrize("command", ["plan", "build"])
 @pytest.mark.parametrize(
     ("arguments", "words"),
