@@ -16,7 +16,7 @@ from edgepack.choice import TEXTS_FILE
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.outcome import NOT_RUN_HERE, Build, Delivery
-from edgepack.recipe.model import Sign
+from edgepack.recipe.model import Recipe, Sign
 from edgepack.report import document
 from edgepack.targets import splitting
 from edgepack_runtime.archive import Archive
@@ -50,6 +50,17 @@ def require_writable(dist: Path) -> None:
                 folder.rmdir()
 
 
+def require_room_for_parts(dist: Path, recipe: Recipe) -> None:
+    """Whether the parts of the bundles of `recipe` may be put where an earlier build, and nobody else, put some.
+
+    Raises:
+        UsageError: there is something else.
+    """
+    for target in recipe.targets:
+        name = f"{recipe.name}-{recipe.version}-{target}{BUNDLE_SUFFIX}"
+        splitting.require_ours(dist / f"{name}{splitting.SUFFIX}", name, option="--dist")
+
+
 def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | None = None) -> list[Path]:
     """Fill `dist` and return what was put there, bundles first. `report` is that of `report.document`.
 
@@ -63,8 +74,11 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
 
     Raises:
         StageFailedError: when `dist` cannot be written, or a bundle not be signed.
+        UsageError: as `require_room_for_parts`.
         UsageError, EnvironmentUnfitError: the key cannot be used, or there is no ssh-keygen.
     """
+    if part_bytes is not None:
+        require_room_for_parts(dist, build.recipe)
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
     names = [f"{stem}.{name}" for name in REPORTS]
@@ -109,7 +123,7 @@ def _drop_parts_of_another(bundle: Path, parts: Path) -> None:
     except DeviceError:
         return  # not there, or nothing that a build has made
     if not same:
-        shutil.rmtree(parts)
+        splitting.remove(parts, bundle.name)
 
 
 def _put(source: Path, target: Path) -> None:
@@ -157,7 +171,7 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str 
     name = item.bundle.file_name
     if item.verdict not in ("pass", NOT_RUN_HERE):
         (dist / name).unlink(missing_ok=True)
-        shutil.rmtree(dist / f"{name}{splitting.SUFFIX}", ignore_errors=True)
+        splitting.remove(dist / f"{name}{splitting.SUFFIX}", name)
         return None
     if sign is not None:
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.graph.compose import Layout, fastest
 from edgepack.graph.forms import Form, OrtCpuForm, QdqForm
-from edgepack.recipe.model import EngineChoice
+from edgepack.recipe.model import EngineChoice, Recipe
 from edgepack_runtime.model_config import ONNXRUNTIME, OPENVINO, PAIR, EngineConfig
 
 
@@ -52,6 +52,12 @@ _ENGINES: Final = (
 def wanted(choice: EngineChoice) -> tuple[Engine, ...]:
     """Those that a recipe asks for; of several, the first is what the others have to beat."""
     return tuple(engine for engine in _ENGINES if choice in ("auto", engine.name))
+
+
+def of(recipe: Recipe) -> tuple[str, ...]:
+    """Names of all that a recipe, or a candidate of its search, asks for."""
+    asked = (recipe.engine, *(candidate.recipe.engine for candidate in recipe.candidates))
+    return tuple(dict.fromkeys(engine.name for choice in asked for engine in wanted(choice)))
 
 
 def require_installed(choice: EngineChoice) -> None:

@@ -122,9 +122,8 @@ def _check_environment(recipe: Recipe, supply: Supply, listener: Listener) -> No
     asked = dict.fromkeys((recipe.engine, *(candidate.recipe.engine for candidate in recipe.candidates)))
     for choice in asked:
         engines.require_installed(choice)
-    wanted = dict.fromkeys(engine.name for choice in asked for engine in engines.wanted(choice))
     for target in recipe.targets:
-        for name in wanted:
+        for name in engines.of(recipe):
             wheels.fetch(supply.profile(target), name, supply, listener, serve=recipe.serve)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from edgepack import engines
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.load import load_splits
 from edgepack.order import Choice
@@ -23,7 +24,7 @@ from edgepack.recipe.section import Section
 from edgepack.recipe.shapes import cut, parameters
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
 from edgepack.steps import Steps, ToRun
-from edgepack.targets import here
+from edgepack.targets import here, wheels
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.supply import Supply
 from edgepack.walk import EndOfPart, walk
@@ -78,11 +79,16 @@ def make(
     Raises:
         RecipeInvalidError: when the data cannot be used.
         UsageError: `choice` names a stage that this recipe does not have.
-        EnvironmentUnfitError: a variable of the environment holds what a build would refuse.
+        EnvironmentUnfitError: a variable of the environment, or what its bundles would carry, is what a build would
+            refuse.
     """
     check_choice(recipe, choice)
     stock = supply or Supply()
     checkpoint.interval_seconds()
+    if not choice.ends_before("teacher"):  # a build looks before it trains
+        for target in recipe.targets:
+            for name in engines.of(recipe):
+                wheels.wanted(stock.profile(target), name, stock, serve=recipe.serve)
     places = places_of(recipe)
     look = _Look(workspace, places, choice)
     # What is not there yet ends the walk, or its candidate's part of it: all that can be known is known then.

@@ -15,7 +15,7 @@ ROOT = Path("/")
 # Flags as /proc/cpuinfo names them, for instructions that multiply 8-bit numbers and add into 32 bits at once.
 _INT8_FLAGS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm")
 _HALF_FLAGS = ("asimdhp",)  # of ARM64; AVX512-FP16 of x86 is used by none of the engines that a bundle may carry
-_VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_HALF_FLAGS, *_INT8_FLAGS)
+VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_HALF_FLAGS, *_INT8_FLAGS)
 _LIBSTDCXX = "libstdc++.so.6"
 _X86 = ("x86_64", "i686", "i586", "i386")
 _ARM = ("aarch64", "armv8l", "armv7l", "armv6l")
@@ -65,7 +65,7 @@ def board(root: Path = ROOT) -> Optional[str]:
 def cpu_flags(root: Path = ROOT) -> List[str]:
     """The vector, float16 and int8 instructions in /proc/cpuinfo that matter to inference, sorted."""
     words = set((_cpuinfo("flags", root) or _cpuinfo("Features", root)).split())
-    return sorted(words.intersection(_VECTOR_FLAGS))
+    return sorted(words.intersection(VECTOR_FLAGS))
 
 
 def int8_flags() -> List[str]:

@@ -271,6 +271,55 @@ def test_a_place_for_bundles_that_cannot_be_made_shows_before_anything_runs(fold
     assert not (folder / ".edgepack").exists()
 
 
+WHEEL = "onnxruntime_gpu-1.23.0-cp312-cp312-linux_aarch64.whl"
+JETSON = ("--set", "targets=[jetpack7]")
+
+
+def test_check_and_plan_tell_that_a_wheel_by_path_is_missing(folder: Path) -> None:
+    checked = run("check", "r.yaml", *JETSON)
+    assert checked.exit_code == 0, "--wheel may bring it"
+    told = " ".join(checked.stderr.split())
+    assert "r.yaml: warning: target jetpack7 needs a wheel of onnxruntime-gpu that is given by path" in told
+    assert "write `wheels: {jetpack7: [FILE.whl]}` in the recipe, or add `--wheel FILE.whl`" in told
+    refused = {command: run(command, "r.yaml", *JETSON) for command in ("plan", "build")}
+    for result in refused.values():
+        assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
+        assert "error: target jetpack7 needs a wheel of onnxruntime-gpu" in result.stderr
+    (folder / WHEEL).touch()
+    assert run("plan", "r.yaml", *JETSON, "--wheel", WHEEL).exit_code == 0
+    named = run("check", "r.yaml", *JETSON, "--set", f"wheels={{jetpack7: [{WHEEL}]}}")
+    assert (named.exit_code, "needs a wheel" in named.stderr) == (0, False)
+
+
+def test_check_tells_that_a_wheel_of_the_recipe_does_not_fit(folder: Path) -> None:
+    (folder / WHEEL.replace("cp312", "cp310")).touch()
+    wheels = f"wheels={{jetpack7: [{WHEEL.replace('cp312', 'cp310')}]}}"
+    for command in ("check", "plan"):
+        result = run(command, "r.yaml", *JETSON, "--set", wheels)
+        assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
+        assert "it is for cp310-cp310, and the target runs CPython 3.12" in " ".join(result.stderr.split())
+
+
+def test_a_wheel_that_a_recipe_names_twice_is_a_finding(folder: Path) -> None:
+    (folder / WHEEL).touch()
+    (folder / "r.yaml").write_text(
+        f"{RECIPE}targets: [jetpack7]\nwheels:\n  jetpack7:\n    - {WHEEL}\n    - ./{WHEEL}\n", encoding="utf-8"
+    )
+    result = run("check", "r.yaml")
+    assert result.exit_code == ExitCode.RECIPE_INVALID
+    assert f"r.yaml:14: error: `wheels.jetpack7`: './{WHEEL}' stands twice" in " ".join(result.stderr.split())
+
+
+def test_a_place_for_parts_that_is_taken_shows_before_anything_runs(folder: Path) -> None:
+    taken = folder / "dist" / "tiny-0.1.0-linux-x86_64-cpu.edgepack.split" / "notes.txt"
+    taken.parent.mkdir(parents=True)
+    taken.touch()
+    result = run("build", "r.yaml", "--split", "60M")
+    assert result.exit_code == ExitCode.USAGE
+    assert "holds something else than a bundle in parts" in result.stderr
+    assert not (folder / ".edgepack").exists()
+
+
 @pytest.mark.parametrize("command", ["plan", "build"])
 @pytest.mark.parametrize(
     ("arguments", "words"),

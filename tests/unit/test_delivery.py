@@ -14,7 +14,7 @@ from ssh_keys import make_key, needs_ssh_keygen
 
 from edgepack.delivery import deliver as deliver_report
 from edgepack.delivery import require_writable
-from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.outcome import NotRunHere
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html
@@ -113,6 +113,37 @@ def test_parts_of_another_bundle_do_not_stay_beside_it(passed: Any, tmp_path: Pa
     bundle = deliver(passed, dist)[0]
     assert not split.exists()
     assert verify_file(bundle) == verify_file(passed.deliveries[0].bundle.path)
+
+
+@pytest.fixture
+def somebodys(passed: Any, tmp_path: Path) -> Path:
+    """A file beside the parts of an earlier build."""
+    write_real_bundle(passed)
+    split = deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)[1]
+    note = split / "notes.txt"
+    note.write_text("mine", encoding="utf-8")
+    return note
+
+
+def test_what_somebody_put_beside_the_parts_is_not_replaced(passed: Any, tmp_path: Path, somebodys: Path) -> None:
+    write_real_bundle(passed, b"another")
+    before = {path: path.read_bytes() for path in (tmp_path / "dist").rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match="holds something else") as caught:
+        deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)
+    assert (caught.value.why, caught.value.fix) == ("notes.txt", "choose another folder with --dist")
+    assert {path: path.read_bytes() for path in (tmp_path / "dist").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("why", ["another bundle", "a gate that failed"])
+def test_what_somebody_put_beside_the_parts_stays_when_they_go(passed: Any, somebodys: Path, why: str) -> None:
+    if why == "another bundle":
+        write_real_bundle(passed, b"another")
+        deliver(passed, somebodys.parent.parent)
+    else:
+        (item,) = passed.deliveries
+        failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
+        deliver(failed, somebodys.parent.parent)
+    assert list(somebodys.parent.iterdir()) == [somebodys]
 
 
 def test_nothing_is_drawn_again_for_a_bundle_in_parts(

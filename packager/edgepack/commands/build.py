@@ -69,6 +69,8 @@ def command(
     choice = part.chosen(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)
+        if part_bytes is not None:
+            delivery.require_room_for_parts(dist, loaded)
         if loaded.sign is not None:
             from edgepack import signing
 

@@ -18,10 +18,12 @@ from edgepack.wording import counted
 @click.pass_context
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
-    loaded = supplies.load_recipe(recipe, settings, profiles)[0]
+    loaded, known = supplies.load_recipe(recipe, settings, profiles)
+    from edgepack import engines
     from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
     from edgepack.datasets.suited import check_suited, read_further_texts, require_known_classes
+    from edgepack.targets import by_path
 
     console = common.console(context)
     splits = load_splits(loaded.data, console)
@@ -31,9 +33,10 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         from edgepack.targets.baseline import require_comparable
 
         require_comparable(loaded.gates.baseline, loaded.task, labels)
+    lacking = list(by_path.check(loaded, known, engines.of(loaded), recipe))
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
-    console.findings([*splits.warnings, *suited])
+    console.findings([*splits.warnings, *suited, *lacking])
     console.line(describe_lengths(splits.lengths))
     if loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)

@@ -320,14 +320,20 @@ def _check_wheels(document: Document, known: Collection[str]) -> Iterator[_Probl
             yield where, f"`wheels`: there is no target `{target[:60]}`", _known_target(target, known)
         elif isinstance(targets, list) and target not in targets:
             yield where, f"`wheels`: the target `{target}` is not among `targets`", "add it there, or remove the wheels"
+        seen: set[Path] = set()
         for index, file in enumerate(files if isinstance(files, list) else ()):
             if not isinstance(file, str):
                 continue
+            place = beside(document, file)
             if not file.endswith(".whl"):
                 reason = f"`wheels.{target}`: {file[:200]!r} is not called as wheels are"
                 yield (*where, index), reason, "give a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
-            else:
+            elif not is_file(place):
                 yield from _check_there(document, (*where, index), file)
+            elif place.resolve() in seen:
+                yield (*where, index), f"`wheels.{target}`: {file[:200]!r} stands twice", "remove one of the two"
+            else:
+                seen.add(place.resolve())
 
 
 def _check_engine(document: Document, known: Mapping[str, Collection[str]]) -> Iterator[_Problem]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from edgepack.errors import UsageError
 from edgepack.targets import profile_file
 from edgepack.targets.profile_file import ELF_MACHINES, NAME
-from edgepack_runtime import probe
+from edgepack_runtime import device, probe
 from edgepack_runtime.model_config import CPU, CUDA
 
 _MOST_BYTES: Final = 1 << 20
@@ -70,7 +70,7 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
     }
     flags = facts.get("cpu_flags")
     if isinstance(flags, list):
-        table["isa"] = [flag for flag in flags if isinstance(flag, str) and _FLAG.fullmatch(flag)]
+        table["isa"] = [flag for flag in sorted(device.VECTOR_FLAGS) if flag in flags]
     if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
         table["jetpack"] = jetpack
     table["engines"] = {"onnxruntime": {"provider": CPU, "lock": f"onnxruntime-{tag}.txt"}}
@@ -109,7 +109,6 @@ def add(file: Path, name: str, table: Mapping[str, Any], taken: Mapping[str, Any
         temporary.unlink(missing_ok=True)
 
 
-_FLAG: Final = re.compile(r"[a-z0-9_]{1,32}")
 _HEAD: Final = "# Targets of this project. `edgepack targets show NAME` tells what each of them is.\n"
 
 

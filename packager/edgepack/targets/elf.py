@@ -98,6 +98,7 @@ def _read(elf: ELFFile, file_bytes: int) -> Binary:
             entries += _entries(section)
         elif section.name in _GPU_SECTIONS and section["sh_type"] != "SHT_NOBITS":
             gpu_code.append(_extent(section, file_bytes))
+    _require_sections(elf, entries, needs)
     return Binary(
         machine=elf["e_machine"],
         bits=elf.elfclass,
@@ -112,6 +113,14 @@ def _read(elf: ELFFile, file_bytes: int) -> Binary:
         little_endian=elf.little_endian,
         system=str(elf["e_ident"]["EI_OSABI"]),
     )
+
+
+def _require_sections(elf: ELFFile, entries: list[Any], needs: set[Need]) -> None:
+    """The loader goes by the dynamic segment, and this module by sections: without them what it needs is not seen."""
+    if not entries and any(segment["p_type"] == "PT_DYNAMIC" for segment in elf.iter_segments()):
+        raise ELFError("it is linked dynamically, and has no section that says to what")
+    if not needs and any(entry.entry.d_tag == "DT_VERNEED" for entry in entries):
+        raise ELFError("it needs versions of symbols, and has no section that names them")
 
 
 def _versions(section: GNUVerNeedSection) -> Iterator[Need]:

@@ -34,7 +34,8 @@ def checked(wheels: Sequence[Path], profile: Profile, engine: str, locked: Colle
         name = package_of(wheel)
         why = refusal(wheel, profile, of_engine, locked)
         if not why and name in found:
-            why = f"{found[name].name} is one of {name} too"
+            twice = found[name].samefile(wheel)
+            why = "it is given twice" if twice else f"{found[name].name} is one of {name} too"
         if why:
             raise EnvironmentUnfitError(
                 f"the wheel {wheel.name} cannot go into a bundle for {profile.name}",
@@ -43,7 +44,7 @@ def checked(wheels: Sequence[Path], profile: Profile, engine: str, locked: Colle
             )
         found[name] = wheel
     if of_engine.local and of_engine.package not in found:
-        raise _not_given(profile, of_engine)
+        raise not_given(profile, of_engine)
     return found
 
 
@@ -102,7 +103,8 @@ def shared_out(
     return shares
 
 
-def _not_given(profile: Profile, engine: ProfileEngine) -> EnvironmentUnfitError:
+def not_given(profile: Profile, engine: ProfileEngine) -> EnvironmentUnfitError:
+    """What to say where nobody gave the wheel of `engine` that has to be given by path."""
     on_cpu = f", or write `{profile.name}-cpu` for a bundle that runs on its CPU" if profile.jetpack else ""
     return EnvironmentUnfitError(
         f"target {profile.name} needs a wheel of {engine.package} that is given by path",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.targets import facts, wheels
+from edgepack.targets import complete, facts, wheels
 from edgepack.targets.profiles import Profile
 from edgepack_runtime.durable import FILE_MODE
 
@@ -20,7 +20,6 @@ Resolve = Callable[[Sequence[str], Path], str]
 # Releases of glibc 2 that uv knows as `--python-platform MACHINE-manylinux_2_N`.
 _KNOWN_TO_UV: Final = (17, 28, *range(31, 41))
 _SAID_BYTES: Final = 1500
-_ALWAYS: Final = ("numpy", "tokenizers")  # beside every engine
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def locks_of(profile: Profile) -> list[Lock]:
     needs = {profile.serve_lock: frozenset[str]()} if profile.serve_lock else {}
     for name, engine in profile.engines.items():
         own = () if engine.local else (engine.package or name,)
-        needs[engine.lock] = frozenset({*needs.get(engine.lock, ()), *_ALWAYS, *own})
+        needs[engine.lock] = frozenset({*needs.get(engine.lock, ()), *complete.ALWAYS, *own})
     return [_lock(profile, name, needs[name]) for name in sorted(needs, key=lambda name: name == profile.serve_lock)]
 
 

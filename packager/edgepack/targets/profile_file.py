@@ -16,6 +16,7 @@ from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.section import Section
 from edgepack.wording import counted
+from edgepack_runtime.device import VECTOR_FLAGS
 from edgepack_runtime.model_config import CUDA, TENSORRT
 
 ELF_MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
@@ -166,6 +167,10 @@ def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
 
 def _contradictions(name: str, table: ProfileTable) -> Iterator[tuple[Place, str, str]]:
     """Place, reason and fix for keys that are right, each by itself, and say nothing together."""
+    for word in table.isa or ():
+        if word not in VECTOR_FLAGS:
+            fix = did_you_mean(word, VECTOR_FLAGS, f"take it out; known are {listed(VECTOR_FLAGS)}")
+            yield (name, "isa"), f"`isa` in `{name}`: {word!r:.60} is no flag that edgepack looks at", fix
     provider = table.engines.onnxruntime.provider
     place = (name, "engines", "onnxruntime", "provider")
     if provider in (CUDA, TENSORRT) and table.cuda is None:

@@ -7,6 +7,7 @@ files.
 from __future__ import annotations
 
 import fnmatch
+import stat
 import warnings
 import zlib
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +16,7 @@ from email.parser import HeaderParser
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 from installer import install
 from installer.destinations import WheelDestination
@@ -209,6 +210,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
     mine = rules.get(name, Rules())
     patterns = mine.patterns(str(version))
     try:
+        _require_plain_files(wheel)
         with WheelFile.open(wheel) as source, warnings.catch_warnings():
             # numpy 2.2 ships some bytecode; pypa/installer leaves it out, as we want, and says so.
             warnings.filterwarnings("ignore", message="Skip installing .*__pycache__", category=RuntimeWarning)
@@ -244,6 +246,16 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
         bytes_after=destination.bytes_after,
     )
     return package, tuple(destination.files)
+
+
+def _require_plain_files(wheel: Path) -> None:
+    """A link would be unpacked as a text file that holds its target's name."""
+    with ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            mode = member.external_attr >> 16  # as Unix has it; nothing where the wheel was made elsewhere
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                kind = "a link" if stat.S_ISLNK(mode) else "no file"
+                raise _failed(wheel, f"{member.filename} in it is {kind}, and a wheel holds plain files", _ANOTHER)
 
 
 def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:

@@ -23,6 +23,8 @@ from edgepack_runtime.verify import verify_archive
 SUFFIX: Final = ".split"  # of the folder
 SMALLEST_BYTES: Final = 1 << 20
 _README = "README.txt"
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_OCTAL: Final = re.compile(rb"\\([0-7]{3})")  # a space in it is \040
 _STARTS: Final = ("__main__.py", contract.MANIFEST_NAME, contract.SIGNATURE_NAME, _README)
 
 
@@ -35,8 +37,8 @@ def split(bundle: Path, folder: Path, part_bytes: int) -> list[Path]:
         The files, what starts first.
 
     Raises:
-        UsageError: parts would be smaller than `SMALLEST_BYTES`, or too many; it is in parts already; or `folder`
-            holds something else.
+        UsageError: parts would be smaller than `SMALLEST_BYTES`, or too many; it is in parts already; or as
+            `require_ours`.
         BundleInvalidError: it is damaged.
         StageFailedError: `folder` cannot be written.
     """
@@ -45,7 +47,7 @@ def split(bundle: Path, folder: Path, part_bytes: int) -> list[Path]:
             raise UsageError(f"{bundle.name} is in parts already", fix="split the whole bundle, as `build` made it")
         _require_size(archive.size, part_bytes)
         verify_archive(archive)
-        _require_ours(folder, bundle)
+        require_ours(folder, bundle.name, bundle, option="--output")
         try:
             return _replace(folder, archive, part_bytes)
         except OSError as error:
@@ -64,21 +66,62 @@ def _require_size(size: int, part_bytes: int) -> None:
         )
 
 
-def _require_ours(folder: Path, bundle: Path) -> None:
-    """Whether `folder` may be replaced: it is not there, or holds what starts `bundle`, and parts, and nothing else."""
+def require_ours(folder: Path, name: str, whole: Path | None = None, *, option: str) -> None:
+    """Whether `folder` may be replaced: it is not there, or holds what starts the bundle `name`, and its parts, alone.
+
+    Args:
+        whole: the bundle itself, which may lie in `folder`.
+        option: what names another folder on the command line.
+
+    Raises:
+        UsageError: it holds something else, or is no folder, a link, or a mount point, which nothing can replace.
+    """
+    other = f"choose another folder with {option}"
+    if folder.is_symlink():
+        raise UsageError(
+            f"{folder} is a link", why="parts are written as a folder that would take its place", fix=other
+        )
     if not folder.exists():
         return
-    name = re.compile(rf"{re.escape(bundle.name)}(\.part[0-9]+)?")
-    strange = [path.name for path in folder.iterdir() if not name.fullmatch(path.name)] if folder.is_dir() else [""]
-    # What starts a bundle has its name: in its own folder, with nothing else in it, the whole one looks like a result.
-    if not strange and (folder / bundle.name).exists() and (folder / bundle.name).samefile(bundle):
-        strange = [f"{bundle.name} as a whole, which would be gone"]
-    if strange:
+    if _is_mount_point(folder):
         raise UsageError(
-            f"{folder} holds something else than a bundle in parts",
-            why=", ".join(sorted(strange)[:5]) or "it is a file",
-            fix="choose another folder with --output",
+            f"{folder} is a mount point",
+            why="parts are written as a folder that takes its place, and nothing takes the place of a mount point",
+            fix=f"give a folder in it: --output {folder / (name + SUFFIX)}" if option == "--output" else other,
         )
+    strange = [one.name for one in folder.iterdir() if not _is_part(one, name)] if folder.is_dir() else [""]
+    # What starts a bundle has its name: in its own folder, with nothing else in it, the whole one looks like a result.
+    if not strange and whole is not None and (folder / name).exists() and (folder / name).samefile(whole):
+        strange = [f"{name} as a whole, which would be gone"]
+    if strange:
+        why = ", ".join(sorted(strange)[:5]) or "it is a file"
+        raise UsageError(f"{folder} holds something else than a bundle in parts", why=why, fix=other)
+
+
+def remove(folder: Path, name: str) -> None:
+    """Take away what starts the bundle `name`, and its parts; `folder` too, unless it holds something else.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for part in [one for one in folder.iterdir() if _is_part(one, name)]:
+        part.unlink()
+    if not any(folder.iterdir()) and not _is_mount_point(folder):
+        folder.rmdir()
+
+
+def _is_part(path: Path, name: str) -> bool:
+    return re.fullmatch(rf"{re.escape(name)}(\.part[0-9]+)?", path.name) is not None and not path.is_dir()
+
+
+def _is_mount_point(folder: Path) -> bool:
+    """Also of a folder that is mounted again on its own file system, where `ismount` sees nothing."""
+    if not _MOUNTS.is_file():
+        return folder.is_mount()
+    points = (line.split()[4] for line in _MOUNTS.read_bytes().splitlines())
+    return os.fsencode(folder.resolve()) in {_OCTAL.sub(lambda one: bytes([int(one[1], 8)]), at) for at in points}
 
 
 def _replace(folder: Path, archive: Archive, part_bytes: int) -> list[Path]:

@@ -66,5 +66,5 @@ class Supply:
         raise RecipeInvalidError(
             f"there is no target {target}" + (f"; did you mean {near[0]}?" if near else ""),
             why=f"known are: {', '.join(self.profiles)}",
-            fix="correct `targets` in the recipe; `edgepack targets list` tells what each is",
+            fix="give one of these; `edgepack targets list` tells what each is",
         )

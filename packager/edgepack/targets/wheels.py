@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from edgepack.digest import sha256_file
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress, Task
-from edgepack.targets import facts, fetching, given, tags
+from edgepack.targets import complete, facts, fetching, given, tags
 from edgepack.targets.profiles import Profile
 from edgepack.targets.supply import Supply
 
@@ -64,10 +64,9 @@ def fetch(
             (second); pip, unless given.
 
     Raises:
-        EnvironmentUnfitError: a wheel is neither in the cache nor to be had, one that was given does not fit, the
-            lock is damaged, or there is no server for this target.
+        EnvironmentUnfitError: as `wanted`, or a wheel is neither in the cache nor to be had.
     """
-    locked, found = _wanted(profile, engine, supply, serve=serve, without_given=without_given)
+    locked, found = wanted(profile, engine, supply, serve=serve, without_given=without_given)
     fitting = tags.ranked(profile)
     with progress.task(f"wheels for {profile.name}", len(locked) + len(found)) as task:
         for name in found:
@@ -121,17 +120,28 @@ def lock_text(profile: Profile, name: str) -> str:
         ) from error
 
 
-def _wanted(
-    profile: Profile, engine: str, supply: Supply, *, serve: bool, without_given: bool
+def wanted(
+    profile: Profile, engine: str, supply: Supply, *, serve: bool = False, without_given: bool = False
 ) -> tuple[list[Locked], dict[str, Path]]:
-    """What of the locks is to be had, and the wheels that are there by path instead."""
+    """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
+
+    Raises:
+        EnvironmentUnfitError: a wheel that was given does not fit, or one that has to be given is not; a lock is
+            damaged, or does not name what a bundle needs; or there is no server for this target.
+    """
     locked = locked_for(profile, engine, serve=serve)
-    if without_given and profile.engines[engine].local:
-        return [package for package in locked if package.name != engine], {}
-    mine = supply.given.get(profile.name, ())
-    found = given.checked(mine, profile, engine, {package.name for package in locked})
-    replaced = given.replaced(found, profile.engines[engine], engine)
-    return [package for package in locked if package.name not in replaced], found
+    by_path = profile.engines[engine].local
+    found: dict[str, Path] = {}
+    if without_given and by_path:
+        replaced = frozenset([engine])
+    else:
+        mine = supply.given.get(profile.name, ())
+        found = given.checked(mine, profile, engine, {package.name for package in locked})
+        replaced = given.replaced(found, profile.engines[engine], engine)
+    left = [package for package in locked if package.name not in replaced]
+    names = {*found, *(package.name for package in left)}
+    complete.require(names, profile, engine, serve=serve, without_engine=without_given and by_path)
+    return left, found
 
 
 def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:

@@ -48,6 +48,8 @@ def test_show_tells_every_fact() -> None:
     refused = run("targets", "show", "jetpak6")
     assert refused.exit_code == ExitCode.RECIPE_INVALID
     assert "did you mean jetpack6?" in refused.stderr
+    assert "edgepack targets list" in refused.stderr
+    assert "recipe" not in refused.stderr
 
 
 def test_a_probe_becomes_a_target_that_recipes_can_name(folder: Path) -> None:

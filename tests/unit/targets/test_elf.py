@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from elftools.elf.elffile import ELFFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +81,28 @@ def test_a_file_without_sections_is_refused(so: Path, make_elf: MakeElf) -> None
     so.write_bytes(make_elf(sections=False))
     with pytest.raises(StageFailedError):
         elf.read(so)
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no C compiler")
+@pytest.mark.parametrize(
+    ("section", "why"), [(".gnu.version_r", "needs versions of symbols"), (".dynamic", "is linked dynamically")]
+)
+def test_needs_that_no_section_tells_are_refused(tmp_path: Path, so: Path, section: str, why: str) -> None:
+    """The loader finds them through the dynamic segment all the same."""
+    source = tmp_path / "a.c"
+    source.write_text('#include <stdio.h>\nint answer(void) { return puts("42"); }\n', encoding="utf-8")
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(so)], check=True, capture_output=True)
+    whole = bytearray(so.read_bytes())
+    with so.open("rb") as stream:
+        file = ELFFile(stream)
+        number = file.get_section_index(section)
+        place = file["e_shoff"] + number * file["e_shentsize"] + 4  # of sh_type
+    whole[place : place + 4] = (1).to_bytes(4, "little")  # SHT_PROGBITS
+    so.write_bytes(whole)
+    ctypes.CDLL(str(so))
+    with pytest.raises(StageFailedError) as caught:
+        elf.read(so)
+    assert why in caught.value.why
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

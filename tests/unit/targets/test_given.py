@@ -55,6 +55,15 @@ def test_one_of_a_kind_is_enough(tmp_path: Path) -> None:
     assert "is one of onnxruntime-gpu too" in caught.value.why
 
 
+def test_the_same_one_twice_is_called_that(tmp_path: Path) -> None:
+    """Once by the recipe and once by `--wheel`, it may be."""
+    file = wheel(tmp_path, FITS)
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        given.checked([file, tmp_path / "link" / FITS], JETSON, "onnxruntime", LOCKED)
+    assert caught.value.why == "it is given twice"
+
+
 def test_one_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
         given.checked([tmp_path / FITS], JETSON, "onnxruntime", LOCKED)

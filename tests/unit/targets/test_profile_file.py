@@ -58,6 +58,16 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
             'python = "3.11"\nisa = [\n"avx 2"]',
             "7: `isa` in `kiosk` cannot be 'avx 2' -> write a list",
         ),
+        (
+            'python = "3.11"',
+            'python = "3.11"\nisa = ["avx2", "avx512vnni"]',
+            "7: `isa` in `kiosk`: 'avx512vnni' is no flag that edgepack looks at -> did you mean `avx512_vnni`?",
+        ),
+        (
+            'python = "3.11"',
+            'python = "3.11"\nisa = ["tsc"]',
+            "7: `isa` in `kiosk`: 'tsc' is no flag that edgepack looks at -> take it out; known are `sse4_2`",
+        ),
         ('"aarch64"', '"riscv64"', "3: `machine` in `kiosk` cannot be 'riscv64'"),
         ("[kiosk]", "[Kiosk]", "1: `Kiosk` cannot be a target's name"),
         ("[kiosk]", "[jetpack6]", "1: `jetpack6` is a profile of this version"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import stat
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -169,6 +170,24 @@ def test_a_damaged_wheel_is_named(tmp_path: Path, make_wheel: MakeWheel, profile
         wheel.write_bytes(damaged)
         with pytest.raises(StageFailedError, match=r"fakelib-1\.0-py3-none-any\.whl"):
             site.assemble([wheel], tmp_path / f"out{len(damaged)}{hash(damaged)}", profile, {})
+
+
+@pytest.mark.parametrize(("kind", "word"), [(stat.S_IFLNK, "a link"), (stat.S_IFIFO, "no file")])
+def test_what_is_no_plain_file_is_refused(
+    tmp_path: Path, make_wheel: MakeWheel, profile: Profile, kind: int, word: str
+) -> None:
+    """It would travel as a text: of a library's other name, that is no library."""
+    whole = make_wheel({"fakelib/libx.so": "libx.so.1"})
+    wheel = tmp_path / "linked" / whole.name
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(wheel, "w") as linked:
+        for member in source.infolist():
+            content = source.read(member)
+            member.external_attr = (kind if member.filename == "fakelib/libx.so" else stat.S_IFREG) << 16
+            linked.writestr(member, content)
+    with pytest.raises(StageFailedError) as caught:
+        site.assemble([wheel], tmp_path / "out", profile, {})
+    assert caught.value.why == f"fakelib/libx.so in it is {word}, and a wheel holds plain files"
 
 
 def test_a_wheel_without_metadata_is_named(tmp_path: Path, profile: Profile) -> None:

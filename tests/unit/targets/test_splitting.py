@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,19 @@ FILES = {
     "model/model.json": b'{"labels": ["0", "1"], "max_length": 16}',
     "site/noise": hashlib.shake_256(b"").digest(3 << 20),  # nothing makes it smaller
 }
+
+
+def in_own_mounts(script: str) -> subprocess.CompletedProcess[str]:
+    """Run by a shell whose mounts nobody else sees."""
+    command = ["unshare", "-rm", "sh", "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def can_mount() -> bool:
+    return shutil.which("unshare") is not None and in_own_mounts("mount -t tmpfs none /mnt").returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not can_mount(), reason="nothing can be mounted here")
 
 
 @pytest.fixture
@@ -86,6 +102,30 @@ def test_a_folder_of_somebody_else_stays(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds something else"):
         split(bundle, tmp_path / "notes.txt", 1 << 20)
     assert bundle.exists()
+
+
+def test_a_link_stays(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "stick").mkdir()
+    (tmp_path / "out").symlink_to("stick")
+    with pytest.raises(UsageError, match="out is a link"):
+        split(bundle, tmp_path / "out", 1 << 20)
+    assert (tmp_path / "out").is_symlink()
+
+
+@needs_mounts
+@pytest.mark.parametrize("bound", [False, True], ids=["another file system", "the same again"])
+def test_a_mount_point_is_called_one(bundle: Path, tmp_path: Path, bound: bool) -> None:
+    stick = tmp_path / "my stick"
+    for folder in (stick, tmp_path / "other"):
+        folder.mkdir()
+    mount = f"mount --bind {tmp_path}/other '{stick}'" if bound else f"mount -t tmpfs none '{stick}'"
+    program = f"{sys.executable} -m edgepack.cli split {bundle} --size 1M --output"
+    script = f"{mount} && {program} '{stick}'; echo $? && {program} '{stick}/parts' && ls '{stick}/parts'"
+    done = in_own_mounts(script)
+    assert "stick is a mount point" in done.stderr
+    assert f"give a folder in it: --output {stick}/hotel.edgepack.split" in " ".join(done.stderr.split())
+    assert done.stdout.splitlines()[0] == "2"
+    assert "hotel.edgepack.part4" in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, 1])
