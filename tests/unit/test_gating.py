@@ -210,6 +210,8 @@ def test_every_exit_code_has_its_place_among_the_worst() -> None:
     assert len(set(gates.WORST_FIRST)) == len(gates.WORST_FIRST)
     for few in itertools.combinations(gates.WORST_FIRST, 2):
         assert gates.worst(few) == few[0] == gates.worst(few[::-1])
+    for code in never:  # where one comes all the same, it is no pass
+        assert gates.worst([0, code]) == ExitCode.UNEXPECTED
 
 
 def test_receipts_are_numbered_on(tmp_path: Path) -> None:
@@ -231,6 +233,15 @@ def test_a_folder_of_receipts_stays_where_it_is(name: str) -> None:
     assert Path(found).name == found
     assert found not in ("", ".", "..")
     assert not set(found) & set(":/~[]")
+
+
+@pytest.mark.parametrize("figure", ["value", "low", "high", "limit", "n"])
+@pytest.mark.parametrize("nonsense", ["5", True, 10**400, float("nan"), [5.0]])
+def test_a_figure_that_is_no_number_is_refused(receipt: dict[str, Any], figure: str, nonsense: Any) -> None:
+    receipt["checks"][0][figure] = nonsense
+    with pytest.raises(StageFailedError, match=r"cannot be read") as error:
+        gates.readable(receipt)
+    assert error.value.why.startswith(f"checks.0.{figure}: ")
 
 
 @pytest.mark.parametrize("change", [{"verdict": "fine"}, {"checks": [{}]}, {"bundle": None}, {"checks": "x"}])
