@@ -30,7 +30,7 @@ from edgepack.stages.gate import gate_installed, gate_there
 from edgepack.targets import distant, splitting
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Gated, Parcel, Place
-from edgepack.targets.ssh import Client, Link
+from edgepack.targets.ssh import Client, Link, LostError
 from edgepack_runtime import verify
 from edgepack_runtime.archive import Archive
 
@@ -394,6 +394,24 @@ def test_a_device_that_never_stops_talking(
     monkeypatch.setattr(ssh, "shell_line", lambda pythons: f"echo edgepack-x; {talking}")
     with pytest.raises(TargetUnreachableError, match="broke while it was looked at"):
         gate(far, bundle)
+
+
+def test_what_nobody_has_read_yet_takes_no_more_memory_than_is_allowed(
+    far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgepack.targets import ssh
+
+    monkeypatch.setattr(ssh, "MAX_ANSWERS", 1000)
+    monkeypatch.setattr(ssh, "MAX_HEARD_BYTES", 100_000)
+    monkeypatch.setattr(ssh.secrets, "token_hex", lambda count: "x")
+    talking = """while :; do echo '{"line": "%s"}'; done""" % ("x" * 10_000)
+    monkeypatch.setattr(ssh, "shell_line", lambda pythons: f"echo edgepack-x; {talking}")
+    heard = 0
+    with pytest.raises(LostError), Link(Client(), LINE3, []) as link:
+        link._readers[0].join()  # it ends by itself, though nobody takes anything
+        while link.receive():
+            heard += 1
+    assert heard == 9
 
 
 def test_a_bundle_in_parts_is_sent_as_the_whole(far: Far, tmp_path: Path) -> None:
