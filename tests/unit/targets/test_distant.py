@@ -144,6 +144,16 @@ def test_what_is_damaged_there_is_sent_again(far: Far, bundle: Path) -> None:
     assert vocabulary.read_text(encoding="utf-8") == "差 好\n"
 
 
+def test_old_releases_go_where_every_gate_is_interrupted(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distant, "_tidy", lambda *arguments: None)
+    for number in range(4):
+        gate(far, far_bundle(tmp_path / f"{number}.edgepack", version=f"1.0.{number}"))
+    kept = sorted(path.name[:5] for path in (far.cache("line3") / "releases").glob("[0-9]*"))
+    assert kept == ["1.0.2", "1.0.3"]
+
+
 def test_nothing_stays_where_nothing_is_to_stay(far: Far, bundle: Path) -> None:
     cache = far.root / "elsewhere"
     gate(far, bundle, Place(cache=str(cache), clean=True))
