@@ -30,6 +30,8 @@ ROUNDS: Final = 3  # of sending what is missing: what lay there damaged is found
 PAUSE_S: Final = 1.0
 _PLACE_BYTES: Final = 1 << 20  # of progress
 _FACT_CHARACTERS: Final = 200
+_LINE_CHARACTERS: Final = 2000
+_TEXT_CHARACTERS: Final = 8000
 _KINDS: Final[Mapping[int, type[EdgepackError]]] = {
     ExitCode.USAGE: UsageError,
     ExitCode.ENVIRONMENT_UNFIT: EnvironmentUnfitError,
@@ -153,7 +155,7 @@ def _understood(link: Link) -> Iterator[None]:
 
 
 def _answer(found: Mapping[str, Any]) -> Answer:
-    return Answer(int(found["exit_code"]), str(found["stdout"]), str(found["tail"]))
+    return Answer(int(found["exit_code"]), str(found["stdout"]), str(found["tail"])[-_TEXT_CHARACTERS:])
 
 
 def _facts(found: Mapping[str, Any]) -> Mapping[str, str | None]:
@@ -294,10 +296,15 @@ def _heard(told: Mapping[str, Any], progress: Progress, bar: _Bar | None = None)
     if isinstance(error := told.get("error"), dict):
         _fail(error)
     if isinstance(line := told.get("line"), str):
-        progress.line(line)
+        progress.line(_one_line(line))
     if bar is not None and isinstance(got := told.get("got"), int):
         bar.move(got)
     return None
+
+
+def _one_line(text: str) -> str:
+    """`text` without ends of lines: the next one would seem to be of somebody else."""
+    return " ".join(text[:_LINE_CHARACTERS].splitlines())
 
 
 def _last_words(link: Link, progress: Progress) -> None:
@@ -309,5 +316,5 @@ def _last_words(link: Link, progress: Progress) -> None:
 
 def _fail(error: Mapping[str, Any]) -> NoReturn:
     kind = _KINDS.get(error.get("exit_code", 1), StageFailedError)
-    what, why, fix = (str(error.get(key) or "") for key in ("what", "why", "fix"))
-    raise kind(what or "the device failed, and did not say why", why=why, fix=fix)
+    what, why, fix = (str(error.get(key) or "")[:_TEXT_CHARACTERS] for key in ("what", "why", "fix"))
+    raise kind(_one_line(what) or "the device failed, and did not say why", why=why, fix=fix)

@@ -390,6 +390,22 @@ def test_a_device_that_answers_nonsense(
     assert error.value.what == (failed if "error" in answer else nonsense)
 
 
+def test_what_a_device_says_is_short_and_stands_on_its_own_line(
+    far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(
+        [{"line": "x\nline4: ok\r\n" + "y" * 9000}, {"error": {"what": "a\nb" + "c" * 9000, "why": "d" * 99_000}}]
+    )
+    monkeypatch.setattr(Link, "receive", lambda link, wait=True: next(answers) if wait else None)
+    heard = Heard()
+    with pytest.raises(StageFailedError) as error:
+        gate(far, bundle, progress=heard)
+    assert heard.lines[0].startswith("x line4: ok yyy")
+    assert error.value.what.startswith("a bccc")
+    assert max(len(heard.lines[0]), len(error.value.what)) <= 2000
+    assert len(error.value.why) == 8000
+
+
 @pytest.mark.parametrize("line", [b"no JSON", b"[]", b'{"line": "x"}', b"[" * 100_000, b"\xff\xfe"])
 def test_a_device_that_never_stops_talking(
     far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: bytes
