@@ -25,7 +25,7 @@ from edgepack_runtime.archive import Archive, Member
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import Manifest
 
-ATTEMPTS: Final = 4  # connections for one copy, as long as each of them brought something over
+ATTEMPTS: Final = 4  # connections for one copy
 ROUNDS: Final = 3  # of sending what is missing: what lay there damaged is found when it is hashed, and sent then
 PAUSE_S: Final = 1.0
 _PLACE_BYTES: Final = 1 << 20  # of progress
