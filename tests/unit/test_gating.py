@@ -256,3 +256,13 @@ def test_a_receipt_in_a_unit_of_tomorrow_is_told_as_that(receipt: dict[str, Any]
     with pytest.raises(StageFailedError, match=r"accuracy\.min is in furlongs") as error:
         gates.readable(receipt)
     assert "is newer" in error.value.why
+
+
+def test_a_receipt_of_this_machine_is_read_before_it_is_drawn_too(
+    ask: Ask, bundles: dict[str, Path], receipt: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt["checks"][0]["unit"] = "furlongs"
+    monkeypatch.setattr(gating.gate, "gate_here", lambda *arguments: (0, receipt))
+    (result,) = ask([bundles["pass"]], "local", receipts=None)
+    assert (result.exit_code, result.receipt) == (ExitCode.STAGE_FAILED, None)
+    assert result.error is not None and "furlongs" in result.error.what
