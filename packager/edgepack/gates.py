@@ -34,6 +34,7 @@ WORST_FIRST: Final = (
     ExitCode.OK,
 )
 NOT_MEASURED: Final = "not measured"
+_MOST_ROWS: Final = 10**12
 _VERDICTS: Final = {ExitCode.OK: "pass", ExitCode.GATE_FAILED: "fail", ExitCode.GATE_INCONCLUSIVE: "inconclusive"}
 Verdict = Literal["pass", "fail", "inconclusive"]
 
@@ -66,7 +67,7 @@ class _Bundle(BaseModel):
 
 
 class _Check(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)  # the receipt itself is drawn: "5" would stay a text in it
     gate: str
     verdict: Verdict
     value: FiniteFloat | None
@@ -74,7 +75,7 @@ class _Check(BaseModel):
     high: FiniteFloat | None
     limit: FiniteFloat
     unit: str
-    n: int | None
+    n: int | None = Field(ge=0, le=_MOST_ROWS)
     detail: str
 
 
@@ -89,8 +90,9 @@ class _Receipt(BaseModel):
 
 
 def worst(codes: Sequence[int]) -> ExitCode:
-    """The exit code that tells most of several, as in `WORST_FIRST`."""
-    return next((code for code in WORST_FIRST if code in codes), ExitCode.UNEXPECTED)
+    """The exit code that tells most of several, as in `WORST_FIRST`; one that is not in it was not expected."""
+    known = [code if code in WORST_FIRST else ExitCode.UNEXPECTED for code in codes]
+    return next((code for code in WORST_FIRST if code in known), ExitCode.UNEXPECTED)
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:

@@ -143,7 +143,8 @@ def _opened(path: Path) -> _Opened:
 def _here(bundle: _Opened, asked: Asked, voice: Voice) -> Result:
     def measure() -> Result:
         code, receipt = gate.gate_here(bundle.path, voice, asked.pythons)
-        kept = None if asked.receipts is None else keep(asked.receipts / address.LOCAL, readable(receipt))
+        readable(receipt)
+        kept = None if asked.receipts is None else keep(asked.receipts / address.LOCAL, receipt)
         return Result(address.LOCAL, bundle.path.name, bundle.manifest, code, receipt, kept=kept)
 
     return _settled(bundle, measure, voice, address.LOCAL)

@@ -33,7 +33,7 @@ def scripts(name: str) -> Iterator[str]:
         assert all(job["stage"] in document["stages"] for job in jobs)
         lines = [line for job in jobs for line in job["script"]]
     for text in lines:
-        yield from text.splitlines()
+        yield from text.replace("\\\n", " ").splitlines()
 
 
 def commands(name: str) -> list[list[str]]:
@@ -60,6 +60,14 @@ def test_every_command_is_one(name: str) -> None:
             (bundle,) = given["bundles"]
             assert bundle == f"dist/{recipe.name}-{recipe.version}-{recipe.targets[0]}.edgepack"
             assert all(address.parse(target) for target in given["targets"])
+
+
+def test_what_devices_say_is_no_command_to_the_runner() -> None:
+    lines = list(scripts("github-actions.yml"))
+    (gate,) = (number for number, line in enumerate(lines) if " gate " in line)
+    before = lines[gate - 4 : gate]
+    assert before[0].startswith("token=")
+    assert before[1:] == ["trap 'echo \"::$token::\"' EXIT", "exec 2>&1", 'echo "::stop-commands::$token"']
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))

@@ -210,6 +210,8 @@ def test_every_exit_code_has_its_place_among_the_worst() -> None:
     assert len(set(gates.WORST_FIRST)) == len(gates.WORST_FIRST)
     for few in itertools.combinations(gates.WORST_FIRST, 2):
         assert gates.worst(few) == few[0] == gates.worst(few[::-1])
+    for code in never:  # where one comes all the same, it is no pass
+        assert gates.worst([0, code]) == ExitCode.UNEXPECTED
 
 
 def test_receipts_are_numbered_on(tmp_path: Path) -> None:
@@ -233,6 +235,15 @@ def test_a_folder_of_receipts_stays_where_it_is(name: str) -> None:
     assert not set(found) & set(":/~[]")
 
 
+@pytest.mark.parametrize("figure", ["value", "low", "high", "limit", "n"])
+@pytest.mark.parametrize("nonsense", ["5", True, 10**400, float("nan"), [5.0]])
+def test_a_figure_that_is_no_number_is_refused(receipt: dict[str, Any], figure: str, nonsense: Any) -> None:
+    receipt["checks"][0][figure] = nonsense
+    with pytest.raises(StageFailedError, match=r"cannot be read") as error:
+        gates.readable(receipt)
+    assert error.value.why.startswith(f"checks.0.{figure}: ")
+
+
 @pytest.mark.parametrize("change", [{"verdict": "fine"}, {"checks": [{}]}, {"bundle": None}, {"checks": "x"}])
 def test_a_receipt_that_cannot_be_drawn_is_refused(receipt: dict[str, Any], change: dict[str, Any]) -> None:
     assert gates.readable(receipt) == receipt
@@ -245,3 +256,13 @@ def test_a_receipt_in_a_unit_of_tomorrow_is_told_as_that(receipt: dict[str, Any]
     with pytest.raises(StageFailedError, match="min is in furlongs") as error:
         gates.readable(receipt)
     assert "is newer" in error.value.why
+
+
+def test_a_receipt_of_this_machine_is_read_before_it_is_drawn_too(
+    ask: Ask, bundles: dict[str, Path], receipt: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt["checks"][0]["unit"] = "furlongs"
+    monkeypatch.setattr(gating.gate, "gate_here", lambda *arguments: (0, receipt))
+    (result,) = ask([bundles["pass"]], "local", receipts=None)
+    assert (result.exit_code, result.receipt) == (ExitCode.STAGE_FAILED, None)
+    assert result.error is not None and "furlongs" in result.error.what

@@ -25,10 +25,13 @@ from edgepack_runtime.archive import Archive, Member
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import Manifest
 
-ATTEMPTS: Final = 4  # connections for one copy, as long as each of them brought something over
+ATTEMPTS: Final = 4  # connections for one copy
 ROUNDS: Final = 3  # of sending what is missing: what lay there damaged is found when it is hashed, and sent then
 PAUSE_S: Final = 1.0
 _PLACE_BYTES: Final = 1 << 20  # of progress
+_FACT_CHARACTERS: Final = 200
+_LINE_CHARACTERS: Final = 2000
+_TEXT_CHARACTERS: Final = 8000
 _KINDS: Final[Mapping[int, type[EdgepackError]]] = {
     ExitCode.USAGE: UsageError,
     ExitCode.ENVIRONMENT_UNFIT: EnvironmentUnfitError,
@@ -64,7 +67,7 @@ class Gated:
     """What a device answered, what it says it is, and what was copied for it."""
 
     answer: Answer
-    device: Mapping[str, Any]
+    device: Mapping[str, str | None]
     copied: Copied = field(default_factory=Copied)
 
 
@@ -99,13 +102,13 @@ def gate(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> 
             doing = "it was looked at"
             try:
                 device = _look(link, parcel, place, progress)
-                doing = _COPYING
+                facts, doing = _facts(device), _COPYING
                 _copy(link, parcel, device, copied, progress)
                 copied.seconds = time.monotonic() - begin
                 doing = "the gate ran"
                 answer = _ask(link, {"do": "gate", "bundle_bytes": parcel.archive.size}, progress)
                 _tidy(link, place, progress)
-                return Gated(_answer(answer), device["device"], copied)
+                return Gated(_answer(answer), facts, copied)
             except LostError as lost:
                 _last_words(link, progress)
                 error = link.why_lost(doing)
@@ -137,7 +140,7 @@ def gate_installed(
         except LostError as lost:
             _last_words(link, progress)
             raise link.why_lost("the gate ran") from lost
-        return Gated(_answer(found), found["device"])
+        return Gated(_answer(found), _facts(found))
 
 
 @contextlib.contextmanager
@@ -145,14 +148,30 @@ def _understood(link: Link) -> Iterator[None]:
     """What a device answers is foreign: where it makes no sense, that is the error."""
     try:
         yield
-    except (LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise StageFailedError(
             f"{link.address.name} gives answers that make no sense", why=f"{type(error).__name__}: {error}"
         ) from error
 
 
 def _answer(found: Mapping[str, Any]) -> Answer:
-    return Answer(int(found["exit_code"]), str(found["stdout"]), str(found["tail"]))
+    return Answer(int(found["exit_code"]), str(found["stdout"]), str(found["tail"])[-_TEXT_CHARACTERS:])
+
+
+def _facts(found: Mapping[str, Any]) -> Mapping[str, str | None]:
+    """What the device says it is: names, and short texts or nothing."""
+    facts = found["device"]
+    if not isinstance(facts, dict) or not all(text is None or isinstance(text, str) for text in facts.values()):
+        raise TypeError("what it says of itself is no list of texts")
+    return {name: text and text[:_FACT_CHARACTERS] for name, text in facts.items()}
+
+
+def _missing(found: Mapping[str, Any], parcel: Parcel) -> list[int]:
+    """Numbers of files that the device asks for, each once: nobody is sent the same again and again."""
+    numbers = [int(number) for number in found["missing"]]
+    if len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(len(parcel.manifest.files))):
+        raise ValueError("it asks for files that are none")
+    return numbers
 
 
 def _tidy(link: Link, place: Place, progress: Progress) -> None:
@@ -179,12 +198,12 @@ def _look(link: Link, parcel: Parcel, place: Place, progress: Progress) -> dict[
 
 def _copy(link: Link, parcel: Parcel, found: Mapping[str, Any], copied: Copied, progress: Progress) -> None:
     """Send what is missing, until every byte there is as the manifest lists it."""
-    missing = [int(number) for number in found["missing"]]
+    missing = _missing(found, parcel)
     begun = {int(number): (method, size, have) for number, method, size, have in found["begun"]}
     for _ in range(ROUNDS):
         if missing:
             _send(link, parcel, missing, begun, copied, progress)
-        missing, begun = [int(number) for number in _ask(link, {"do": "check"}, progress)["missing"]], {}
+        missing, begun = _missing(_ask(link, {"do": "check"}, progress), parcel), {}
         if not missing:
             return
     names = ", ".join(parcel.manifest.files[number].path for number in missing[:3])
@@ -277,10 +296,15 @@ def _heard(told: Mapping[str, Any], progress: Progress, bar: _Bar | None = None)
     if isinstance(error := told.get("error"), dict):
         _fail(error)
     if isinstance(line := told.get("line"), str):
-        progress.line(line)
+        progress.line(_one_line(line))
     if bar is not None and isinstance(got := told.get("got"), int):
         bar.move(got)
     return None
+
+
+def _one_line(text: str) -> str:
+    """`text` without ends of lines: the next one would seem to be of somebody else."""
+    return " ".join(text[:_LINE_CHARACTERS].splitlines())
 
 
 def _last_words(link: Link, progress: Progress) -> None:
@@ -292,5 +316,5 @@ def _last_words(link: Link, progress: Progress) -> None:
 
 def _fail(error: Mapping[str, Any]) -> NoReturn:
     kind = _KINDS.get(error.get("exit_code", 1), StageFailedError)
-    what, why, fix = (str(error.get(key) or "") for key in ("what", "why", "fix"))
-    raise kind(what or "the device failed, and did not say why", why=why, fix=fix)
+    what, why, fix = (str(error.get(key) or "")[:_TEXT_CHARACTERS] for key in ("what", "why", "fix"))
+    raise kind(_one_line(what) or "the device failed, and did not say why", why=why, fix=fix)

@@ -151,6 +151,7 @@ class Conversation:
         others = [] if root is None else [Prefix(root).releases]
         self._store = Store.open(request["cache"], manifest, raw, signature, others)
         self._held.enter_context(self._store.locked(self._waiting()))
+        self._held.callback(self._sweep)  # however this ends: gates that are always interrupted would fill the disk
         missing = self._store.stage(others)
         return {
             "device": _facts(),
@@ -194,6 +195,11 @@ class Conversation:
             )
         self.send({"line": f"{serving} serves in {root}"})
         return {**self._ran([str(prefix.bin / state.name), "gate", "--json"]), "device": _facts()}
+
+    def _sweep(self) -> None:
+        """Remove what is old, with the lock still held. What is to be said of a disk that fails was said before."""
+        with contextlib.suppress(OSError):
+            self._opened().tidy(everything=False)
 
     def _opened(self) -> Store:
         if self._store is None:

@@ -102,8 +102,13 @@ class Store:
     def _unfit(self, others: Sequence[Path]) -> str:
         place = doctor.existing_parent(self.prefix.root)
         found = _known([self.prefix.releases])
-        lacking = {entry.sha256: entry.size for entry in self.manifest.files if entry.sha256 not in found}
-        needed = 0 if self.release.is_dir() else sum(lacking.values()) + max(lacking.values(), default=0)
+        here = [folder for folder in (self.staging, self.release) if folder.is_dir()]
+        lacking = {
+            entry.sha256: entry.size
+            for entry in self.manifest.files
+            if entry.sha256 not in found and not any(_has_size(folder / entry.path, entry.size) for folder in here)
+        }
+        needed = sum(lacking.values()) + max(lacking.values(), default=0)
         checks = [
             doctor.check_writable(place),
             doctor.check_executable(place),

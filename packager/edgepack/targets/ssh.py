@@ -26,6 +26,7 @@ from edgepack.targets.sent import NO_PYTHON, program, shell_line
 
 MAX_LINE_BYTES: Final = 8 * 2**20  # a receipt as one JSON text, escaped twice
 MAX_ANSWERS: Final = 100_000  # of one connection: a gate tells some hundred lines
+MAX_HEARD_BYTES: Final = 4 * MAX_LINE_BYTES  # of one connection: answers wait in memory until somebody takes them
 _MOST_NOISE: Final = 64 * 2**10  # what login files there may print before the program speaks
 _SAID_BYTES: Final = 16 * 2**10
 _GRACE_S: Final = 10.0
@@ -207,7 +208,7 @@ class Link:
 
     def _read(self, stdout: io.RawIOBase) -> None:
         """Hand on answers as they come. Whatever comes before the program speaks is left out."""
-        noise = answers = 0
+        noise = answers = heard = 0
         with stdout, io.BufferedReader(stdout) as lines:
             for line in iter(lambda: lines.readline(MAX_LINE_BYTES), b""):
                 if not self.greeted:
@@ -216,8 +217,8 @@ class Link:
                     if noise > _MOST_NOISE:
                         break
                     continue
-                answer, answers = _parsed(line), answers + 1
-                if answer is None or answers > MAX_ANSWERS:
+                answers, heard = answers + 1, heard + len(line)
+                if answers > MAX_ANSWERS or heard > MAX_HEARD_BYTES or (answer := _parsed(line)) is None:
                     break
                 self._answers.put(answer)
         self._answers.put(None)

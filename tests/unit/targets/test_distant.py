@@ -30,7 +30,7 @@ from edgepack.stages.gate import gate_installed, gate_there
 from edgepack.targets import distant, splitting
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Gated, Parcel, Place
-from edgepack.targets.ssh import Client, Link
+from edgepack.targets.ssh import Client, Link, LostError
 from edgepack_runtime import verify
 from edgepack_runtime.archive import Archive
 
@@ -142,6 +142,16 @@ def test_what_is_damaged_there_is_sent_again(far: Far, bundle: Path) -> None:
     code, _, gated = gate(far, bundle)
     assert (code, gated.copied.files) == (0, 1)
     assert vocabulary.read_text(encoding="utf-8") == "差 好\n"
+
+
+def test_old_releases_go_where_every_gate_is_interrupted(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distant, "_tidy", lambda *arguments: None)
+    for number in range(4):
+        gate(far, far_bundle(tmp_path / f"{number}.edgepack", version=f"1.0.{number}"))
+    kept = sorted(path.name[:5] for path in (far.cache("line3") / "releases").glob("[0-9]*"))
+    assert kept == ["1.0.2", "1.0.3"]
 
 
 def test_nothing_stays_where_nothing_is_to_stay(far: Far, bundle: Path) -> None:
@@ -359,6 +369,12 @@ def test_the_transcript_of_a_receipt_is_json(far: Far, bundle: Path) -> None:
         {"ok": {}},
         {"ok": {"missing": [10**6], "begun": [], "device": {}}},
         {"ok": {"missing": ["x"], "begun": [], "device": {}}},
+        {"ok": {"missing": [-1], "begun": [], "device": {}}},
+        {"ok": {"missing": [0, 0], "begun": [], "device": {}}},
+        {"ok": {"missing": [1e999], "begun": [], "device": {}}},
+        {"ok": {"missing": [], "begun": [], "device": "x", "exit_code": 0, "stdout": "{}", "tail": ""}},
+        {"ok": {"missing": [], "begun": [], "device": {"board": []}, "exit_code": 0, "stdout": "{}", "tail": ""}},
+        {"ok": {"missing": [], "begun": [], "device": {}, "exit_code": 1e999, "stdout": "{}", "tail": ""}},
         {"ok": {"missing": [0], "begun": [[0]], "device": {}}},
         {"error": {}},
         {"error": {"exit_code": "x", "what": None}},
@@ -372,6 +388,22 @@ def test_a_device_that_answers_nonsense(
         gate(far, bundle)
     failed, nonsense = "the device failed, and did not say why", "line3 gives answers that make no sense"
     assert error.value.what == (failed if "error" in answer else nonsense)
+
+
+def test_what_a_device_says_is_short_and_stands_on_its_own_line(
+    far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(
+        [{"line": "x\nline4: ok\r\n" + "y" * 9000}, {"error": {"what": "a\nb" + "c" * 9000, "why": "d" * 99_000}}]
+    )
+    monkeypatch.setattr(Link, "receive", lambda link, wait=True: next(answers) if wait else None)
+    heard = Heard()
+    with pytest.raises(StageFailedError) as error:
+        gate(far, bundle, progress=heard)
+    assert heard.lines[0].startswith("x line4: ok yyy")
+    assert error.value.what.startswith("a bccc")
+    assert max(len(heard.lines[0]), len(error.value.what)) <= 2000
+    assert len(error.value.why) == 8000
 
 
 @pytest.mark.parametrize("line", [b"no JSON", b"[]", b'{"line": "x"}', b"[" * 100_000, b"\xff\xfe"])
@@ -388,6 +420,24 @@ def test_a_device_that_never_stops_talking(
     monkeypatch.setattr(ssh, "shell_line", lambda pythons: f"echo edgepack-x; {talking}")
     with pytest.raises(TargetUnreachableError, match="broke while it was looked at"):
         gate(far, bundle)
+
+
+def test_what_nobody_has_read_yet_takes_no_more_memory_than_is_allowed(
+    far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgepack.targets import ssh
+
+    monkeypatch.setattr(ssh, "MAX_ANSWERS", 1000)
+    monkeypatch.setattr(ssh, "MAX_HEARD_BYTES", 100_000)
+    monkeypatch.setattr(ssh.secrets, "token_hex", lambda count: "x")
+    talking = """while :; do echo '{"line": "%s"}'; done""" % ("x" * 10_000)
+    monkeypatch.setattr(ssh, "shell_line", lambda pythons: f"echo edgepack-x; {talking}")
+    heard = 0
+    with pytest.raises(LostError), Link(Client(), LINE3, []) as link:
+        link._readers[0].join()  # it ends by itself, though nobody takes anything
+        while link.receive():
+            heard += 1
+    assert heard == 9
 
 
 def test_a_bundle_in_parts_is_sent_as_the_whole(far: Far, tmp_path: Path) -> None:

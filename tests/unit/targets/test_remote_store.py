@@ -243,6 +243,28 @@ def test_a_place_without_room_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "MiB free at" in error.value.why
 
 
+def test_room_is_asked_for_what_did_not_come_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    check_space = remote_store.doctor.check_space
+
+    def asking(place: Path, needed: int) -> remote_store.doctor.Check:
+        asked.append(needed)
+        return check_space(place, needed)
+
+    monkeypatch.setattr(remote_store.doctor, "check_space", asking)
+    small = sum(map(len, MEMBERS.values())) - len(BIG)
+    broken_off = store(tmp_path)
+    broken_off.stage([])
+    send(broken_off, "site/big.so", BIG)
+    store(tmp_path).stage([])
+    fill(store(tmp_path))
+    store(tmp_path).stage([])  # a link that ends here leaves it to be hashed once more
+    store(tmp_path)
+    # What is unpacked lies beside what it is unpacked from.
+    largest = max(len(content) for content in MEMBERS.values() if content != BIG)
+    assert asked == [small + 2 * len(BIG), small + largest, small + largest, 0, 0]
+
+
 def test_where_it_is_looked_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XDG_CACHE_HOME", "TMPDIR"):
         monkeypatch.delenv(name, raising=False)
