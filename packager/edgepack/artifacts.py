@@ -16,11 +16,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgepack.content import Checks
 from edgepack.errors import StageFailedError
+from edgepack.examples import Examples
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import AnswerKey, TaskName
+from edgepack_runtime import stats
 from edgepack_runtime.model_config import ONNXRUNTIME
 from edgepack_runtime.spans import Span, tag_names
-from edgepack_runtime.stats import wilson
 
 ARTIFACT_FILE = "artifact.json"
 Split = Literal["train", "dev", "test", "unlabelled"]
@@ -95,8 +96,8 @@ class Score:
 
 
 def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
-    """The accuracy of `right` of `n`, with its Wilson score interval."""
-    bounds = wilson(right, n, confidence)
+    """The accuracy of `right` of `n`, with its interval."""
+    bounds = stats.proportion(right, n, confidence)
     return Score(right / n, bounds.low, bounds.high, n, confidence)
 
 
@@ -304,6 +305,7 @@ class BundleArtifact(Artifact):
     bytes_by_part: dict[str, int]  # compressed bytes of model, site, runtime, golden, other
     checks: Checks = field(default_factory=Checks)
     libc_min: str = ""  # oldest glibc that its binaries load on
+    examples: Examples | None = None
 
     @property
     def path(self) -> Path:

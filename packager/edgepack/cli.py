@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "split",
     "inspect",
     "diff",
+    "report",
     "receipts",
     "clean",
     "completion",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from edgepack.outcome import NOT_RUN_HERE, Build, Delivery
 from edgepack.recipe.model import Sign
 from edgepack.report import document
 from edgepack.targets import splitting
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.verify import read_sealed
 
 BUNDLE_SUFFIX = ".edgepack"
 REPORTS = ("report.html", "report.json", "junit.xml", "models")
@@ -82,6 +86,9 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
             ):
                 _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
             # All of it is written before anything in `dist` is replaced: a full disk leaves what was there.
+            if part_bytes is None:
+                for name in fresh:
+                    _drop_parts_of_another(staged / name, dist / f"{name}{splitting.SUFFIX}")
             for path in sorted(staged.iterdir()):
                 _put(path, dist / path.name)
             everything = [dist / name for name in [*fresh, *names]]
@@ -92,6 +99,17 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
             f"{dist} cannot be written", why=_reason(error), fix="free space or choose --dist; the stages are kept"
         ) from error
     return [*everything, sums]
+
+
+def _drop_parts_of_another(bundle: Path, parts: Path) -> None:
+    """Remove the `parts` of an earlier build where they are of another bundle than `bundle`, by the same name."""
+    try:
+        with Archive(parts / bundle.name) as split, Archive(bundle) as whole:
+            same = read_sealed(split) == read_sealed(whole)
+    except DeviceError:
+        return  # not there, or nothing that a build has made
+    if not same:
+        shutil.rmtree(parts)
 
 
 def _put(source: Path, target: Path) -> None:
@@ -118,7 +136,8 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
     if not sums.is_file() or not all(path.exists() for path in reports):
         return False
     listed = sums.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line for line in listed if not line.endswith(BUNDLE_SUFFIX)] == _sums(reports, dist).splitlines()
+    of_bundles = re.compile(rf".*{re.escape(BUNDLE_SUFFIX)}({re.escape(splitting.SUFFIX)}/.*)?")
+    return [line for line in listed if not of_bundles.fullmatch(line)] == _sums(reports, dist).splitlines()
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:

@@ -123,8 +123,9 @@ class Device:
     """What one device's receipts tell.
 
     `serving` is the release that serves after the newest of them, `last` what that did, and `error` why it failed;
-    `gate` is the newest gate of that release there, `first_gate` the oldest; `unreadable` says which files are none, or
-    were not signed as was asked for; `signers` has everybody who signed the others.
+    `gate` is the newest gate of that release there, `first_gate` the oldest; where no receipt tells what serves, of the
+    release that was gated last. `unreadable` says which files are none, or were not signed as was asked for; `signers`
+    has everybody who signed the others.
     """
 
     name: str
@@ -175,7 +176,8 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
             why="they are called NNNNNN-VERB.json and lie in PREFIX/receipts of a device",
             fix=f"copy them into a folder for each device: {folder}/DEVICE/000001-install.json",
         )
-    told = [device for device in found if device.receipts]  # of the others nothing is known
+    # Of devices without a receipt nothing is known, and of those that were only gated not what serves.
+    told = [device for device in found if device.receipts and (device.last or not device.gate)]
     return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in told))
 
 
@@ -227,7 +229,10 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
     changes = [receipt for receipt in receipts if receipt.verb in CHANGES]
     last = changes[-1] if changes else None
     serving = last.serving if last else None
-    gates = [receipt.gate for receipt in receipts if receipt.gate and receipt.gate.bundle.release_id == serving]
+    gates = [receipt.gate for receipt in receipts if receipt.gate]
+    # Where nothing tells what serves, as of a device that was gated over SSH alone: the release that was gated last.
+    about = gates[-1].bundle.release_id if gates and not changes else serving
+    gates = [gate for gate in gates if gate.bundle.release_id == about]
     return Device(
         name=name,
         bundle=next((receipt.bundle.name for receipt in reversed(receipts) if receipt.bundle), None),

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from edgepack.differences import differences
 from edgepack.targets.parts import bytes_by_part, part_of
 from edgepack.targets.site import SITE
 from edgepack.targets.verified import verified
@@ -73,11 +74,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 
     `values` maps dotted names to [before, after]; `files` counts, for each part, files that changed, came or went.
     """
-    values = {}
-    one, two = (dict(_flat(_told(inspection), "")) for inspection in (before, after))
-    for name in sorted({*one, *two}):
-        if one.get(name) != two.get(name):
-            values[name] = [one.get(name), two.get(name)]
+    values = {name: list(pair) for name, pair in differences(_told(before), _told(after)).items()}
     return {"values": values, "files": _files(before["files"], after["files"])}
 
 
@@ -94,12 +91,6 @@ def _told(inspection: Mapping[str, Any]) -> dict[str, Any]:
         for row in inspection["ledger"]
     }
     return told
-
-
-def _flat(value: Any, above: str) -> list[tuple[str, Any]]:
-    if not isinstance(value, Mapping):
-        return [(above, value)]
-    return [pair for key, below in value.items() for pair in _flat(below, f"{above}.{key}" if above else str(key))]
 
 
 def _files(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, dict[str, list[str]]]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from edgepack import engines
 from edgepack.artifacts import Artifact, DataArtifact
-from edgepack.datasets.suited import check_built, read_further_texts
+from edgepack.datasets.suited import check_built, read_further_texts, require_known_classes
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, Choice
 from edgepack.outcome import Build, Failure, Made, Part
@@ -21,7 +21,7 @@ from edgepack.places import Place, Places, Whose, in_order, places_of
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.steps import Steps, ToRun
-from edgepack.targets import carried, wheels
+from edgepack.targets import baseline, carried, wheels
 from edgepack.targets.supply import Supply
 from edgepack.walk import EndOfPart, Hooks, walk
 from edgepack.workspace import Key, Result, Workspace
@@ -80,6 +80,9 @@ def run(
     stock = supply or Supply()
 
     def before_training(rows: DataArtifact) -> None:
+        require_known_classes(recipe, rows.labels)
+        if recipe.gates.baseline is not None:
+            baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
         for finding in check_built(rows, recipe):
             listener.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
         read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))

@@ -265,7 +265,7 @@ class Steps:
         decides = {
             "prefer": section.prefer,
             "tolerance": section.tolerance_points,
-            "gates": keys.dump(gates),
+            "gates": keys.of_gates(gates),
             "names": list(chains),
             "left_out": list(left_out),
             "untried": list(untried),
@@ -298,6 +298,7 @@ class Steps:
         }
         supply, engine = self._supply, model.engine
         about = bundle.inputs(supply.profile(target), engine, supply, serve=recipe.serve)
+        about += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
         inputs = [rows.digest, exported.digest, *keys.runtime(), *about]
         key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
         return self._step(

@@ -35,6 +35,7 @@ STYLES: Final = {
     "warning": "yellow",
 }
 LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
+_LEAST_N: Final = 4  # columns: some thousand rows, or samples
 SLOWER: Final = 1.2  # from here on, a later p95 is no noise of an idle device
 MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
 _NUMERIC: Final = (
@@ -122,9 +123,9 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
     for name, value in found.items():
         if isinstance(value, Mapping):
             yield Text(safe(name))
-            yield from (Text(safe(f"  {key}: {_value(inner)}")) for key, inner in value.items())
+            yield from (Text(safe(f"  {key}: {shown(inner)}")) for key, inner in value.items())
         else:
-            yield Text(safe(f"{name:<{width}}  {_value(value)}"))
+            yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
 def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text]:
@@ -265,7 +266,7 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         return
     values = table(live, "what", "before", "after")
     for name, (before, after) in found["values"].items():
-        values.add_row(safe(name), _value(before), _value(after))
+        values.add_row(safe(name), shown(before), shown(after))
     yield values
     for part, kinds in found["files"].items():
         counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
@@ -329,7 +330,8 @@ def _column(size_bytes: int) -> str:
     return mib(size_bytes).removesuffix(" MiB")
 
 
-def _value(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a recipe or a manifest; `-` where there is none."""
     return (
         NOTHING if value is None else safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     )
@@ -350,7 +352,8 @@ def table(live: bool, first: str, *columns: str) -> Table:
         if name in ("note", "before", "after", "candidate"):
             made.add_column(name, overflow="fold")
         else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
-            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
+            least = _LEAST_N if name == "n" else None  # rather a shorter detail than a number that is cut
+            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
     return made
 
 

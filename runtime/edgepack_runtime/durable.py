@@ -95,12 +95,21 @@ def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:
     return missing
 
 
+def set_mode(descriptor: int, mode: int) -> None:
+    """Give an open file of ours its mode, whatever the umask. A FAT stick has none: there it stays as it is mounted."""
+    try:
+        os.fchmod(descriptor, mode)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+
+
 def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
     """Replace `path` by `data` so that a kill or a power cut leaves either the old content or the new."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as out:
-            os.fchmod(out.fileno(), mode)
+            set_mode(out.fileno(), mode)
             out.write(data)
             out.flush()
             os.fsync(out.fileno())

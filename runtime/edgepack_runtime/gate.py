@@ -14,18 +14,20 @@ from edgepack_runtime import (
     bench,
     conditions,
     gate_accuracy,
+    gate_classes,
     gate_latency,
     gate_load,
     gate_process,
     golden,
     located,
+    metrics,
     receipts,
     stats,
     verify,
 )
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.gate_limits import Check, Limits, counted, parse
+from edgepack_runtime.gate_limits import Check, Limits, at_least, counted, parse
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
@@ -59,6 +61,7 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     threads = _threads(release, limits)
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
     metric = gate_accuracy.metric_for(limits.metric, predictor.config)
+    classes = gate_classes.of_model(predictor.config, limits.per_class)
     rows = golden.read_rows(release, predictor.config)
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
     answers = gate_accuracy.answer(predictor, rows, progress)
@@ -75,6 +78,7 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     where["after"] = conditions.moving()  # before other processes load the machine
     checks = [
         *gate_accuracy.checks(measured, limits),
+        *gate_classes.checks(metrics.class_tallies(measured.pairs), limits.per_class, classes, limits.confidence),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
         *gate_load.checks(loads, limits, where["emulated_why"]),
         *gate_load.energy_checks(timing, limits, where["emulated_why"]),
@@ -115,7 +119,7 @@ def render(receipt: Mapping[str, Any]) -> str:
     """The receipt as a table for people, with what was found out about each gate that was not passed."""
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
     for row in receipt["checks"]:
-        sign = ">=" if row["gate"] == "accuracy.min" else "<="
+        sign = ">=" if at_least(row["gate"]) else "<="
         interval = "-" if row["low"] is None else "{} to {}".format(_figure(row["low"]), _figure(row["high"]))
         limit = "{} {} {}".format(sign, _figure(row["limit"]), row["unit"])
         rows.append((row["gate"], _figure(row["value"]), interval, limit, str(row["n"]), row["verdict"]))

@@ -6,9 +6,9 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from edgepack_runtime import metrics, scoring, stats
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate_limits import Check, Limits, sampled
+from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
 from edgepack_runtime.golden import GoldenRow
-from edgepack_runtime.metrics import Answer
+from edgepack_runtime.metrics import Answer, Pair
 from edgepack_runtime.model_config import TOKENS, ModelConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.scoring import Counts
@@ -30,6 +30,11 @@ class Measured(NamedTuple):
     positive: Optional[str]
     interval: stats.Interval
     counts: Counts
+
+    @property
+    def pairs(self) -> List[Pair]:
+        """What each row says, and what was answered."""
+        return [(row.answer, found) for row, found in zip(self.rows, self.answers)]
 
 
 def metric_for(asked: Optional[str], config: ModelConfig) -> str:
@@ -97,7 +102,7 @@ def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
         each, the worst first and at most 50, its `precision`, `recall`, `f1` (0 to 1) and `support` (rows or spans);
         `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels a row.
     """
-    pairs = [(row.answer, found) for row, found in zip(measured.rows, measured.answers)]
+    pairs = measured.pairs
     tokens = config.task == TOKENS
     plain = not tokens and not config.multi_label
     positive = measured.positive
@@ -136,8 +141,33 @@ def checks(measured: Measured, limits: Limits) -> List[Check]:
     if limits.accuracy_min is not None:
         found.append(_minimum(measured, limits.accuracy_min, limits.confidence))
     if limits.max_drop_points is not None:
-        found.append(_drop(measured, limits.max_drop_points, limits.confidence))
+        theirs = [row.float_answer for row in measured.rows]
+        found.append(
+            _drop("accuracy.max_drop_points", measured, theirs, "the float model", limits.max_drop_points, limits)
+        )
+    if limits.max_regression_points is not None:
+        theirs = _of_baseline(measured.rows)
+        name = limits.baseline or "the earlier release"
+        found.append(
+            _drop("accuracy.max_regression_points", measured, theirs, name, limits.max_regression_points, limits)
+        )
     return found
+
+
+def _of_baseline(rows: Sequence[GoldenRow]) -> List[Answer]:
+    """What the earlier release answered.
+
+    Raises:
+        BundleInvalidError: the rows do not tell.
+    """
+    answers = [row.baseline_answer for row in rows if row.baseline_answer is not None]
+    if len(answers) < len(rows):
+        raise BundleInvalidError(
+            "the gate accuracy.max_regression_points cannot be measured",
+            why="the golden rows do not say what the earlier release answered",
+            fix="build the bundle again",
+        )
+    return answers
 
 
 def _minimum(measured: Measured, limit: float, confidence: float) -> Check:
@@ -162,19 +192,15 @@ def _minimum(measured: Measured, limit: float, confidence: float) -> Check:
     )
 
 
-def _drop(measured: Measured, limit_points: float, confidence: float) -> Check:
-    """Paired: both models saw the same rows, so only those count on which they differ."""
-    counts, rows = measured.counts, measured.rows
-    interval = scoring.drop(
-        measured.metric,
-        [row.answer for row in rows],
-        [row.float_answer for row in rows],
-        measured.answers,
-        confidence,
-        measured.positive,
-    )
+def _drop(
+    gate: str, measured: Measured, theirs: Sequence[Answer], whose: str, limit_points: float, limits: Limits
+) -> Check:
+    """Paired: both models saw the same rows, so only those count on which they differ. `whose` answers are `theirs`."""
+    truths, confidence = [row.answer for row in measured.rows], limits.confidence
+    counts = scoring.count(truths, theirs, measured.answers)
+    interval = scoring.drop(measured.metric, truths, theirs, measured.answers, confidence, measured.positive)
     verdict = stats.verdict_at_most(interval, limit_points / 100)
-    detail = f"{_of_what(measured)}{counts.lost} rows lost against the float model, {counts.won} won"
+    detail = f"{_of_what(measured)}{counts.lost} rows lost against {whose}, {counts.won} won"
     if verdict == stats.INCONCLUSIVE:
         detail += "; " + (
             would_decide(stats.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence), "rows")
@@ -183,7 +209,7 @@ def _drop(measured: Measured, limit_points: float, confidence: float) -> Check:
         )
     points = stats.Interval(*(100 * number for number in interval))
     return sampled(
-        "accuracy.max_drop_points",
+        gate,
         verdict,
         points,
         limit=limit_points,
@@ -204,10 +230,3 @@ def _of_what(measured: Measured) -> str:
 
 def _more_rows(metric: str) -> str:
     return f"more rows would tell; how many is not known for {metric}"
-
-
-def would_decide(n: Optional[int], of_what: str) -> str:
-    """How much more it takes, in words."""
-    if n is None:
-        return f"no number of {of_what} would decide: the figure is at the limit"
-    return f"about {n} {of_what} would decide"

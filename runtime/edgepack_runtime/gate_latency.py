@@ -18,8 +18,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from edgepack_runtime import bench, closed_loop, contention, noise, stats, timed_texts
 from edgepack_runtime.closed_loop import Window
 from edgepack_runtime.contention import Contention
-from edgepack_runtime.gate_accuracy import would_decide
-from edgepack_runtime.gate_limits import Check, Limits, sampled
+from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
 from edgepack_runtime.latency_limits import LengthBudget
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item

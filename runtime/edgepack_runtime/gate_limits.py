@@ -9,16 +9,16 @@ import dataclasses
 import math
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from edgepack_runtime import latency_limits
+from edgepack_runtime import accuracy_limits, latency_limits
+from edgepack_runtime.accuracy_limits import PER_CLASS, Floors
+from edgepack_runtime.gate_values import invalid, number
 from edgepack_runtime.latency_limits import LatencyLimits
-from edgepack_runtime.latency_limits import invalid as _invalid
-from edgepack_runtime.latency_limits import number as _number
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
-    "accuracy": ("metric", "min", "max_drop_points", "confidence"),
+    "accuracy": accuracy_limits.ACCURACY_KEYS,
     "latency": latency_limits.LATENCY_KEYS,
     "memory": ("peak_rss_mib",),
     "size": ("model_mib", "bundle_mib"),
@@ -32,7 +32,8 @@ class Limits:
     """The manifest's gates; None where nothing is asked for. `confidence` and `threads` hold for what is measured.
 
     `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`; None is what such models are
-    compared by (`gate_accuracy.metric_for`).
+    compared by (`gate_accuracy.metric_for`). `per_class` has those of `FIGURES` that floors are set for.
+    `baseline` names the earlier release that `max_regression_points` is against.
     """
 
     accuracy_min: Optional[float] = None
@@ -45,6 +46,9 @@ class Limits:
     bundle_mib: Optional[float] = None
     cold_start_ms: Optional[float] = None
     metric: Optional[str] = None
+    per_class: Mapping[str, Floors] = dataclasses.field(default_factory=dict)
+    baseline: Optional[str] = None
+    max_regression_points: Optional[float] = None
     energy_mj_per_text: Optional[float] = None
 
 
@@ -76,8 +80,21 @@ def sampled(
     """A row for a figure estimated from `n` samples. `detail` is put behind the reason where it does not pass."""
     value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
     if verdict != PASS:
-        detail = f"{interval.low:.4g} to {interval.high:.4g} {unit}, the limit is {limit:g}; {detail}"
+        reach = "or more" if high is None else f"to {interval.high:.4g}"
+        detail = f"{interval.low:.4g} {reach} {unit}, the limit is {limit:g}; {detail}"
     return Check(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
+
+
+def at_least(gate: str) -> bool:
+    """Whether the limit of a check of this name is the least that passes; else it is the most."""
+    return gate == "accuracy.min" or gate.startswith(PER_CLASS)
+
+
+def would_decide(n: Optional[int], of_what: str) -> str:
+    """How much more it takes, in words."""
+    if n is None:
+        return f"no number of {of_what} would decide: the figure is at the limit"
+    return f"about {n} {of_what} would decide"
 
 
 def counted(gate: str, value: float, *, limit: float, unit: str, detail: str) -> Check:
@@ -97,31 +114,34 @@ def parse(gates: Mapping[str, Any]) -> Limits:
     sections: Dict[str, Mapping[str, Any]] = {}
     for name, section in gates.items():
         if name not in _KNOWN:
-            raise _invalid(f"it has a gate named {name!r}")
+            raise invalid(f"it has a gate named {name!r}")
         if section is not None and not isinstance(section, Mapping):
-            raise _invalid(f"{name} is not an object")
+            raise invalid(f"{name} is not an object")
         sections[name] = section or {}
         for key in sections[name]:
             if key not in _KNOWN[name]:
-                raise _invalid(f"{name} has a limit named {key!r}")
+                raise invalid(f"{name} has a limit named {key!r}")
     accuracy, latency = sections.get("accuracy", {}), sections.get("latency", {})
     metric = accuracy.get("metric")
     if "metric" in accuracy and metric not in METRICS:
-        raise _invalid(f"accuracy.metric is {metric!r}")
+        raise invalid(f"accuracy.metric is {metric!r}")
     threads = latency.get("threads", 1)
     if type(threads) is not int or not 1 <= threads <= 256:
-        raise _invalid(f"latency.threads is {threads!r}")
-    confidence = _number(accuracy, "accuracy", "confidence", below=1.0)
+        raise invalid(f"latency.threads is {threads!r}")
+    confidence = number(accuracy, "accuracy", "confidence", below=1.0)
     return Limits(
-        accuracy_min=_number(accuracy, "accuracy", "min", below=1.0),
-        max_drop_points=_number(accuracy, "accuracy", "max_drop_points"),
+        accuracy_min=number(accuracy, "accuracy", "min", below=1.0),
+        max_drop_points=number(accuracy, "accuracy", "max_drop_points"),
         confidence=Limits.confidence if confidence is None else confidence,
         latency=latency_limits.parse(latency),
         threads=threads,
-        peak_rss_mib=_number(sections.get("memory", {}), "memory", "peak_rss_mib"),
-        model_mib=_number(sections.get("size", {}), "size", "model_mib"),
-        bundle_mib=_number(sections.get("size", {}), "size", "bundle_mib"),
-        cold_start_ms=_number(sections.get("cold_start", {}), "cold_start", "ms"),
+        peak_rss_mib=number(sections.get("memory", {}), "memory", "peak_rss_mib"),
+        model_mib=number(sections.get("size", {}), "size", "model_mib"),
+        bundle_mib=number(sections.get("size", {}), "size", "bundle_mib"),
+        cold_start_ms=number(sections.get("cold_start", {}), "cold_start", "ms"),
         metric=metric,
-        energy_mj_per_text=_number(sections.get("energy", {}), "energy", "mj_per_text"),
+        baseline=accuracy_limits.baseline(accuracy.get("baseline")),
+        max_regression_points=number(accuracy, "accuracy", "max_regression_points"),
+        per_class=accuracy_limits.floors(accuracy.get("per_class")),
+        energy_mj_per_text=number(sections.get("energy", {}), "energy", "mj_per_text"),
     )

@@ -10,6 +10,9 @@ number for each label, or where tokens are classified a list of such lists, one 
 | several labels | `labels`, `float_labels` | a list of labels, perhaps empty |
 | spans | `spans`, `float_spans` | a list of [start, end, label], perhaps empty; offsets are indices of a Python str |
 
+Where the release was held against an earlier one, every row has what that one says too: `baseline_label`,
+`baseline_labels` or `baseline_spans`.
+
 Standard library only.
 """
 
@@ -49,12 +52,16 @@ class GoldenText(NamedTuple):
 
 
 class GoldenRow(NamedTuple):
-    """A row of the test split; `float_answer` is what the float model of the same student says."""
+    """A row of the test split; `float_answer` is what the float model of the same student says.
+
+    `baseline_answer` is that of the earlier release that this one is held against; None where there is none.
+    """
 
     text: str
     answer: Answer
     float_answer: Answer
     text_pair: Optional[str] = None
+    baseline_answer: Optional[Answer] = None
 
     @property
     def item(self) -> Item:
@@ -93,14 +100,16 @@ def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
     keys, key = _text_keys(config), answer_key(config)
     known = frozenset(types_of(config.labels) if config.task == TOKENS else config.labels)
     rows = []
-    for where, row in _lines(release, ROWS_FILE, {*keys, key, f"float_{key}"}):
-        given = [row.pop(name) for name in (key, f"float_{key}")]
+    said = (key, f"float_{key}", f"baseline_{key}")
+    for where, row in _lines(release, ROWS_FILE, {*keys, key, f"float_{key}"}, optional=said[2]):
+        given = [row.pop(name) for name in said if name in row]
         if not _are_texts(row.values()):
             raise _invalid(where, f"it should hold {_and(keys)}")
-        answer, float_answer = (_answer(value, key, known, len(row["text"])) for value in given)
-        if answer is None or float_answer is None:
-            raise _invalid(where, f"{key} and float_{key} should be {_form(key, sorted(known))}")
-        rows.append(GoldenRow(answer=answer, float_answer=float_answer, **row))
+        answers = [_answer(value, key, known, len(row["text"])) for value in given]
+        fit = [answer for answer in answers if answer is not None]
+        if len(fit) < len(answers):
+            raise _invalid(where, f"{_and_all(said[: len(given)])} should be {_form(key, sorted(known))}")
+        rows.append(GoldenRow(row["text"], fit[0], fit[1], row.get("text_pair"), fit[2] if len(fit) > 2 else None))
     return rows
 
 
@@ -154,18 +163,24 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
 
 
+def _and_all(names: Tuple[str, ...]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1]
+
+
 def _and(keys: Tuple[str, ...]) -> str:
     return " and ".join(f"a {key}" for key in keys)
 
 
-def _lines(release: Path, name: str, keys: Set[str]) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """Each line's place (for messages) and object, which has exactly `keys`."""
+def _lines(release: Path, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """Each line's place (for messages) and object, which has exactly `keys`; all have `optional`, or none."""
     number = 0
     try:
         with (release / name).open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 where = f"line {number} of {name}"
                 row = json.loads(line)
+                if number == 1 and isinstance(row, dict) and optional in row:
+                    keys = keys | {optional}
                 if not isinstance(row, dict) or set(row) != keys:
                     raise _invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
                 yield where, row

@@ -88,7 +88,7 @@ def run(release: Path, arguments: Sequence[str], *, to_drain: bool = False) -> i
     if to_drain:
         code = _run_to_its_end(line)
     else:
-        code = subprocess.run(line, preexec_fn=_dies_with_us(), check=False).returncode
+        code = subprocess.run(line, preexec_fn=dies_with_us(), check=False).returncode
     if code < 0:
         raise died(arguments[0], code)
     return code
@@ -105,7 +105,7 @@ def _run_to_its_end(line: Sequence[str]) -> int:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         signal.signal(signal.SIGINT, _wait_for_it)
-        child.append(subprocess.Popen(list(line), preexec_fn=_dies_with_us()))
+        child.append(subprocess.Popen(list(line), preexec_fn=dies_with_us()))
         signal.signal(signal.SIGTERM, hand_on)
         return child[0].wait()
     finally:
@@ -136,7 +136,7 @@ def run_json(
                 stderr=stderr,
                 stdin=subprocess.DEVNULL,
                 timeout=timeout_s,
-                preexec_fn=_dies_with_us(),
+                preexec_fn=dies_with_us(),
                 check=False,
             )
     except subprocess.TimeoutExpired as error:
@@ -198,7 +198,7 @@ def _failed(verb: str, code: int, told: str) -> DeviceError:
     return kind(f"the {verb} failed: {found['what']}", why=found["why"] or "", fix=found["fix"] or "")
 
 
-def _dies_with_us() -> Callable[[], None]:
+def dies_with_us() -> Callable[[], None]:
     """What a child does first: ask the kernel (prctl 2) to be killed when this process ends, however it ends.
 
     Otherwise the self-test or gate of an install that was killed would go on, and disturb the next one's.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
-from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.gate_values import check_keys, invalid, number, required
 
 P50, P95, P99 = 0.5, 0.95, 0.99
 _PERCENTILES = (("p50_ms", P50), ("p95_ms", P95), ("p99_ms", P99))
@@ -89,23 +88,6 @@ def parse(section: Mapping[str, Any]) -> LatencyLimits:
     )
 
 
-def number(section: Mapping[str, Any], name: str, key: str, below: float = math.inf) -> Optional[float]:
-    """`section[key]`, a number above 0 and below `below`, or None where there is none. Raises as `parse`."""
-    value = section.get(key)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not 0 < value < below:
-        raise invalid(f"{name}.{key} is {value!r}")
-    return float(value)
-
-
-def invalid(why: str) -> BundleInvalidError:
-    """The error for gates that ask for something else than this runtime can measure."""
-    return BundleInvalidError(
-        "the manifest's gates are not ones this runtime can measure", why=why, fix="build the bundle again"
-    )
-
-
 def _percentiles(section: Mapping[str, Any], name: str) -> Percentiles:
     return Percentiles(*(number(section, name, key) for key in _KEYS))
 
@@ -116,7 +98,7 @@ def _by_length(buckets: Any) -> Tuple[LengthBudget, ...]:
     found: List[LengthBudget] = []
     for place, bucket in enumerate(buckets):
         name = f"latency.by_length[{place}]"
-        _check_keys(bucket, name, ("max_tokens", *_KEYS))
+        check_keys(bucket, name, ("max_tokens", *_KEYS))
         most, above = bucket.get("max_tokens"), found[-1].max_tokens if found else 0
         if type(most) is not int or most <= above:
             raise invalid(f"{name}.max_tokens is {most!r}")
@@ -131,19 +113,19 @@ def _open_loop(section: Mapping[str, Any]) -> Optional[OpenLoop]:
     below, name = section.get("open_loop"), "latency.open_loop"
     if below is None:
         return None
-    _check_keys(below, name, ("rate_per_s", *_KEYS))
+    check_keys(below, name, ("rate_per_s", *_KEYS))
     limits = _percentiles(below, name)
     if not limits.asked():
         raise invalid(f"{name} limits nothing")
-    return OpenLoop(_required(below, name, "rate_per_s"), limits)
+    return OpenLoop(required(below, name, "rate_per_s"), limits)
 
 
 def _after_idle(section: Mapping[str, Any]) -> Optional[AfterIdle]:
     below, name = section.get("after_idle"), "latency.after_idle"
     if below is None:
         return None
-    _check_keys(below, name, ("idle_s", "ms"))
-    found = AfterIdle(_required(below, name, "idle_s"), _required(below, name, "ms"))
+    check_keys(below, name, ("idle_s", "ms"))
+    found = AfterIdle(required(below, name, "idle_s"), required(below, name, "ms"))
     if found.idle_s > MOST_IDLE_S:
         raise invalid(f"{name}.idle_s is {found.idle_s:g}, more than {MOST_IDLE_S:g}")
     return found
@@ -153,23 +135,8 @@ def _sustained(section: Mapping[str, Any]) -> Optional[Sustained]:
     below, name = section.get("sustained"), "latency.sustained"
     if below is None:
         return None
-    _check_keys(below, name, ("seconds", "max_slowdown_percent"))
-    found = Sustained(_required(below, name, "seconds"), _required(below, name, "max_slowdown_percent"))
+    check_keys(below, name, ("seconds", "max_slowdown_percent"))
+    found = Sustained(required(below, name, "seconds"), required(below, name, "max_slowdown_percent"))
     if not LEAST_SUSTAINED_S <= found.seconds <= MOST_SUSTAINED_S:
         raise invalid(f"{name}.seconds is {found.seconds:g}")
     return found
-
-
-def _required(section: Mapping[str, Any], name: str, key: str) -> float:
-    value = number(section, name, key)
-    if value is None:
-        raise invalid(f"{name} has no {key}")
-    return value
-
-
-def _check_keys(section: Any, name: str, known: Sequence[str]) -> None:
-    if not isinstance(section, Mapping):
-        raise invalid(f"{name} is not an object")
-    for key in section:
-        if key not in known:
-            raise invalid(f"{name} has a limit named {key!r}")

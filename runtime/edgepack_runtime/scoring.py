@@ -1,12 +1,12 @@
 """Metrics of a model, and of one model against another, with intervals that say how far they can be trusted.
 
-Accuracy has formulas of its own (`stats.wilson`, `stats.paired_drop`). For F1 in its forms the interval reaches as
+Accuracy has formulas of its own (`stats.proportion`, `stats.paired_drop`). For F1 in its forms the interval reaches as
 far as the wider of two on each side:
 
 - the percentile bootstrap over rows, paired where two models saw the same rows: it knows how errors come together in
   rows and classes, and is blind where there are next to none, since it can only draw rows that it has seen;
 - for each class (micro averages: for all together) the interval that a proportion of as many units would have,
-  Wilson's or that of `stats.paired_drop`, joined over classes by `stats.mean_of`: it knows that 20 labels without an
+  `stats.proportion` or `stats.paired_drop`, joined over classes by `stats.mean_of`: it knows that 20 labels without an
   error are not 2000 without one. A unit is a label or span that is there or was found; where one was put for another,
   both together are one.
 
@@ -63,14 +63,14 @@ def interval(
     """
     _require_as_many(truths, answers)
     if metric == metrics.ACCURACY:
-        return stats.wilson(sum(map(metrics.same, truths, answers)), len(truths), confidence)
+        return stats.proportion(sum(map(metrics.same, truths, answers)), len(truths), confidence)
     rows = [_groups(metric, positive, (truth, answer)) for truth, answer in zip(truths, answers)]
     kinds, totals = _kinds([(row,) for row in rows])
     found = stats.bootstrap(kinds, lambda counts: totals(counts)[0], confidence)
     parts = []
     for tallies in _by_class(rows).values():
         units, f1 = sum(map(_units, tallies)), metrics.pooled(tallies).f1
-        parts.append(stats.wilson(f1 * units, units, confidence))
+        parts.append(stats.proportion(f1 * units, units, confidence))
     return _wider(found, parts, least=0.0)
 
 

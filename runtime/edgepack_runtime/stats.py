@@ -16,6 +16,7 @@ from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 RESAMPLES = 2000
 _SEED = 20240229  # the same samples give the same interval everywhere
+_MOST_TERMS = 10_000  # of a continued fraction; it takes the square root of as many as there are rows
 _MOST = 10_000_000  # a number of samples that nobody will collect: reported as "cannot be decided"
 
 
@@ -40,6 +41,31 @@ def wilson(successes: float, n: float, confidence: float) -> Interval:
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return Interval(p, min(max(centre - half, 0.0), p), max(min(centre + half, 1.0), p))
+
+
+def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
+    """The exact interval of a proportion (0 to 1): neither end misses the truth more often than it may, at any rate.
+
+    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934) 404-413; the ends are quantiles of beta distributions.
+    Between whole numbers of successes it is continued by the same formula. Raises as `wilson`.
+    """
+    if n <= 0 or not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n}")
+    tail, p = (1 - confidence) / 2, successes / n
+    low = _root(lambda x: tail - _beta_share(x, successes, n - successes + 1), 0.0, p) if successes else 0.0
+    high = _root(lambda x: 1 - tail - _beta_share(x, successes + 1, n - successes), p, 1.0) if successes < n else 1.0
+    return Interval(p, low, high)
+
+
+def proportion(successes: float, n: float, confidence: float) -> Interval:
+    """Interval of a proportion (0 to 1), on each side as far as the wider of Wilson's and the exact one.
+
+    Wilson's is right on average. Alone it fails a model that is as good as the limit too often: at 95 %, where 2.5 %
+    are allowed, in up to 3.8 % of the cases with 500 rows and limits up to 0.97, and in up to 9 % beyond
+    (`benchmarks/gate_errors.py`). Raises as `wilson`.
+    """
+    score, exact = wilson(successes, n, confidence), clopper_pearson(successes, n, confidence)
+    return Interval(score.value, min(score.low, exact.low), max(score.high, exact.high))
 
 
 def paired_drop(lost: float, won: float, n: float, confidence: float) -> Interval:
@@ -89,6 +115,34 @@ def _root(falling: Callable[[float], float], low: float, high: float) -> float:
         else:
             high = middle
     return (low + high) / 2
+
+
+def _beta_share(x: float, a: float, b: float) -> float:
+    """How much of the beta distribution of `a` and `b` (positive) lies below `x` (0 to 1).
+
+    The continued fraction of https://dlmf.nist.gov/8.17 (8.17.22), taken from the side on which it converges fast.
+    """
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _beta_share(1 - x, b, a)
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    numerator, denominator, value = math.inf, 1.0, 1.0  # Lentz's way of evaluating it, from the front
+    for m in range(_MOST_TERMS):
+        for term in _beta_terms(m, x, a, b):
+            numerator = 1 + term / numerator
+            denominator = 1 / (1 + term * denominator)
+            value *= numerator * denominator
+        if abs(numerator * denominator - 1) < 1e-13:
+            break
+    return math.exp(front) * value / a
+
+
+def _beta_terms(m: int, x: float, a: float, b: float) -> Tuple[float, float]:
+    """The numerators d(2m + 1) and d(2m + 2) of the fraction, in the names of its source."""
+    odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+    even = (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))
+    return odd, even
 
 
 def bootstrap(
@@ -251,14 +305,12 @@ def overall(verdicts: Sequence[str]) -> str:
 
 
 def n_for_proportion(observed: float, limit: float, confidence: float) -> Optional[int]:
-    """Samples with which `observed` would be told from `limit` (both 0 to 1); None when no number would do.
+    """Samples with which `observed` would be told from `limit` (both 0 to 1); None when no number would do."""
 
-    Wilson's interval leaves `limit` out exactly when |observed - limit| > z sqrt(limit (1 - limit) / n).
-    """
-    if observed == limit:
-        return None
-    n = math.floor((_z(confidence) / (observed - limit)) ** 2 * limit * (1 - limit)) + 1
-    return n if n <= _MOST else None
+    def decides(n: int) -> bool:
+        return verdict_at_least(proportion(observed * n, n, confidence), limit) != INCONCLUSIVE
+
+    return None if observed == limit else _first(decides, 1)
 
 
 def n_for_drop(lost: int, won: int, n: int, limit: float, confidence: float) -> Optional[int]:
@@ -268,7 +320,12 @@ def n_for_drop(lost: int, won: int, n: int, limit: float, confidence: float) -> 
         interval = paired_drop(lost * rows / n, won * rows / n, rows, confidence)
         return verdict_at_most(interval, limit) != INCONCLUSIVE
 
-    low, high = 0, n
+    return _first(decides, n)
+
+
+def _first(decides: Callable[[int], bool], least: int) -> Optional[int]:
+    """The smallest number that decides, if any up to `_MOST` does; `least` is where the search begins."""
+    low, high = 0, least
     while not decides(high):
         low, high = high, high * 2
         if high > _MOST:

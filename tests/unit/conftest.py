@@ -23,6 +23,7 @@ from edgepack.artifacts import (
     Usage,
 )
 from edgepack.content import Check, Checks
+from edgepack.examples import Example, Examples
 from edgepack.outcome import Build, Delivery, NotRunHere
 from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe
@@ -38,6 +39,16 @@ CHECKS = Checks(
     ),
     ("a.so looks for libraries in /opt/lib, as it was on the machine that built it",),
 )
+
+
+EXAMPLES = Examples(
+    794, 3, 1, 0,
+    (
+        Example("床单很<旧>，但是前台很热情", "负面", "负面", "正面", 0.4812),
+        Example("一般般吧", "负面", "正面", "负面", 0.5333),
+    ),
+    (Example("呵呵，真是“好”酒店 ⁄ 再也不来", "负面", "正面", "正面", 0.0021),),
+)  # fmt: skip
 
 
 def interval(value: float) -> Score:
@@ -138,7 +149,15 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     parts = {"model": 10_400_000, "site": 15_200_000, "runtime": 61_000, "golden": 143_000, "other": 52_000}
     name = f"hotel-sentiment-1.2.0-{TARGET}.edgepack"
     bundle = BundleArtifact(
-        tmp_path, name, TARGET, sum(parts.values()), 61_000_000, "0123456789ab" + "0" * 52, parts, CHECKS
+        tmp_path,
+        name,
+        TARGET,
+        sum(parts.values()),
+        61_000_000,
+        "0123456789ab" + "0" * 52,
+        parts,
+        CHECKS,
+        examples=EXAMPLES,
     )
     return Build(
         recipe(tmp_path),

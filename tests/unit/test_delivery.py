@@ -94,12 +94,41 @@ def test_a_bundle_that_did_not_pass_is_taken_away(passed: Any, tmp_path: Path) -
     assert not bundle.exists()
 
 
-def test_what_passed_is_there_in_parts_too(passed: Any, tmp_path: Path) -> None:
-    noise = hashlib.shake_256(b"").digest(2 << 20)
+def write_real_bundle(passed: Any, seed: bytes = b"") -> None:
+    """One of 2 MiB and some, in the place of the one that the build made."""
+    noise = hashlib.shake_256(seed).digest(2 << 20)
     facts = TargetFacts("test", "Linux", "x86_64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
     files = (FileEntry("a", len(noise), hashlib.sha256(noise).hexdigest()),)
     manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, files)
     write_bundle({"a": noise, "manifest.json": dump(manifest)}, passed.deliveries[0].bundle.path)
+
+
+def test_parts_of_another_bundle_do_not_stay_beside_it(passed: Any, tmp_path: Path) -> None:
+    write_real_bundle(passed)
+    dist = tmp_path / "dist"
+    split = deliver_report(passed, document.make(passed), dist, 1 << 20)[1]
+    deliver(passed, dist)
+    assert split.is_dir(), "they are of this very bundle"
+    write_real_bundle(passed, b"another")
+    bundle = deliver(passed, dist)[0]
+    assert not split.exists()
+    assert verify_file(bundle) == verify_file(passed.deliveries[0].bundle.path)
+
+
+def test_nothing_is_drawn_again_for_a_bundle_in_parts(
+    passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(report: object) -> str:
+        raise AssertionError("the page was drawn again")
+
+    write_real_bundle(passed)
+    deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)
+    monkeypatch.setattr(html, "render", never)
+    deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)
+
+
+def test_what_passed_is_there_in_parts_too(passed: Any, tmp_path: Path) -> None:
+    write_real_bundle(passed)
     dist = tmp_path / "dist"
     paths = deliver_report(passed, document.make(passed), dist, 1 << 20)
     bundle, split = paths[:2]

@@ -179,3 +179,14 @@ def test_any_value_anywhere_is_a_receipt_or_a_reason(
     (folder / "000001-install.json").write_text(json.dumps({**install(NEW), key: value}), encoding="utf-8")
     assert len(fleet.summarize(folder).devices) == 1
     assert CliRunner().invoke(main, ["receipts", str(folder)]).exit_code == 0
+
+
+def test_of_a_device_that_was_only_gated_the_newest_gate_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "line3", [gate(OLD), gate(NEW, accuracy=0.85), gate(NEW, accuracy=0.8, p95_ms=8.8)])
+    found = fleet.summarize(tmp_path)
+    (device,) = found.devices
+    assert (device.serving, device.last) == (None, None)
+    assert device.gate is not None
+    assert (device.gate.bundle.release_id, device.gate.accuracy.value) == (NEW, 0.8)
+    assert device.slower == pytest.approx(1.1)
+    assert found.releases == {}  # what serves there, nobody said

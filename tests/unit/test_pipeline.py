@@ -613,6 +613,13 @@ def test_further_texts_are_read_before_a_student_is_trained_for_them(
     assert search("search=null", "student.epochs=3", until="student")[1] == ["student 3"]
 
 
+def test_a_floor_for_a_class_that_the_data_lack_ends_a_build_before_it_trains(search: Callable[..., Any]) -> None:
+    with pytest.raises(RecipeInvalidError, match="`recall_of` names '负'") as caught:
+        search("search=null", "gates.accuracy={per_class: {recall_of: {负: 0.8}}}", "student.epochs=3", until="student")
+    assert caught.value.fix.startswith("the data have")
+    search("search=null", "gates.accuracy={per_class: {recall: 0.8}}", "student.epochs=3", until="student")
+
+
 def test_a_plan_tells_of_each_candidate(search: Callable[..., Any]) -> None:
     search("search={over: {student.epochs: [2, 4]}}")
     _, _, planned = search(until="data")

@@ -21,11 +21,16 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     loaded = supplies.load_recipe(recipe, settings, profiles)[0]
     from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
-    from edgepack.datasets.suited import check_suited, read_further_texts
+    from edgepack.datasets.suited import check_suited, read_further_texts, require_known_classes
 
     console = common.console(context)
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])
+    require_known_classes(loaded, labels)
+    if loaded.gates.baseline is not None:
+        from edgepack.targets.baseline import require_comparable
+
+        require_comparable(loaded.gates.baseline, loaded.task, labels)
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited])

@@ -13,7 +13,14 @@ from edgepack.commands import common, supplies
 @common.speaking
 @click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @common.settings_option
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="Instead of a recipe's targets. Repeatable.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=supplies.complete_target,
+    help="Instead of a recipe's targets. Repeatable.",
+)
 @supplies.profiles_option
 @supplies.wheel_cache_option
 @click.pass_context

@@ -3,30 +3,177 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgepack.commands import common, supplies
+from edgepack.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.durable import write_atomic
+
+if TYPE_CHECKING:
+    from edgepack.console import Console
+    from edgepack.gates import Result
+
+_STDOUT = Path("-")
+_file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
 @common.speaking
-@common.bundle_argument
+@click.argument("bundles", type=common.existing_file, nargs=-1, metavar="FILE...")
+@click.option(
+    "--target",
+    "targets",
+    metavar="TARGET",
+    multiple=True,
+    help="`local`, or a device: ssh://[USER@]HOST[:PORT][/PREFIX]. Repeatable.  [default: local]",
+)
+@click.option("--installed", is_flag=True, help="Gate what is installed on the devices; of FILE, if one is given.")
+@click.option("--jobs", type=click.IntRange(min=1), help="How many devices at once.  [default: all]")
+@click.option("--identity", type=common.existing_file, metavar="FILE", help="A key for ssh, as of `ssh -i`.")
+@click.option("-o", "--ssh-option", "options", metavar="NAME=VALUE", multiple=True, help="As of `ssh -o`. Repeatable.")
+@click.option("--remote-python", metavar="PATH", help="The Python to run with on devices.  [default: found on PATH]")
+@click.option("--remote-cache", metavar="DIR", help="Where devices keep what is copied.  [default: ~/.cache]")
+@click.option("--clean", is_flag=True, help="Leave nothing of what is copied on the devices.")
+@click.option(
+    "--receipts",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep receipts in DIR/TARGET, for `edgepack receipts`.  [default: receipts/ beside FILE, of devices]",
+)
+@click.option("--junit", type=_file, metavar="FILE", help="Write the checks as JUnit XML.")
+@click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write a summary; `-` is stdout.")
 @supplies.pythons_option
-@click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document with every receipt.")
 @click.pass_context
-def command(context: click.Context, bundle: Path, pythons: tuple[Path, ...], as_json: bool) -> None:
-    """Gate BUNDLE on this machine, with the Python of its target; exits 0, 6 (failed) or 7 (inconclusive).
+def command(
+    context: click.Context,
+    bundles: tuple[Path, ...],
+    targets: tuple[str, ...],
+    installed: bool,
+    jobs: int | None,
+    identity: Path | None,
+    options: tuple[str, ...],
+    remote_python: str | None,
+    remote_cache: str | None,
+    clean: bool,
+    receipts: Path | None,
+    junit: Path | None,
+    markdown: Path | None,
+    pythons: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Gate each FILE on each --target: this machine, with the Python of its target, or devices over SSH.
 
-    Exits 9 where this machine cannot run it: then it is gated on its device, by its own verb `gate`.
+    A device gets what it has not, of earlier copies and installed releases, runs the bundle's own `gate`, and its
+    receipt comes back. It needs sshd and a Python; ssh's own configuration, agent and known hosts hold, and nothing
+    is ever asked.
+
+    Exits 0, 6 (failed) or 7 (inconclusive), and 9 where a target cannot be reached or is of another kind. Of
+    several results the first of 8, 6, 1, 2, 5, 4, 9, 7, 0 that occurs.
     """
-    from edgepack.stages.gate import gate_here
+    from edgepack import gates, gating
+    from edgepack.targets import address
+    from edgepack.targets.ssh import Client
 
+    out = _Out(junit, markdown, as_json)
     console = common.console(context)
-    exit_code, receipt = gate_here(bundle, console, pythons)
-    if as_json:
-        click.echo(json.dumps(receipt, ensure_ascii=False))
-    else:
-        console.gate(receipt)
-    context.exit(exit_code)
+    asked = gating.Asked(
+        bundles,
+        tuple(address.parse(target) for target in targets or (address.LOCAL,)),
+        Client(options, identity),
+        installed,
+        jobs or 0,
+        receipts,
+        pythons,
+        remote_python,
+        remote_cache,
+        clean,
+    )
+    results = gating.run(asked, console)
+    found = gates.document(results)
+    out.write(found)
+    _show(results, console, tables=not out.to_stdout, verbose=common.is_verbose(context))
+    context.exit(found["exit_code"])
+
+
+@dataclass(frozen=True)
+class _Out:
+    """What is written besides tables, or instead of them; looked at before a gate of minutes begins."""
+
+    junit: Path | None
+    markdown: Path | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.markdown == _STDOUT:
+            raise UsageError("--json and --markdown - both go to stdout", fix="give --markdown a file")
+        for file in (self.junit, self.markdown):
+            if file not in (None, _STDOUT):
+                _try(file)
+
+    @property
+    def to_stdout(self) -> bool:
+        return self.as_json or self.markdown == _STDOUT
+
+    def write(self, found: Mapping[str, Any]) -> None:
+        """Write what was asked for. What is no Unicode, as a device may send it, is written as an escape."""
+        from edgepack.report import junit, markdown
+
+        if self.junit is not None:
+            _replace(self.junit, junit.render_gates(found))
+        if self.markdown is not None and self.markdown != _STDOUT:
+            _replace(self.markdown, markdown.render(found))
+        if self.to_stdout:
+            text = json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
+            click.echo(_encoded(text), nl=False)
+
+
+def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose: bool) -> None:
+    for result in results:
+        if (error := result.error) is not None:
+            if result.target not in error.what and len(results) > 1:
+                error.what = f"{result.target}: {error.what}"
+            console.error(error, verbose=verbose)
+        elif tables and result.receipt is not None:
+            if len(results) > 1:
+                console.closing([f"{result.target}:"])
+            console.gate(result.receipt)
+
+
+def _try(file: Path | None) -> None:
+    """That `file` can be written; its folder is made."""
+    assert file is not None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() and not file.is_file():  # a pipe
+            return
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _replace(file: Path, text: str) -> None:
+    try:
+        if file.exists() and not file.is_file():
+            file.write_bytes(_encoded(text))
+        else:
+            write_atomic(file, _encoded(text))
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _unwritable(file: Path, error: OSError) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"{file} cannot be written", why=error.strerror or str(error), fix="check the folder and its disk"
+    )

@@ -92,6 +92,17 @@ def known_profiles(profiles: Path | None, beside: Path) -> Mapping[str, Profile]
     return load_profiles(profiles_file(profiles, beside))
 
 
+def complete_target(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    """Targets whose names begin with what was `typed`, for the shell."""
+    from edgepack.errors import EdgepackError
+
+    try:
+        known = known_profiles(context.params.get("profiles"), Path.cwd())
+    except EdgepackError:  # there is no place for it on a line that is being typed; the command itself tells it
+        return []
+    return [name for name in known if name.startswith(typed)]
+
+
 def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
     """The user's file of profiles, if there is one."""
     if profiles is not None:

@@ -36,7 +36,7 @@ def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
 
 @command.command(name="show")
 @common.speaking
-@click.argument("name")
+@click.argument("name", shell_complete=supplies.complete_target)
 @supplies.profiles_option
 @supplies.pythons_option
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
@@ -92,7 +92,7 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
 
 @command.command(name="lock")
 @common.speaking
-@click.argument("name")
+@click.argument("name", shell_complete=supplies.complete_target)
 @supplies.profiles_option
 @click.pass_context
 def lock(context: click.Context, name: str, profiles: Path | None) -> None:

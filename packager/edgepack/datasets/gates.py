@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from edgepack.artifacts import Row
-from edgepack.recipe.model import AccuracyGate
+from edgepack.recipe.model import AccuracyGate, ClassGate
 from edgepack.wording import counted, metric_name
 from edgepack_runtime import metrics, stats
 from edgepack_runtime.spans import Span
@@ -62,7 +62,7 @@ def best_drop(metric: str, units: Units, confidence: float, changed: float = 0.0
 
 def best_value(units: Units, confidence: float) -> float:
     """What a metric (0 to 1) is known to reach when every answer is right, as `scoring.interval` says."""
-    return stats.mean_of([stats.wilson(number, number, confidence) for number in units]).low
+    return stats.mean_of([stats.proportion(number, number, confidence) for number in units]).low
 
 
 def rows_for(rows: int, units: Units, decides: Callable[[Units], bool]) -> int | None:
@@ -95,11 +95,12 @@ def check_gate(
     gate: AccuracyGate, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str]
 ) -> list[tuple[str, str]]:
     """Reason and fix of each limit that no model can be shown to keep. Arguments as those of `units_of`."""
+    classes = _check_classes(gate.per_class, rows, read, labels, gate.confidence) if gate.per_class else []
     metric = gate.metric
     assert metric is not None, "filled in when the recipe was loaded"
-    units = units_of(metric, rows, read, labels)
+    units = units_of(metric, rows, read, labels) if gate.min is not None or gate.max_drop_points is not None else []
     if not units:
-        return []
+        return classes
     named, shown = metric_name(metric), counted(min(rows, MOST_GATED_ROWS), "test row")
     found = []
     reached = best_value(units, gate.confidence)
@@ -120,7 +121,48 @@ def check_gate(
             f"{named} could yet have dropped by {dropped:.2f} points"
         )
         found.append((reason, _fix(needed, f"a limit of {math.ceil(10 * dropped) / 10:g} or more")))
+    return [*found, *classes]
+
+
+def floors(gate: ClassGate) -> Iterator[tuple[str, float | None, Mapping[str, float]]]:
+    """The recipe's key of each figure of a class, what every class must reach, and named ones instead."""
+    yield "recall", gate.recall, gate.recall_of
+    yield "precision", gate.precision, gate.precision_of
+    yield "f1", gate.f1, gate.f1_of
+
+
+def _check_classes(
+    gate: ClassGate, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str], confidence: float
+) -> list[tuple[str, str]]:
+    """Reason and fix for each floor that some class has too few answers in the test rows to show.
+
+    Of precision it is not known how many answers there will be: taken to be as many as there should be.
+    """
+    counts = Counter(name for row in read() for name in _names(row.label))
+    share = min(1.0, MOST_GATED_ROWS / max(rows, 1))
+    found = []
+    for key, every, named in floors(gate):
+        asked = {label: floor for label in labels if (floor := named.get(label, every)) is not None}
+        known = {label: _best_of_class(key, counts[label] * share, confidence) for label in asked}
+        short = [label for label, floor in asked.items() if known[label] < floor]
+        if short:
+            worst = min(short, key=lambda label: known[label] - asked[label])
+            others = f" and {len(short) - 1} more" if len(short) > 1 else ""
+            reason = (
+                f"`gates.accuracy.per_class`: a {key} of {asked[worst]:g} cannot be shown for {worst!r}{others}: were "
+                f"all of its {counted(counts[worst], 'test answer')} right, it would be known to be {known[worst]:.4f} "
+                "or more"
+            )
+            found.append((reason, "add test rows of it, or lower its floor; as it is, the gate ends inconclusive"))
     return found
+
+
+def _best_of_class(key: str, answers: float, confidence: float) -> float:
+    """What `key` of a class is known to reach when all of its answers are right."""
+    if not answers:
+        return 0.0
+    reached = stats.proportion(answers, answers, confidence).low
+    return 2 * reached / (1 + reached) if key == "f1" else reached
 
 
 def _fix(needed: int | None, limit: str) -> str:

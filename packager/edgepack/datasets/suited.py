@@ -12,9 +12,11 @@ from typing import Any
 
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.datasets.check import MIN_LABEL_ROWS
-from edgepack.datasets.gates import check_gate
+from edgepack.datasets.gates import check_gate, floors
 from edgepack.datasets.lengths import Lengths, check_lengths
 from edgepack.datasets.unlabelled import further_texts
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
 from edgepack.wording import counted
@@ -52,6 +54,23 @@ def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
     lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
     test = partial(data.read, "test")
     return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
+
+
+def require_known_classes(recipe: Recipe, labels: Sequence[str]) -> None:
+    """That the gates name no class that the data lack.
+
+    Raises:
+        RecipeInvalidError: naming each.
+    """
+    gate = recipe.gates.accuracy
+    asked = floors(gate.per_class) if gate is not None and gate.per_class is not None else ()
+    unknown = [(key, label) for key, _, named in asked for label in named if label not in labels]
+    if unknown:
+        what = ", ".join(f"`{key}_of` names {label[:60]!r}" for key, label in unknown)
+        raise RecipeInvalidError(
+            f"`gates.accuracy.per_class` is about classes that the data do not have: {what}",
+            fix=did_you_mean(unknown[0][1], labels, f"the data have {listed(labels[:20])}"),
+        )
 
 
 def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]]) -> None:

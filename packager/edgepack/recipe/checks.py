@@ -353,10 +353,31 @@ def _check_metric(document: Document) -> Iterator[_Problem]:
             yield where, f"`gates.accuracy.metric` is {metric}, which these data do not have", why
 
 
+def _check_baseline(document: Document) -> Iterator[_Problem]:
+    where: KeyPath = ("gates", "accuracy", "baseline")
+    bundle, points = document.get(*where), document.get("gates", "accuracy", "max_regression_points")
+    if isinstance(bundle, str) and bundle:
+        yield from _check_there(document, where, bundle)
+        if points is None:
+            fix = "set `max_regression_points`: how much worse than that release the new one may be"
+            yield where, "`gates.accuracy.baseline` limits nothing by itself", fix
+    elif points is not None:
+        limit: KeyPath = ("gates", "accuracy", "max_regression_points")
+        yield limit, f"`{dotted(limit)}` is against no release", "set `baseline` to the bundle of one"
+
+
 def _check_gates(document: Document) -> Iterator[_Problem]:
-    for name, limits in (("accuracy", ("min", "max_drop_points")), ("size", ("model_mib", "bundle_mib"))):
+    for name, limits in (
+        ("accuracy", ("min", "max_drop_points", "max_regression_points", "per_class")),
+        ("size", ("model_mib", "bundle_mib")),
+    ):
         gate = document.get("gates", name)
         if isinstance(gate, dict) and all(gate.get(limit) is None for limit in limits):
             fix = f"set {' or '.join(f'`{limit}`' for limit in limits)}, or remove the gate"
             yield ("gates", name), f"`gates.{name}` sets no limit, so nothing would be gated", fix
+    per_class = document.get("gates", "accuracy", "per_class")
+    if isinstance(per_class, dict) and not any(per_class.values()):
+        fix = "set `recall`, `precision` or `f1`, or remove the section"
+        yield ("gates", "accuracy", "per_class"), "`gates.accuracy.per_class` sets no floor", fix
+    yield from _check_baseline(document)
     yield from _check_metric(document)

@@ -147,6 +147,8 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
     if quantize.method == "qat" and quantize.qat is None:
         quantize = _changed(quantize, qat=Qat())
     gates = _judged(recipe.gates, recipe.task, columns)
+    if gates.accuracy is not None:
+        gates = _changed(gates, accuracy=_changed(gates.accuracy, baseline=absolute(gates.accuracy.baseline)))
     wheels = {target: tuple(str(beside(document, file)) for file in files) for target, files in recipe.wheels.items()}
     recipe = _changed(recipe, wheels=wheels)
     if recipe.sign is not None:

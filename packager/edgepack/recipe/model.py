@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
@@ -166,6 +167,20 @@ class Quantize(Section):
     )
 
 
+_Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class ClassGate(Section):
+    """What no class may be worse than, whatever the mean is: recall, precision or F1, from 0 to 1."""
+
+    recall: float | None = Field(None, gt=0, lt=1, description="Least recall of any class.")
+    precision: float | None = Field(None, gt=0, lt=1, description="Least precision of any class.")
+    f1: float | None = Field(None, gt=0, lt=1, description="Least F1 of any class.")
+    recall_of: dict[str, _Share] = Field({}, description="Least recall of classes by name, instead of `recall`.")
+    precision_of: dict[str, _Share] = Field({}, description="Least precision by name, instead of `precision`.")
+    f1_of: dict[str, _Share] = Field({}, description="Least F1 by name, instead of `f1`.")
+
+
 class AccuracyGate(Section):
     """How right the answers are, on the golden rows, on the target."""
 
@@ -181,6 +196,16 @@ class AccuracyGate(Section):
         gt=0,
         le=100,
         description="Most percentage points the shipped file may lose against the float ONNX, on the same rows.",
+    )
+    per_class: ClassGate | None = Field(None, description="What no single class may be worse than.")
+    baseline: str | None = Field(
+        None, min_length=1, description="Bundle of the release that is out there, of any target; same task and labels."
+    )
+    max_regression_points: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description="Most percentage points the shipped file may lose against `baseline`, on the same rows.",
     )
     confidence: float = Field(0.95, gt=0.5, lt=1, description="Of every interval that a gate compares, from 0.5 to 1.")
 
@@ -270,6 +295,11 @@ class Gates(Section):
     size: SizeGate | None = Field(None, description="How many MiB may travel.")
     cold_start: ColdStartGate | None = Field(None, description="How soon the first answer must come.")
     energy: EnergyGate | None = Field(None, description="How much energy a text may take.")
+
+    @property
+    def baseline(self) -> Path | None:
+        """The bundle that the accuracy is held against."""
+        return Path(self.accuracy.baseline) if self.accuracy and self.accuracy.baseline else None
 
 
 class Sign(Section):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from edgepack_runtime.gate_limits import at_least
+
 # unit of a receipt -> what it is multiplied by, the digits after the point, and the unit that is shown
 _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
     "fraction": (100.0, 1, " %"),
@@ -41,7 +43,7 @@ def span(low: float | None, high: float | None, unit: str) -> str:
 
 def limit(check: Mapping[str, Any]) -> str:
     """The limit of a gate check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
-    direction = ">=" if str(check["gate"]).endswith(".min") else "<="
+    direction = ">=" if at_least(str(check["gate"])) else "<="
     return f"{direction} {quantity(check['limit'], check['unit'])}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from edgepack.artifacts import LedgerRow
 from edgepack.report import limit, quantity, span
 from edgepack.wording import metric_name
+from edgepack_runtime.accuracy_limits import PER_CLASS
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
@@ -39,6 +40,10 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str)
         return _lost_accuracy(float(check["limit"]), ledger)
     if gate == "accuracy.max_drop_points":
         return "lost by stage quantize: the shipped file against the float ONNX"
+    if gate == "accuracy.max_regression_points":
+        return "the earlier release is no stage of this build: compare their teachers and data"
+    if gate.startswith(PER_CLASS):
+        return "the ledger is of all classes together, and does not tell where"
     if gate in ("latency.p50_ms", "latency.p95_ms"):
         return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger)
     if gate.startswith("latency") or gate == "energy.mj_per_text":

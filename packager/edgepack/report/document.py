@@ -21,6 +21,7 @@ from edgepack.artifacts import (
     Split,
 )
 from edgepack.datasets.suited import check_built
+from edgepack.digest import sha256_file
 from edgepack.outcome import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
@@ -92,6 +93,8 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
     if pruning is not None and pruning.texts is not None:
         document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
     document["wheels"] = {target: [Path(file).name for file in files] for target, files in recipe.wheels.items()}
+    if recipe.gates.baseline is not None:
+        document["gates"]["accuracy"]["baseline"] = recipe.gates.baseline.name
     if recipe.sign is not None:
         document["sign"]["key"] = Path(recipe.sign.key).name
     return document
@@ -116,6 +119,7 @@ def _split(data: DataArtifact, split: Split) -> dict[str, Any]:
     lengths = sorted(len(row.text) for row in rows)
     return {
         "rows": len(rows),
+        "sha256": sha256_file(data.folder / f"{split}.jsonl"),
         "labels": {label: counts[label] for label in data.labels},
         "characters": {"p50": _percentile(lengths, 50), "p95": _percentile(lengths, 95), "max": lengths[-1]}
         if lengths
@@ -198,6 +202,7 @@ def _target(item: Delivery) -> dict[str, Any]:
             "bytes_by_part": bundle.bytes_by_part,
             "checks": asdict(bundle.checks),
         },
+        "examples": bundle.examples and asdict(bundle.examples),
         "receipt": ran and ran.receipt,
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree
 
@@ -22,9 +22,30 @@ _ELEMENTS: Final = {"fail": ("failure", "gate failed"), "inconclusive": ("error"
 
 def render(report: Mapping[str, Any]) -> str:
     """JUnit XML of a report made by `edgepack.report.document.make`."""
-    root = ElementTree.Element("testsuites", name=_text(f"{report['name']} {report['version']}"))
-    for target in report["targets"]:
-        root.append(_suite(report, target))
+    return _document(f"{report['name']} {report['version']}", [_suite(report, target) for target in report["targets"]])
+
+
+def render_gates(found: Mapping[str, Any]) -> str:
+    """JUnit XML of a document made by `edgepack.gates.document`. What could not be measured is an error."""
+    suites = []
+    for result in found["results"]:
+        receipt, file = result["receipt"], result["bundle"]
+        about = (receipt or {}).get("bundle") or {}
+        named = {key: about.get(key) or file[key] for key in ("name", "version", "target")}
+        target = {
+            "target": f"{named['target'] or ''} on {result['target']}".removeprefix(" on "),
+            "bundle": {"file_name": file["file_name"], "manifest_sha256": about.get("manifest_sha256")},
+            "receipt": receipt,
+            "not_run_here": None,
+            "error": result["error"],
+        }
+        suites.append(_suite({"name": named["name"] or file["file_name"], "version": named["version"] or ""}, target))
+    return _document("edgepack gate", suites)
+
+
+def _document(name: str, suites: Sequence[ElementTree.Element]) -> str:
+    root = ElementTree.Element("testsuites", name=_text(name))
+    root.extend(suites)
     for total in ("tests", "failures", "errors"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     ElementTree.indent(root)
@@ -32,27 +53,32 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.Element:
-    receipt, not_run = target["receipt"] or {}, target["not_run_here"]
+    receipt, not_run, error = target["receipt"] or {}, target["not_run_here"], target.get("error")
     checks = receipt.get("checks", [])
     verdicts = [check["verdict"] for check in checks]
     suite = ElementTree.Element(
         "testsuite",
-        name=_text(f"gates of {report['name']} {report['version']} for {target['target']}"),
-        tests=str(len(checks) + (not_run is not None)),
+        name=_text(" ".join(f"gates of {report['name']} {report['version']} for {target['target']}".split())),
+        tests=str(len(checks) + (not_run is not None) + (error is not None)),
         failures=str(verdicts.count("fail")),
-        errors=str(verdicts.count("inconclusive")),
+        errors=str(verdicts.count("inconclusive") + (error is not None)),
         skipped="0" if not_run is None else "1",
     )
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"bundle": target["bundle"]["file_name"], "manifest_sha256": target["bundle"]["manifest_sha256"]}
     for name, value in {**facts, **(receipt.get("conditions") or {})}.items():
         ElementTree.SubElement(properties, "property", name=_text(name), value=_text(_plain(value)))
+    class_name = f"{report['name']}.{target['target']}"
     for check in checks:
-        suite.append(_case(f"{report['name']}.{target['target']}", check))
+        suite.append(_case(class_name, check))
     if not_run is not None:
-        case = ElementTree.SubElement(suite, "testcase", classname=f"{report['name']}.{target['target']}", name="gate")
+        case = ElementTree.SubElement(suite, "testcase", classname=class_name, name="gate")
         told = f"not run here: {not_run['why']}; on the device: {not_run['command']}"
         ElementTree.SubElement(case, "skipped", message=_text(told))
+    if error is not None:
+        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name="gate")
+        element = ElementTree.SubElement(case, "error", type="not measured", message=_text(error["what"]))
+        element.text = _text("\n".join(f"{name}: {error[name]}" for name in ("why", "fix") if error[name]))
     return suite
 
 

@@ -24,7 +24,7 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import is_local_folder
-from edgepack.targets import facts, golden, opsets, sbom, wheels
+from edgepack.targets import baseline, facts, golden, opsets, sbom, wheels
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
 from edgepack.targets.parts import bytes_by_part
@@ -37,7 +37,7 @@ from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 6
+VERSION = 7
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
@@ -72,7 +72,7 @@ def run(
     """
     profile = supply.profile(target)
     fetched = wheels.fetch(profile, export.engine, supply, progress, serve=recipe.serve)
-    expected = _golden(export, data, progress)
+    expected = _golden(recipe, export, data, progress)
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
         site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
@@ -100,6 +100,7 @@ def run(
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
         checks=checks,
         libc_min=site.libc_min,
+        examples=expected.examples,
     )
 
 
@@ -153,13 +154,14 @@ def _model(export: ExportArtifact) -> Members:
     return dict(files)
 
 
-def _golden(export: ExportArtifact, data: DataArtifact, progress: Progress) -> golden.Golden:
+def _golden(recipe: Recipe, export: ExportArtifact, data: DataArtifact, progress: Progress) -> golden.Golden:
     rows = data.read("test")
     if not rows:
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
     model = export.shipped_model
     reference = export.folder / export.float_model.folder
-    return golden.make(export.folder / model.folder, reference, model.precision, rows, data.answer, progress)
+    shipped, bundle = export.folder / model.folder, recipe.gates.baseline
+    return golden.make(shipped, reference, model.precision, rows, data.answer, progress, baseline_bundle=bundle)
 
 
 def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
@@ -234,12 +236,20 @@ def _manifest(
         task=recipe.task,
         target=target,
         model=model,
-        gates=recipe.gates.model_dump(mode="json"),
+        gates=_gates(recipe),
         ledger=tuple(asdict(row) for row in ledger),
         tools=tool_versions(),
         recipe_sha256=recipe_sha256(recipe),
         files=tuple(_entry(path, members[path]) for path in sorted(members)),
     )
+
+
+def _gates(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's, with what the baseline is in place of where it lies."""
+    gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
+    if recipe.gates.baseline is not None:
+        gates["accuracy"]["baseline"] = baseline.facts(recipe.gates.baseline)
+    return gates
 
 
 def _entry(path: str, content: Path | bytes) -> contract.FileEntry:

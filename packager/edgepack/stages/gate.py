@@ -11,8 +11,10 @@ from edgepack.artifacts import BundleArtifact, GateArtifact, LedgerRow, Score
 from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError, TargetUnreachableError
 from edgepack.outcome import NotRunHere
 from edgepack.progress import Progress
-from edgepack.targets import here, local
+from edgepack.targets import distant, here, local
+from edgepack.targets.distant import Connect, Gated, Parcel, Place
 from edgepack.targets.interpreters import Interpreter
+from edgepack.targets.local import Answer
 from edgepack.targets.verified import verified
 from edgepack_runtime.exit_codes import ExitCode
 
@@ -61,7 +63,7 @@ def gate_here(bundle: Path, progress: Progress, pythons: Sequence[Path] = ()) ->
             why=found.why,
             fix=f"on a device of target {target.profile}: python3 {bundle.name} gate",
         )
-    return gate_file(bundle, progress, found)
+    return _gate(bundle, progress, found)
 
 
 def gate_file(bundle: Path, progress: Progress, interpreter: Interpreter) -> tuple[int, dict[str, Any]]:
@@ -72,7 +74,43 @@ def gate_file(bundle: Path, progress: Progress, interpreter: Interpreter) -> tup
         StageFailedError: when it ended without a verdict in any other way.
     """
     verified(bundle)  # nothing of a file that is not a whole bundle is run
-    answer = local.run_verb(bundle, "gate", ["--json"], progress, interpreter.path)
+    return _gate(bundle, progress, interpreter)
+
+
+def _gate(bundle: Path, progress: Progress, interpreter: Interpreter) -> tuple[int, dict[str, Any]]:
+    return judged(bundle.name, local.run_verb(bundle, "gate", ["--json"], progress, interpreter.path))
+
+
+def gate_there(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> tuple[int, dict[str, Any], Gated]:
+    """As `gate_file`, on a device over SSH; also what was copied.
+
+    Raises:
+        TargetUnreachableError: it cannot be reached, or is of another kind than the bundle's target.
+        As `gate_file`.
+    """
+    gated = distant.gate(parcel, connect, place, progress)
+    return (*judged(parcel.archive.path.name, gated.answer, parcel.release_id), gated)
+
+
+def gate_installed(
+    parcel: Parcel | None, connect: Connect, place: Place, progress: Progress
+) -> tuple[int, dict[str, Any], Gated]:
+    """As `gate_there`, of the release that serves on the device, which has to be that of `parcel` if one is given."""
+    name, release = (None, None) if parcel is None else (parcel.manifest.name, parcel.release_id)
+    gated = distant.gate_installed(name, release, connect, place, progress)
+    return (*judged("the installed release", gated.answer, release), gated)
+
+
+def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[int, dict[str, Any]]:
+    """The exit code (0, 6 or 7) and the receipt in the answer of a verb `gate`.
+
+    Args:
+        release_id: what the receipt has to be about, where that is known.
+
+    Raises:
+        EnvironmentUnfitError, BundleInvalidError: as the bundle itself reported them.
+        StageFailedError: when it ended without a verdict in any other way.
+    """
     if answer.exit_code not in _DECIDED:
         kind = (
             _ERRORS.get(ExitCode(answer.exit_code), StageFailedError)
@@ -80,10 +118,17 @@ def gate_file(bundle: Path, progress: Progress, interpreter: Interpreter) -> tup
             else StageFailedError
         )
         raise kind(
-            f"gate: {bundle.name} ended with exit code {answer.exit_code} before a verdict",
+            f"gate: {name} ended with exit code {answer.exit_code} before a verdict",
             why=answer.stderr_tail,
         )
     try:
-        return answer.exit_code, json.loads(answer.stdout)
-    except ValueError as error:
-        raise StageFailedError(f"gate: {bundle.name} printed no receipt", why=answer.stderr_tail) from error
+        receipt = json.loads(answer.stdout)
+        told = receipt["verdict"], receipt["bundle"]["release_id"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise StageFailedError(f"gate: {name} printed no receipt", why=answer.stderr_tail) from error
+    if told != (_DECIDED[answer.exit_code], release_id or told[1]):
+        raise StageFailedError(
+            f"gate: {name} printed a receipt that is not its own",
+            why=f"it says {told[0]} of {told[1]}; exit code {answer.exit_code}, {release_id or 'any'} was gated",
+        )
+    return answer.exit_code, receipt

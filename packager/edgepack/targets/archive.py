@@ -12,7 +12,7 @@ from typing import BinaryIO
 from edgepack.errors import StageFailedError
 from edgepack_runtime import archive as form
 from edgepack_runtime import manifest as contract
-from edgepack_runtime.durable import FILE_MODE, fsync_folder
+from edgepack_runtime.durable import FILE_MODE, fsync_folder, set_mode
 from edgepack_runtime.hashing import CHUNK_BYTES, hash_prefix
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
@@ -67,7 +67,7 @@ def _replace(out: Path, write: Callable[[BinaryIO], list[form.Member]]) -> None:
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w+b") as file:
-            os.fchmod(file.fileno(), FILE_MODE)
+            set_mode(file.fileno(), FILE_MODE)
             _finish(write(file), file)
             file.flush()
             os.fsync(file.fileno())

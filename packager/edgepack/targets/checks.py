@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from edgepack.content import Check, Checks
 from edgepack.errors import StageFailedError
@@ -15,6 +16,8 @@ from edgepack.targets import abi, elf, gpu, loading, symbols
 from edgepack.targets.elf import Binary
 from edgepack.targets.fatbin import Code
 from edgepack.targets.profiles import Profile
+
+_SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # what linkers write on Linux, and its loader takes
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,15 @@ def check_machine(name: str, binary: Binary, profile: Profile) -> None:
     """Whether one file is for the target's machine at all.
 
     Raises:
-        StageFailedError: machine or word size differ.
+        StageFailedError: machine, word size, byte order or operating system differ.
     """
+    if not binary.little_endian or binary.system not in _SYSTEMS:
+        order = "little" if binary.little_endian else "big"
+        raise StageFailedError(
+            f"{name} does not run on target {profile.name}",
+            why=f"it is {order}-endian and for {binary.system}, the target is little-endian and runs {profile.system}",
+            fix="lock a wheel that was built for the target",
+        )
     if (binary.machine, binary.bits) != (profile.elf_machine, profile.elf_bits):
         target = f"the target is {profile.elf_machine} with {profile.elf_bits}"
         raise StageFailedError(

@@ -51,6 +51,8 @@ class Binary:
     executable_stack: bool = False  # PT_GNU_STACK asks for one
     text_relocations: bool = False  # the loader would have to write into its code
     gpu_code: tuple[Extent, ...] = ()
+    little_endian: bool = True  # a big-endian ARM64 is EM_AARCH64 too
+    system: str = "ELFOSABI_SYSV"  # whose loader it is for
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -107,6 +109,8 @@ def _read(elf: ELFFile, file_bytes: int) -> Binary:
         ),
         text_relocations=any(_writes_code(entry) for entry in entries),
         gpu_code=tuple(gpu_code),
+        little_endian=elf.little_endian,
+        system=str(elf["e_ident"]["EI_OSABI"]),
     )
 
 

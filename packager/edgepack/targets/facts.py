@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from edgepack import toml
 
 _FOLDER = Path(__file__).parent
 _KINDS = (".toml", ".txt")
@@ -28,7 +24,7 @@ def folder(name: str) -> Path:
 
 def tables(name: str) -> dict[str, dict[str, Any]]:
     """The tables of a TOML file of this package, by name."""
-    document: dict[str, dict[str, Any]] = tomllib.loads(text(name))
+    document: dict[str, dict[str, Any]] = toml.loads(text(name))
     return document
 
 

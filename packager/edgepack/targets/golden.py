@@ -18,9 +18,12 @@ import numpy.typing as npt
 
 from edgepack.artifacts import Answer, Precision, Row
 from edgepack.datasets.gates import MOST_GATED_ROWS
+from edgepack.examples import Examples
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnswerKey
-from edgepack.targets import measure
+from edgepack.targets import baseline, measure
+from edgepack.targets.examples import choose
+from edgepack_runtime.answers import AnyPrediction
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -46,16 +49,27 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class Golden:
-    """Contents of both files, and how far a logit may be off on a device (absolute)."""
+    """Contents of both files, and how far a logit may be off on a device (absolute).
+
+    `examples` show what the shipped model got wrong here, and what it answers otherwise than the float one.
+    """
 
     texts: tuple[Row, ...]  # of the self-test
     golden_jsonl: bytes
     rows_jsonl: bytes
     tolerance: float
+    examples: Examples
 
 
 def make(
-    shipped: Path, reference: Path, precision: Precision, rows: Sequence[Row], key: AnswerKey, progress: Progress
+    shipped: Path,
+    reference: Path,
+    precision: Precision,
+    rows: Sequence[Row],
+    key: AnswerKey,
+    progress: Progress,
+    *,
+    baseline_bundle: Path | None = None,
 ) -> Golden:
     """Ask both models and write down what they say.
 
@@ -66,17 +80,23 @@ def make(
         rows: the test split.
         key: what the answers of rows are called in JSON.
         progress: gets one step a row.
+        baseline_bundle: a release whose answers are written down too.
     """
     chosen = stratified(rows, MOST_GATED_ROWS)
     texts = golden_texts(rows)
     model, float_model = measure.opened(shipped, threads=1), measure.opened(reference, threads=1)
     logits, float_logits = _alone(model, texts), _alone(float_model, texts)
     answers: list[Answer] = []
+    predictions: list[AnyPrediction] = []
     with progress.task("golden rows", len(chosen)) as task:
         for start in range(0, len(chosen), _BATCH):
             part = [row.item for row in chosen[start : start + _BATCH]]
             answers += [prediction.answer for prediction in float_model.predict_batch(part)]
+            predictions += model.predict_batch(part)
             task.advance(len(part))
+    said: dict[str, Sequence[Answer]] = {f"float_{key}": answers}
+    if baseline_bundle is not None:
+        said[f"baseline_{key}"] = baseline.answers(baseline_bundle, chosen, progress)
     return Golden(
         texts=tuple(texts),
         golden_jsonl=_jsonl(
@@ -84,9 +104,11 @@ def make(
             for row, found in zip(texts, logits, strict=True)
         ),
         rows_jsonl=_jsonl(
-            {**row.document(key), f"float_{key}": answer} for row, answer in zip(chosen, answers, strict=True)
+            {**row.document(key), **{name: given[number] for name, given in said.items()}}
+            for number, row in enumerate(chosen)
         ),
         tolerance=tolerance(precision, _units(logits), _units(float_logits)),
+        examples=choose([row.texts for row in chosen], [row.label for row in chosen], answers, predictions),
     )
 
 

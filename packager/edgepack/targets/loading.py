@@ -12,7 +12,10 @@ from edgepack.targets.elf import Binary
 from edgepack.targets.profiles import Profile
 
 # Libraries that are parts of glibc itself; its version says all about them.
-_GLIBC_PARTS: Final = ("ld-linux", "libc.so", "libdl.so", "libm.so", "libpthread.so", "librt.so", "libutil.so")
+_GLIBC_PARTS: Final = (
+    *("ld-linux", "libanl.so", "libc.so", "libdl.so", "libm.so", "libmvec.so", "libpthread.so", "libresolv.so"),
+    *("librt.so", "libutil.so"),
+)
 # What every device with a Python of its own has besides: CPython itself, or its modules, are linked against them.
 _BASE: Final = frozenset({"libstdc++.so.6", "libgcc_s.so.1", "libz.so.1"})
 # Of CUDA, cuDNN, TensorRT and the driver: a device has them from JetPack or CUDA, unless wheels bring them.
@@ -23,7 +26,8 @@ _GPU: Final = re.compile(
 # Whose first number is the release of CUDA itself, and of TensorRT; cuFFT and others count for themselves.
 _OF_CUDA: Final = frozenset({"cudart", "cublas", "cublasLt", "nvJitLink"})
 _OF_TENSORRT: Final = ("nvinfer", "nvonnxparser")
-_ANYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm")
+_ANYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/run/shm", "/var/lock")
+_WHEREVER: Final = ("/proc/self", "/proc/thread-self")  # `cwd` is the folder that a program is started in
 _ORIGIN: Final = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})")
 
 
@@ -46,17 +50,22 @@ def check_search_paths(name: str, binary: Binary) -> Iterator[str]:
     folder = posixpath.dirname(name)
     for entry in binary.search_paths:
         place = posixpath.normpath(_ORIGIN.sub(folder or ".", entry)) if entry else ""
+        place = re.sub("^//", "/", place)  # which POSIX keeps, and Linux does not
         if not entry:
             yield f"{name} also looks for libraries in the folder that a program is started in"
         elif _ORIGIN.match(entry):
             if place.startswith(".."):
                 yield f"{name} looks for libraries outside of the bundle, in {entry}"
-        elif not entry.startswith("/"):
+        elif not entry.startswith("/") or _is_in(place, _WHEREVER):
             raise _dangerous(name, f"{entry}, which is looked up from whatever folder a program is started in")
-        elif any(place == anybodys or place.startswith(f"{anybodys}/") for anybodys in _ANYBODYS):
+        elif _is_in(place, _ANYBODYS):
             raise _dangerous(name, f"{entry}, where every user of the device may put files")
         else:
             yield f"{name} looks for libraries in {entry}, as it was on the machine that built it"
+
+
+def _is_in(place: str, folders: Iterable[str]) -> bool:
+    return any(place == folder or place.startswith(f"{folder}/") for folder in folders)
 
 
 def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profile: Profile) -> Iterator[str]:

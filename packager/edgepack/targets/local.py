@@ -50,11 +50,16 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
         raise TargetUnreachableError(f"{command[0]} cannot be started", why=str(error)) from error
     assert process.stdout is not None and process.stderr is not None
     told: list[str] = []
-    for line in process.stderr:  # a verb prints its result in one piece at its end, so stdout cannot fill up first
-        told.append(line.rstrip())
-        progress.line(told[-1])
-    stdout = process.stdout.read()
-    return Answer(process.wait(), stdout, "\n".join(told[-8:]))
+    with process:
+        try:
+            for line in process.stderr:  # a verb prints its result in one piece at its end: stdout cannot fill up first
+                told.append(line.rstrip())
+                progress.line(told[-1])
+            stdout = process.stdout.read()
+        except BaseException:
+            process.terminate()
+            raise
+    return Answer(process.returncode, stdout, "\n".join(told[-8:]))
 
 
 def base_python() -> str:

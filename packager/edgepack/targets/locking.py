@@ -20,21 +20,29 @@ Resolve = Callable[[Sequence[str], Path], str]
 # Releases of glibc 2 that uv knows as `--python-platform MACHINE-manylinux_2_N`.
 _KNOWN_TO_UV: Final = (17, 28, *range(31, 41))
 _SAID_BYTES: Final = 1500
+_ALWAYS: Final = ("numpy", "tokenizers")  # beside every engine
 
 
 @dataclass(frozen=True)
 class Lock:
-    """One lock of a profile: the file, what it is made of, and the command that makes it (without the program)."""
+    """One lock of a profile: the file, what it is made of, and the command that makes it (without the program).
+
+    Without a package of `needs` no model runs on the device.
+    """
 
     file: Path
     wanted: Path
     command: tuple[str, ...]
+    needs: frozenset[str] = frozenset()
 
 
 def locks_of(profile: Profile) -> list[Lock]:
     """The locks of a profile, each once; those of a user's profile lie beside its file, whatever this package has."""
-    names = [engine.lock for engine in profile.engines.values()] + ([profile.serve_lock] if profile.serve_lock else [])
-    return [_lock(profile, name) for name in dict.fromkeys(names)]
+    needs = {profile.serve_lock: frozenset[str]()} if profile.serve_lock else {}
+    for name, engine in profile.engines.items():
+        own = () if engine.local else (engine.package or name,)
+        needs[engine.lock] = frozenset({*needs.get(engine.lock, ()), *_ALWAYS, *own})
+    return [_lock(profile, name, needs[name]) for name in sorted(needs, key=lambda name: name == profile.serve_lock)]
 
 
 def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple[str, ...]:
@@ -56,6 +64,12 @@ def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple
     found = wheels.parse_lock(made, profile)
     if not found:
         raise EnvironmentUnfitError(f"the lock {lock.file.name} would be empty", fix=f"look into {lock.wanted}")
+    if lacking := sorted(lock.needs - {package.name for package in found}):
+        raise EnvironmentUnfitError(
+            f"the lock {lock.file.name} would lack {', '.join(lacking)}",
+            why="a bundle carries what its lock names, and nothing that this depends on",
+            fix=f"add {', '.join(lacking)} to {lock.wanted}",
+        )
     try:
         lock.file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=lock.file.parent, encoding="utf-8", delete=False) as temporary:
@@ -72,12 +86,12 @@ def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple
     return tuple(f"{package.name}=={package.version}" for package in found)
 
 
-def _lock(profile: Profile, name: str) -> Lock:
+def _lock(profile: Profile, name: str, needs: frozenset[str]) -> Lock:
     ours = facts.folder("locks")
     folder = ours if profile.locks is None else profile.locks
     wanted_name = re.sub(r"(-cp3[0-9]+)?\.txt$", ".in", name)
     wanted = next((at / wanted_name for at in (folder, ours) if (at / wanted_name).is_file()), folder / wanted_name)
-    return Lock(folder / name, wanted, _command(profile, wanted.name))
+    return Lock(folder / name, wanted, _command(profile, wanted.name), needs)
 
 
 def _command(profile: Profile, wanted: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -11,26 +10,24 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from edgepack import toml
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.section import Section
 from edgepack.wording import counted
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from edgepack_runtime.model_config import CUDA, TENSORRT
 
 ELF_MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 # A name becomes part of a bundle's file name.
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MOST_BYTES: Final = 1 << 20
+Place = tuple[str, ...]  # a profile's name and the keys below it
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Release = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
 LockName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.txt$")]
 _HOW: Final = {
-    "glibc": 'write a release of glibc, as "2.35"',
+    "glibc": 'write a release of glibc 2, as "2.35"',
     "glibcxx": 'write a symbol version of libstdc++, as "3.4.30"',
     "python": 'write major and minor version, as "3.10"',
     "lock": 'name a file, as "NAME.txt"; `edgepack targets lock NAME` writes it',
@@ -49,20 +46,29 @@ class CudaTable(Section):
     tensorrt: Annotated[str, Field(pattern=r"^([0-9]+\.[0-9]+)?$")] = ""
 
 
-class EngineTable(Section):
-    """One of a profile's engines."""
-
-    provider: Literal["CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider", "CPU"]
+class _EngineTable(Section):
     lock: LockName
     package: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]*)?$")] = ""
     local: bool = False
 
 
+class OnnxruntimeTable(_EngineTable):
+    """ONNX Runtime on a profile's target."""
+
+    provider: Literal["CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"]
+
+
+class OpenvinoTable(_EngineTable):
+    """OpenVINO on a profile's target."""
+
+    provider: Literal["CPU"]
+
+
 class EnginesTable(Section):
     """`engines` of a profile."""
 
-    onnxruntime: EngineTable
-    openvino: EngineTable | None = None
+    onnxruntime: OnnxruntimeTable
+    openvino: OpenvinoTable | None = None
 
 
 class ProfileTable(Section):
@@ -72,7 +78,7 @@ class ProfileTable(Section):
     system: Literal["Linux"] = "Linux"
     machine: Literal["x86_64", "aarch64"]
     libc: Literal["glibc"] = "glibc"
-    glibc: Release
+    glibc: Annotated[str, Field(pattern=r"^2\.[0-9]{1,3}$")]  # every release since 1997; a tag of wheels names each
     glibcxx: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
     python: Annotated[str, Field(pattern=r"^3\.([89]|[1-9][0-9])$")]
     serve_lock: LockName | Literal[""] = ""
@@ -93,24 +99,25 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     """
     text = _text(file)
     try:
-        document = tomllib.loads(text)
+        document = toml.loads(text)
     except (ValueError, RecursionError) as error:
         raise _invalid(file, [Finding("error", file, None, f"it is no TOML: {error}", "correct it there")]) from error
     found: dict[str, dict[str, Any]] = {}
-    findings: list[Finding] = []
+    wrong: list[tuple[Place, str, str]] = []
     for name, table in document.items():
-        line = _line_of(text, name)
         if (reason := _bad_name(name, table, taken)) is not None:
-            findings.append(Finding("error", file, line, *reason))
+            wrong.append(((name,), *reason))
             continue
         try:
             checked = ProfileTable.model_validate(table)
         except ValidationError as error:
-            findings += [Finding("error", file, line, *_words(name, one)) for one in error.errors(include_url=False)]
+            wrong += [_words(name, one) for one in error.errors(include_url=False)]
             continue
+        wrong += _contradictions(name, checked)
         found[name] = _as_ours(checked)
-    if findings:
-        raise _invalid(file, findings)
+    if wrong:
+        lines = _Lines(text)
+        raise _invalid(file, [Finding("error", file, lines.of(place), reason, fix) for place, reason, fix in wrong])
     return found
 
 
@@ -143,37 +150,72 @@ def _bad_name(name: str, table: Any, taken: Collection[str]) -> tuple[str, str] 
     return None
 
 
-def _words(name: str, error: ErrorDetails) -> tuple[str, str]:
-    """Reason and fix for what pydantic found at one key."""
-    path = [str(key) for key in error["loc"]]
-    where, key = ".".join([name, *path[:-1]]), path[-1]
-    dotted = ".".join(path)
+def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
+    """Place, reason and fix for what pydantic found at one key."""
+    path = [key for key in error["loc"] if isinstance(key, str)]  # without the numbers of entries in a list
+    place, key, dotted = (name, *path), path[-1], ".".join(path)
     kind = error["type"]
     if kind == "extra_forbidden":
         keys = _keys(path[:-1])
-        return f"unknown key `{dotted}` in `{name}`", did_you_mean(key, keys, f"remove it; it takes {listed(keys)}")
+        fix = did_you_mean(key, keys, f"remove it; it takes {listed(keys)}")
+        return place, f"unknown key `{dotted}` in `{name}`", fix
     if kind == "missing":
-        return f"`{where}` lacks `{key}`", _HOW.get(key, f"add `{key}`")
-    return f"`{dotted}` in `{name}` cannot be {error['input']!r:.60}", _HOW.get(key, error["msg"])
+        return place, f"`{'.'.join(place[:-1])}` lacks `{key}`", _HOW.get(key, f"add `{key}`")
+    return place, f"`{dotted}` in `{name}` cannot be {error['input']!r:.60}", _HOW.get(key, error["msg"])
+
+
+def _contradictions(name: str, table: ProfileTable) -> Iterator[tuple[Place, str, str]]:
+    """Place, reason and fix for keys that are right, each by itself, and say nothing together."""
+    provider = table.engines.onnxruntime.provider
+    place = (name, "engines", "onnxruntime", "provider")
+    if provider in (CUDA, TENSORRT) and table.cuda is None:
+        # Without it nobody would look whether a wheel has code for the GPU.
+        fix = f'add a table `[{name}.cuda]` with its `version`, as "12.6", and its architectures, as `sm = ["87"]`'
+        yield place, f"`{name}` computes on a GPU with {provider}, and lacks `cuda`", fix
+    elif provider == TENSORRT and table.cuda is not None and not table.cuda.tensorrt:
+        why = f"`{name}` computes with {provider}, and `{name}.cuda` lacks `tensorrt`"
+        yield (name, "cuda", "tensorrt"), why, 'add it, as "10.3"'
 
 
 def _keys(path: Sequence[str]) -> list[str]:
     """The keys of the table at `path` of a profile."""
     tables: dict[tuple[str, ...], type[BaseModel]] = {
         (): ProfileTable, ("cuda",): CudaTable, ("engines",): EnginesTable,
-        ("engines", "onnxruntime"): EngineTable, ("engines", "openvino"): EngineTable,
+        ("engines", "onnxruntime"): OnnxruntimeTable, ("engines", "openvino"): OpenvinoTable,
     }  # fmt: skip
     return list(tables[tuple(path)].model_fields)
 
 
-def _line_of(text: str, name: str) -> int | None:
-    """The line on which the table `name` begins."""
-    heads: Iterator[int] = (
-        number
-        for number, line in enumerate(text.splitlines(), start=1)
-        if re.match(rf"\s*\[\s*[\"']?{re.escape(name)}[\"']?\s*[\].]", line)
-    )
-    return next(heads, None)
+class _Lines:
+    """Which line of a TOML text says what: tables and keys that begin on a line of their own."""
+
+    def __init__(self, text: str) -> None:
+        self._first: dict[Place, int] = {}
+        table: Place = ()
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.lstrip().startswith("["):
+                table = _path(line) or table
+                self._first.setdefault(table, number)
+            elif key := _path(f"{line.split('=')[0]}= 0"):  # a value may go on below
+                self._first.setdefault((*table, *key), number)
+
+    def of(self, place: Place) -> int | None:
+        """The line of what is at `place`, or else of the innermost table around that."""
+        known = (self._first.get(place[:count]) for count in range(len(place), 0, -1))
+        return next((number for number in known if number is not None), None)
+
+
+def _path(statement: str) -> Place:
+    """The keys of `[a.b]`, or of `a.b = 0`; empty where it is neither."""
+    try:
+        inner: Any = toml.loads(statement)
+    except (ValueError, RecursionError):
+        return ()
+    keys = []
+    while isinstance(inner, dict) and len(inner) == 1:
+        [(key, inner)] = inner.items()
+        keys.append(key)
+    return tuple(keys)
 
 
 def _invalid(file: Path, findings: list[Finding]) -> RecipeInvalidError:

@@ -35,6 +35,9 @@ from edgepack_runtime.manifest import safe_path
 SITE = "site"
 LICENSES = "licenses"
 _ANOTHER = "lock another wheel"
+_FETCH_AGAIN = "delete the wheel cache and build again"
+_GIVE_AGAIN = "give the file as it was built; `python3 -m wheel pack FOLDER` makes one of a wheel that was unpacked"
+_SAID = 600  # characters: a wheel may have thousands of files
 _DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
 _DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case
 
@@ -115,7 +118,8 @@ def assemble(
         folder: where to; `site` and `licenses` must not exist in it.
         profile: what the binaries must run on.
         rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
-        given: those of `wheels` that no lock names: of a build that nobody here has seen a rule may match nothing.
+        given: those of `wheels` that no lock names: their files have to be as their RECORD says, and of a build that
+            nobody here has seen a rule may match nothing.
 
     Raises:
         StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
@@ -211,11 +215,13 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
             destination = _Destination(
                 wheel, folder, source.dist_info_dir, f"{LICENSES}/{name}-{version}", patterns, mine.licenses
             )
+            if not strict:  # no lock has its digest: of damage its own list of files alone can tell
+                source.validate_record()
             metadata = HeaderParser().parsestr(source.read_dist_info("METADATA"))
             install(source, destination, additional_metadata={})
     # What a damaged wheel makes of pypa/installer, zipfile, zlib and the decoders, in this order.
     except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
-        raise _failed(wheel, str(error), "delete the wheel cache and build again") from error
+        raise _failed(wheel, str(error)[:_SAID], _FETCH_AGAIN if strict else _GIVE_AGAIN) from error
     unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
     if unmatched and strict:
         raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")

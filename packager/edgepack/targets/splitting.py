@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from edgepack.targets.verified import told
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import split as form
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.durable import FILE_MODE, fsync_folder
+from edgepack_runtime.durable import FILE_MODE, fsync_folder, set_mode
 from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.verify import verify_archive
 
@@ -44,7 +45,7 @@ def split(bundle: Path, folder: Path, part_bytes: int) -> list[Path]:
             raise UsageError(f"{bundle.name} is in parts already", fix="split the whole bundle, as `build` made it")
         _require_size(archive.size, part_bytes)
         verify_archive(archive)
-        _require_ours(folder, bundle.name)
+        _require_ours(folder, bundle)
         try:
             return _replace(folder, archive, part_bytes)
         except OSError as error:
@@ -63,11 +64,15 @@ def _require_size(size: int, part_bytes: int) -> None:
         )
 
 
-def _require_ours(folder: Path, name: str) -> None:
-    """Whether `folder` may be replaced: it is not there, or holds what starts `name`, and parts, and nothing else."""
+def _require_ours(folder: Path, bundle: Path) -> None:
+    """Whether `folder` may be replaced: it is not there, or holds what starts `bundle`, and parts, and nothing else."""
     if not folder.exists():
         return
-    strange = [path.name for path in folder.iterdir() if not path.name.startswith(name)] if folder.is_dir() else [""]
+    name = re.compile(rf"{re.escape(bundle.name)}(\.part[0-9]+)?")
+    strange = [path.name for path in folder.iterdir() if not name.fullmatch(path.name)] if folder.is_dir() else [""]
+    # What starts a bundle has its name: in its own folder, with nothing else in it, the whole one looks like a result.
+    if not strange and (folder / bundle.name).exists() and (folder / bundle.name).samefile(bundle):
+        strange = [f"{bundle.name} as a whole, which would be gone"]
     if strange:
         raise UsageError(
             f"{folder} holds something else than a bundle in parts",
@@ -110,7 +115,7 @@ def _write(staged: Path, archive: Archive, part_bytes: int) -> list[str]:
 def _write_part(source: BinaryIO, path: Path, part_bytes: int) -> form.Part:
     digest, size = hashlib.sha256(), 0
     with path.open("xb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)
+        set_mode(out.fileno(), FILE_MODE)
         for data in _at_most(source, part_bytes):
             digest.update(data)
             size += len(data)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,10 @@ from packaging.utils import canonicalize_name
 
 from edgepack.digest import sha256_file
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.progress import Progress
-from edgepack.targets import facts, given, tags
+from edgepack.progress import Progress, Task
+from edgepack.targets import facts, fetching, given, tags
 from edgepack.targets.profiles import Profile
-from edgepack.targets.supply import CACHE_VARIABLE, Supply
+from edgepack.targets.supply import Supply
 
 Download = Callable[[Path, Path, Profile], None]
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\Z")
@@ -75,7 +74,7 @@ def fetch(
             task.advance(1, f"{name}, given by path")
         missing: list[Locked] = []
         for package in locked:
-            wheel_or_none = _cached(package, supply.wheel_cache, fitting, progress)
+            wheel_or_none = _cached(package, supply, fitting, progress)
             if wheel_or_none is None:
                 missing.append(package)
                 continue
@@ -83,14 +82,9 @@ def fetch(
             task.advance(1, wheel_or_none.name)
         if missing and supply.offline:
             raise _not_to_be_had(missing, supply, profile, "--offline: nothing is fetched")
-        for number, package in enumerate(missing):
-            # One at a time: what is there already stays there when the next one cannot be had.
-            task.advance(0, f"fetching {package.name}=={package.version}")
-            try:
-                found[package.name] = _download(package, supply, profile, download or pip_download)
-            except EnvironmentUnfitError as error:
-                raise _not_to_be_had(missing[number:], supply, profile, error.why or error.what) from error
-            task.advance(1, f"{found[package.name].name}, fetched")
+        if missing:
+            with fetching.scratch(supply.wheel_cache) as scratch:
+                _download_all(missing, found, scratch, supply, profile, download or pip_download, task)
     return [found[name] for name in sorted(found)]
 
 
@@ -216,50 +210,58 @@ def _locked(line: str, environment: dict[str, str]) -> Locked | None:
     return Locked(canonicalize_name(requirement.name), pins[0].version, digests)
 
 
-def _cached(package: Locked, store: Path, fitting: dict[Tag, int], progress: Progress) -> Path | None:
-    """The best fitting undamaged wheel of `package` in the store; a damaged one is deleted."""
+def _cached(package: Locked, supply: Supply, fitting: dict[Tag, int], progress: Progress) -> Path | None:
+    """The best fitting undamaged wheel of `package` in the store; one that is damaged counts as missing."""
     ranked: list[tuple[int, Path]] = []
     for digest in sorted(package.sha256):
-        for wheel in sorted((store / digest).glob("*.whl")):
+        for wheel in sorted((supply.wheel_cache / digest).glob("*.whl")):
             rank = tags.rank(wheel.name, fitting)
             if rank is None:
                 continue
             if sha256_file(wheel) == digest:
                 ranked.append((rank, wheel))
             else:
-                wheel.unlink()
-                progress.line(f"cached wheel {wheel.name} is damaged and will be fetched anew")
+                then = "" if supply.offline else " and will be fetched anew"
+                progress.line(f"cached wheel {wheel.name} is damaged{then}")
     return min(ranked)[1] if ranked else None
 
 
-def _download(package: Locked, supply: Supply, profile: Profile, download: Download) -> Path:
-    """Fetch `package` and move its wheel into the store, under the digest that was computed here."""
-    store = supply.wheel_cache
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentUnfitError(
-            f"the wheel cache {store} cannot be made",
-            why=f"{error.strerror}: {error.filename}",
-            fix=f"choose another folder with --wheel-cache, or set {CACHE_VARIABLE}",
-        ) from error
-    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=store) as temporary:
-        arrived = Path(temporary, "wheels")
-        arrived.mkdir()
-        subset = Path(temporary, "requirements.txt")
-        subset.write_text(_requirement(package), encoding="utf-8")
-        download(subset, arrived, profile)
-        fitting = tags.ranked(profile)
-        came = {sha256_file(wheel): wheel for wheel in sorted(arrived.glob("*.whl"))}
-        digests = sorted(package.sha256 & came.keys())
-        if not digests:
-            raise EnvironmentUnfitError("what came has none of the locked hashes")
-        wheel = came[digests[0]]
-        if tags.rank(wheel.name, fitting) is None:
-            raise EnvironmentUnfitError(f"what came, {wheel.name}, does not load on the target")
-        place = store / digests[0] / wheel.name
-        place.parent.mkdir(exist_ok=True)
-        wheel.replace(place)
+def _download_all(
+    missing: Sequence[Locked],
+    found: dict[str, Path],
+    scratch: Path,
+    supply: Supply,
+    profile: Profile,
+    download: Download,
+    task: Task,
+) -> None:
+    """Fetch what is `missing` and add it to `found`, one at a time: what came stays when the next cannot be had."""
+    for number, package in enumerate(missing):
+        task.advance(0, f"fetching {package.name}=={package.version}")
+        try:
+            found[package.name] = _download(package, scratch / package.name, supply.wheel_cache, profile, download)
+        except EnvironmentUnfitError as error:
+            raise _not_to_be_had(missing[number:], supply, profile, error.why or error.what) from error
+        task.advance(1, f"{found[package.name].name}, fetched")
+
+
+def _download(package: Locked, scratch: Path, store: Path, profile: Profile, download: Download) -> Path:
+    """Fetch `package` into `scratch` and move its wheel into the store, under the digest that was computed here."""
+    arrived = scratch / "wheels"
+    arrived.mkdir(parents=True)
+    subset = scratch / "requirements.txt"
+    subset.write_text(_requirement(package), encoding="utf-8")
+    download(subset, arrived, profile)
+    came = {sha256_file(wheel): wheel for wheel in sorted(arrived.glob("*.whl"))}
+    digests = sorted(package.sha256 & came.keys())
+    if not digests:
+        raise EnvironmentUnfitError("what came has none of the locked hashes")
+    wheel = came[digests[0]]
+    if tags.rank(wheel.name, tags.ranked(profile)) is None:
+        raise EnvironmentUnfitError(f"what came, {wheel.name}, does not load on the target")
+    place = store / digests[0] / wheel.name
+    place.parent.mkdir(exist_ok=True)
+    wheel.replace(place)
     return place
 
 

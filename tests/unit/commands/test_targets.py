@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.unit.targets.test_adopt import ORIN
 
@@ -105,3 +106,16 @@ def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "onnxruntime-gpu is on no index" in done.stderr
     assert run("fetch").exit_code == ExitCode.USAGE
     assert run("fetch", "--target", "jetpak6").exit_code == ExitCode.RECIPE_INVALID
+
+
+@pytest.mark.parametrize("typed", [["targets", "show"], ["targets", "lock"], ["fetch", "--target"]])
+def test_the_shell_completes_names_of_targets(folder: Path, typed: list[str]) -> None:
+    def offered(incomplete: str) -> list[str]:
+        completion = ShellComplete(main, {}, "edgepack", "_EDGEPACK_COMPLETE")
+        return [item.value for item in completion.get_completions(typed, incomplete)]
+
+    assert offered("jetpack7") == ["jetpack7", "jetpack7-cpu"]
+    assert run("targets", "add", "probe.json", "--name", "line-3").exit_code == 0
+    assert offered("line") == ["line-3"]
+    (folder / "edgepack-targets.toml").write_text("[line-3", encoding="utf-8")
+    assert offered("line") == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from edgepack.artifacts import Row
@@ -62,8 +64,8 @@ def test_a_gate_that_perfect_answers_cannot_pass_is_named() -> None:
         "gate ends inconclusive whatever is trained"
     ]
     (found,) = said(30, min=0.9, max_drop_points=15)
-    assert "were every answer right, accuracy would be known to be 0.8865 or more, and no better" in found
-    assert "use 35 test rows or more, or a limit of 0.88 or less" in found
+    assert "were every answer right, accuracy would be known to be 0.8843 or more, and no better" in found
+    assert "use 36 test rows or more, or a limit of 0.88 or less" in found
 
 
 @pytest.mark.parametrize(("metric", "decides"), [("accuracy", 381), ("micro_f1", 381)])
@@ -77,6 +79,29 @@ def test_f1_takes_more_rows_than_accuracy(metric: str) -> None:
     assert said(381, max_drop_points=1.0) == []
     assert len(said(381, metric, max_drop_points=1.0)) == 1
     assert said(1500, metric, max_drop_points=1.0) == []
+
+
+def said_of_classes(**floors: Any) -> list[str]:
+    held = [Row("x", "正面")] * 200 + [Row("x", "负面")] * 20 + [Row("x", "中性")] * 5
+    gate = AccuracyGate.model_validate({"metric": "accuracy", "per_class": floors})
+    return [reason for reason, _ in check_gate(gate, len(held), lambda: held, ["正面", "负面", "中性"])]
+
+
+def test_a_floor_that_a_class_has_too_few_rows_for_is_named() -> None:
+    assert said_of_classes(recall=0.4) == []
+    (found,) = said_of_classes(recall=0.9)
+    assert found == (
+        "`gates.accuracy.per_class`: a recall of 0.9 cannot be shown for '中性' and 1 more: were all of its 5 test "
+        "answers right, it would be known to be 0.4782 or more"
+    )
+    assert said_of_classes(f1_of={"负面": 0.9}) == []
+    assert said_of_classes(recall_of={"负面": 0.9}, precision_of={"正面": 0.98})  # F1 is surer than its parts
+    assert len(said_of_classes(recall=0.9, recall_of={"中性": 0.3, "负面": 0.8})) == 0
+
+
+def test_floors_alone_ask_for_nothing_of_the_mean() -> None:
+    gate = AccuracyGate.model_validate({"metric": "accuracy", "per_class": {"recall": 0.1}})
+    assert check_gate(gate, 40, lambda: [Row("x", label) for label in LABELS] * 20, LABELS) == []
 
 
 def test_what_no_bundle_has_rows_for_is_named() -> None:

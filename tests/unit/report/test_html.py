@@ -12,17 +12,25 @@ import pytest
 from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
 
 from edgepack.artifacts import LedgerRow
+from edgepack.report import html
 from edgepack.report.document import make
-from edgepack.report.html import pareto, render
+from edgepack.report.html import render
+from edgepack.report.languages import CHINESE, both
+from edgepack.report.plots import pareto
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 class Page(HTMLParser):
-    """Collects what a browser would act on, and checks that tags close in order."""
+    """Collects what a browser would act on, and checks that tags close in order.
 
-    def __init__(self, text: str) -> None:
+    `words` are those that a reader of `language` sees, "en" or "zh".
+    """
+
+    def __init__(self, text: str, language: str = "en") -> None:
         super().__init__()
+        self.hidden = {"en": "zh", "zh": "en"}[language]
+        self.hiding: list[bool] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.words = ""
@@ -34,15 +42,18 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
+            self.hiding.append(dict(attrs).get("class") == self.hidden)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+        self.hiding.pop()
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        self.words += data + " "
+        if not any(self.hiding):
+            self.words += data + " "
 
     def values(self, attribute: str) -> list[str]:
         return [str(attributes[attribute]) for _, attributes in self.tags if attribute in attributes]
@@ -105,14 +116,14 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
     for figure in (
         "fail", "? inconclusive", "89.5 %", "[87.2, 91.5]", ">= 88.0 %", "2.02 ms", "[1.95, 2.20]", "187.2 MiB",
         "7.1e-02", "about 3200 rows would decide", "正面: 2", "24.7 MiB", "golden 140 KiB", "28,948,048", "AMD EPYC",
-        "this row stands on line 3 already", "INT8 ships", "结论",
+        "this row stands on line 3 already", "INT8 ships",
     ):  # fmt: skip
         assert figure in words, figure
 
 
 def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
     words = " ".join(Page(render(report)).words.split())
-    assert words.index("Gates ") < words.index("各标签表现") < words.index("负面 82.1 % 84.1 % 80.2 % 237")
+    assert words.index("Gates ") < words.index("Labels, the worst first") < words.index("负面 82.1 % 84.1 % 80.2 % 237")
     assert "true \\ answered 正面 负面 正面 521 36 负面 47 190" in words
     assert "macro F1 87.1 %" in words
 
@@ -120,7 +131,7 @@ def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
     told["classes"], told["confusion"] = 60, None  # more than a receipt has room for
     words = Page(render(report)).words
     assert "58 better ones are not shown" in words
-    assert "混淆矩阵" not in words
+    assert "What was taken for what" not in words
 
 
 def test_candidates_are_there_where_there_were_several(built: Any, selection: Any, report: dict[str, Any]) -> None:
@@ -143,7 +154,7 @@ def test_candidates_are_there_where_there_were_several(built: Any, selection: An
         "looks better there than it is",
     ):
         assert figure in words, figure
-    assert words.index("Loss ledger") < words.index("Candidates") < words.index("Gates 门限")
+    assert words.index("Loss ledger") < words.index("Candidates") < words.index(" Gates ")
     assert "Candidates" not in Page(render(report)).words
 
 
@@ -278,3 +289,50 @@ def test_the_checks_of_a_bundle_are_told(built: Any) -> None:
         "a.so looks for libraries",
     ):
         assert told in page
+
+
+def test_examples_are_shown_with_their_texts_once_for_each_model(built: Any) -> None:
+    page = Page(render(make(beside_one_not_run(built))))
+    words = " ".join(page.words.split())
+    assert words.count("4 of 794 answers are not those of the float model: 3 lost, 1 won.") == 1
+    assert words.count("床单很<旧>，但是前台很热情") == 1  # as text, not as a tag
+    assert "负面 ✓ 负面 正面 0.481" in words
+    assert "呵呵，真是“好”酒店 ⁄ 再也不来 负面 正面 正面 0.002" in words
+    (item,) = built.deliveries
+    other = replace(item, bundle=replace(item.bundle, target="jetpack6", examples=replace(item.bundle.examples, won=0)))
+    words = " ".join(Page(render(make(replace(built, deliveries=(item, other))))).words.split())
+    assert "3 lost, 1 won." in words and "3 lost, 0 won." in words
+
+
+def test_a_reader_of_chinese_sees_chinese(built: Any, selection: Any) -> None:
+    text = render(make(replace(built, selection=selection)))
+    words = " ".join(Page(text, "zh").words.split())
+    order = ["结论", "损失账本", "INT8 量化", "候选模型", "门限检查", "样例", "数据", "产物", "来源与版本"]
+    places = [words.index(f" {heading} ") for heading in order]
+    assert places == sorted(places)
+    for figure in (
+        "未通过", "? 无法判定", "89.5 %", "text-classification；2 个标签；交付 int8", "混淆矩阵",
+        "测试样本上的 accuracy 及其区间",
+        "794 个回答中有 4 个与浮点模型不同：3 个由对变错，1 个由错变对。", "门限 88.0",
+    ):  # fmt: skip
+        assert figure in words, figure
+    said_in_english = [english for english in CHINESE if len(english) > 20 and "{}" not in english and english in words]
+    assert said_in_english == []
+    assert "¦" not in text
+
+
+def test_what_is_filled_in_is_escaped_in_both_languages() -> None:
+    assert both("Failed: {}.", "<b>&") == (
+        '<span class="en">Failed: &lt;b&gt;&amp;.</span><span class="zh" lang="zh">失败：&lt;b&gt;&amp;。</span>'
+    )
+    with pytest.raises(KeyError):
+        both("Nobody said this in Chinese.")
+
+
+def test_every_word_in_chinese_is_used_and_takes_as_many_figures() -> None:
+    folder = Path(html.__file__).parent
+    sources = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*") if file.suffix in (".jinja", ".py"))
+    verdicts = ("pass", "fail", "inconclusive", "not run here")
+    for english, chinese in CHINESE.items():
+        assert english in verdicts or english.replace("\\", "\\\\") in sources or english in sources, english
+        assert len(re.findall(r"\{\d?\}", chinese)) == english.count("{}"), english

@@ -41,6 +41,28 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
     assert durable.make_folder(tmp_path / "a") == []
 
 
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS])
+def test_a_file_system_without_modes_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A FAT stick, where a probe or a receipt is to travel back."""
+
+    def none(descriptor: int, mode: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fchmod", none)
+    durable.write_atomic(tmp_path / "probe.json", b"{}")
+    assert (tmp_path / "probe.json").read_bytes() == b"{}"
+
+
+def test_another_error_of_modes_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int, mode: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fchmod", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        durable.write_atomic(tmp_path / "probe.json", b"{}")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("code", "advice"),
     [(errno.ENOSPC, "free some space"), (errno.EROFS, "another one"), (errno.EACCES, "as a user"), (errno.EIO, "disk")],

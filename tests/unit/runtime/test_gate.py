@@ -20,6 +20,7 @@ from edgepack_runtime import (
     gate_process,
     timed_texts,
 )
+from edgepack_runtime.accuracy_limits import Floors
 from edgepack_runtime.closed_loop import Spell, Window
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.errors import BundleInvalidError
@@ -119,7 +120,7 @@ def test_what_cannot_be_decided_is_inconclusive(tmp_path: Path) -> None:
     release, manifest = write_release(tmp_path / "release", rows=ROWS, gates={"accuracy": {"min": 0.94}})
     receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
     assert receipt["verdict"] == "inconclusive" and gate.exit_code(receipt) == ExitCode.GATE_INCONCLUSIVE
-    assert "about 2167 rows would decide" in receipt["checks"][0]["detail"]
+    assert "about 2181 rows would decide" in receipt["checks"][0]["detail"]
 
 
 def test_every_gate_on_time_has_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +128,7 @@ def test_every_gate_on_time_has_its_row(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(gate_load, "measure", lambda *given: gate_load.Loads(after_idle=pauses))
     meter, looks = energy.Meter("a meter", [], []), iter(range(100_000))
     monkeypatch.setattr(energy, "find", lambda: meter)
+    monkeypatch.setattr(gate_latency, "settle", lambda first, *rest: first)  # a fresh process would have no such meter
     monkeypatch.setattr(energy, "look", lambda meter, clock_ms: energy.Look(clock_ms, milliwatts=float(next(looks))))
     budgets = [{"max_tokens": 4, "p95_ms": 1000}, {"max_tokens": 16, "p95_ms": 1000}]
     gates = {
@@ -181,6 +183,13 @@ def test_all_limits_are_read() -> None:
     assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
     assert gate_limits.parse({}) == Limits()
     assert gate_limits.parse({"accuracy": {"metric": "macro_f1"}}).metric == "macro_f1"
+    baseline = {"name": "hotel", "version": "1.1.0", "target": "jetpack6", "manifest_sha256": "0" * 64}
+    asked = gate_limits.parse({"accuracy": {"baseline": baseline, "max_regression_points": 0.5}})
+    assert (asked.baseline, asked.max_regression_points) == ("hotel 1.1.0", 0.5)
+    per_class = {"recall": 0.8, "recall_of": {"a": 0.9}, "precision": None, "precision_of": {}, "f1_of": {"b": 0.5}}
+    floors = gate_limits.parse({"accuracy": {"per_class": per_class}}).per_class
+    assert floors == {"recall": Floors(0.8, {"a": 0.9}), "f1": Floors(None, {"b": 0.5})}
+    assert [floors["recall"].of("a"), floors["recall"].of("b"), floors["f1"].of("a")] == [0.9, 0.8, None]
 
 
 def test_every_limit_on_time_is_read() -> None:
@@ -232,6 +241,13 @@ def test_every_limit_on_time_is_read() -> None:
         {"accuracy": {"metric": None}},
         {"accuracy": {"metric": ["f1"]}},
         {"accuracy": {"confidence": 1.0}},
+        {"accuracy": {"baseline": "hotel.edgepack"}},
+        {"accuracy": {"baseline": {"name": "hotel", "version": 2}}},
+        {"accuracy": {"per_class": 0.8}},
+        {"accuracy": {"per_class": {"specificity": 0.8}}},
+        {"accuracy": {"per_class": {"recall": 1.0}}},
+        {"accuracy": {"per_class": {"recall_of": [0.8]}}},
+        {"accuracy": {"per_class": {"recall_of": {"a": "0.8"}}}},
         {"cold_start": {"ms": float("nan")}},
     ],
 )

@@ -76,6 +76,26 @@ def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, 
     assert ("would decide" in row.detail) == (verdict == "inconclusive")
 
 
+def test_a_regression_is_judged_against_the_release_before() -> None:
+    def against(theirs: str, **asked: Any) -> Check:
+        rows = [GoldenRow("x", "1", "1", None, answer) for answer in theirs]
+        given = gate_accuracy.measure(rows, "1" * 950 + "0" * 50, "accuracy", 0.95, ["0", "1"])
+        [row] = gate_accuracy.checks(given, limits(max_regression_points=1.0, **asked))
+        return row
+
+    worse = against("1" * 1000, baseline="hotel 1.1.0")
+    assert (worse.gate, worse.verdict, worse.value) == ("accuracy.max_regression_points", "fail", 5.0)
+    assert "50 rows lost against hotel 1.1.0, 0 won" in worse.detail
+    better = against("1" * 900 + "0" * 100)
+    assert (better.verdict, better.value) == ("pass", -5.0)
+    assert against("1" * 955 + "0" * 45).verdict == "inconclusive"
+
+
+def test_a_regression_is_not_judged_where_the_rows_do_not_tell() -> None:
+    with pytest.raises(BundleInvalidError, match="max_regression_points cannot be measured"):
+        gate_accuracy.checks(of(Counts(10, 9, 0, 0)), limits(max_regression_points=1.0))
+
+
 def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
     [row] = gate_accuracy.checks(of(Counts(100, 90, 0, 0)), limits(accuracy_min=0.9))
     assert row.verdict == "inconclusive" and "no number of rows would decide" in row.detail

@@ -36,6 +36,26 @@ def test_rows_of_one_label(tmp_path: Path) -> None:
     assert row == GoldenRow("好", "good", "bad") and row.item == "好"
 
 
+BEFORE = {"text": "好", "label": "good", "float_label": "good", "baseline_label": "bad"}
+
+
+def test_rows_may_say_what_an_earlier_release_answered(tmp_path: Path) -> None:
+    assert rows(tmp_path, ONE, BEFORE) == [GoldenRow("好", "good", "good", None, "bad")]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_all_rows_say_it_or_none(tmp_path: Path, first: bool) -> None:
+    without = {key: value for key, value in BEFORE.items() if key != "baseline_label"}
+    with pytest.raises(BundleInvalidError, match="line 2 of"):
+        rows(tmp_path, ONE, *((BEFORE, without) if first else (without, BEFORE)))
+
+
+def test_an_earlier_release_answers_with_the_same_labels(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError, match="line 1 of") as caught:
+        rows(tmp_path, ONE, {**BEFORE, "baseline_label": "ugly"})
+    assert caught.value.why == "label, float_label and baseline_label should be one of bad, good"
+
+
 def test_rows_of_pairs(tmp_path: Path) -> None:
     [row] = rows(tmp_path, PAIRS, {"text": "好", "text_pair": "差", "label": "good", "float_label": "bad"})
     assert row == GoldenRow("好", "good", "bad", "差") and row.item == ("好", "差")

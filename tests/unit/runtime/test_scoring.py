@@ -43,7 +43,7 @@ def test_accuracy_keeps_its_formulas() -> None:
     truths, answers = labels(1, 200, 0.1)
     _, others = labels(2, 200, 0.5)
     right = sum(map(metrics.same, truths, answers))
-    assert scoring.interval("accuracy", truths, answers, 0.95) == stats.wilson(right, 200, 0.95)
+    assert scoring.interval("accuracy", truths, answers, 0.95) == stats.proportion(right, 200, 0.95)
     counts = scoring.count(truths, answers, others)
     expected = stats.paired_drop(counts.lost, counts.won, 200, 0.95)
     assert scoring.drop("accuracy", truths, answers, others, 0.95) == expected
@@ -71,7 +71,7 @@ def test_answers_without_an_error_are_no_certainty(metric: str) -> None:
 def test_a_rare_class_is_known_as_badly_as_its_own_rows_say() -> None:
     few, many = ["1"] * 20 + ["0"] * 480, ["1"] * 250 + ["0"] * 250
     rare = scoring.interval("f1", few, few, 0.95, "1")
-    assert rare.low == pytest.approx(stats.wilson(20, 20, 0.95).low)
+    assert rare.low == pytest.approx(stats.proportion(20, 20, 0.95).low)
     assert scoring.interval("f1", many, many, 0.95, "1").low > 0.98
     assert scoring.interval("f1", few, few, 0.95, "0").low > 0.99
 

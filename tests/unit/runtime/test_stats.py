@@ -32,6 +32,52 @@ def test_wilson_refuses_nonsense(arguments: tuple[int, int, float]) -> None:
         stats.wilson(*arguments)
 
 
+def at_least(successes: int, n: int, rate: float) -> float:
+    """How often at least so many of `n` succeed at a true `rate`."""
+    return math.fsum(math.comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(successes, n + 1))
+
+
+@pytest.mark.parametrize(("successes", "n"), [(1, 1), (3, 10), (9, 10), (199, 200), (120, 200), (1, 300)])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+def test_the_exact_interval_is_what_it_is_defined_as(successes: int, n: int, confidence: float) -> None:
+    interval = stats.clopper_pearson(successes, n, confidence)
+    tail = (1 - confidence) / 2
+    assert at_least(successes, n, interval.low) == pytest.approx(tail, rel=1e-9)
+    if successes < n:
+        assert 1 - at_least(successes + 1, n, interval.high) == pytest.approx(tail, rel=1e-9)
+    assert interval.value == successes / n
+
+
+def test_the_exact_interval_reaches_the_ends() -> None:
+    assert stats.clopper_pearson(0, 10, 0.95) == pytest.approx((0, 0, 1 - 0.025**0.1))
+    assert stats.clopper_pearson(10, 10, 0.95) == pytest.approx((1, 0.025**0.1, 1))
+    for arguments in ((1, 0), (3, 2), (-1, 2)):
+        with pytest.raises(ValueError, match="successes of"):
+            stats.clopper_pearson(*arguments, 0.95)
+
+
+@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.floats(0, n), st.just(n))))
+def test_a_proportion_reaches_as_far_as_either_interval(counts: tuple[float, int]) -> None:
+    found, score, exact = (one(*counts, 0.95) for one in (stats.proportion, stats.wilson, stats.clopper_pearson))
+    assert 0 <= found.low <= min(score.low, exact.low) <= found.value <= max(score.high, exact.high) <= found.high <= 1
+
+
+@pytest.mark.parametrize("n", [50, 500, 1200])
+@pytest.mark.parametrize("limit", [0.6, 0.88, 0.95, 0.99, 0.998])
+def test_a_model_at_the_limit_is_passed_and_failed_no_more_often_than_allowed(n: int, limit: float) -> None:
+    """Exactly, from the probability of every outcome: 2.5 % of the cases each at 95 %."""
+    passed = failed = 0.0
+    for right in range(n + 1):
+        log = math.lgamma(n + 1) - math.lgamma(right + 1) - math.lgamma(n - right + 1)
+        probability = math.exp(log + right * math.log(limit) + (n - right) * math.log1p(-limit))
+        if probability > 1e-12:
+            interval = stats.proportion(right, n, 0.95)
+            passed += probability * (interval.low >= limit)
+            failed += probability * (interval.high < limit)
+    assert passed <= 0.025
+    assert failed <= 0.025
+
+
 def test_paired_drop_gives_the_published_values() -> None:
     # M. W. Fagerland, S. Lydersen, P. Laake, Statistics in Medicine 33 (2014) 2850-2875: 1 and 7 discordant of 21.
     # Tango: -0.517 to -0.026; Bonett-Price: -0.508 to -0.013. The wider side of each is meant.
@@ -185,7 +231,7 @@ def test_so_many_rows_decide_and_a_tenth_fewer_do_not(observed: int, limit: int)
 
     def verdict(rows: int) -> str:
         rows -= rows % 100  # so that `observed` percent of them is a whole number
-        return stats.verdict_at_least(stats.wilson(observed * rows // 100, rows, 0.95), limit / 100)
+        return stats.verdict_at_least(stats.proportion(observed * rows // 100, rows, 0.95), limit / 100)
 
     assert verdict(n + 100) != "inconclusive"
     if n * 0.9 >= 100:

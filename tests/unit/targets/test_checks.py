@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,24 @@ def test_another_machine_or_word_size_is_refused(tmp_path: Path, make_elf: MakeE
     checks.check_machine("a.so", elf.read(so), replace(profile, elf_machine="EM_AARCH64"))
     with pytest.raises(StageFailedError):
         checks.check_machine("a.so", elf.read(so), replace(profile, elf_machine="EM_AARCH64", elf_bits=32))
+
+
+@pytest.mark.parametrize(("place", "value", "why"), [(5, 2, "big-endian"), (7, 9, "ELFOSABI_FREEBSD")])
+def test_another_byte_order_or_system_is_refused(
+    tmp_path: Path, profile: Profile, place: int, value: int, why: str
+) -> None:
+    """A big-endian ARM64 has the machine and the word size of any other."""
+    so = tmp_path / "a.so"
+    order = ">" if value == 2 else "<"
+    header = bytearray(b"\x7fELF" + bytes([2, 1, 1]) + bytes(9))
+    header[place] = value
+    header += struct.pack(f"{order}HHIQQQIHHHHHH", 3, EM_AARCH64, 1, 0, 0, 64, 0, 64, 0, 0, 64, 2, 1)
+    sections = struct.pack(f"{order}IIQQQQIIQQ", *[0] * 10)
+    sections += struct.pack(f"{order}IIQQQQIIQQ", 1, 3, 0, 0, 64 + 128, 11, 0, 0, 1, 0)
+    so.write_bytes(bytes(header) + sections + b"\0.shstrtab\0")
+    with pytest.raises(StageFailedError) as caught:
+        checks.check_machine("a.so", elf.read(so), replace(profile, elf_machine="EM_AARCH64"))
+    assert why in caught.value.why
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,11 @@ def test_a_file_at_the_top_may_look_beside_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [".", "lib", "../lib", "/tmp", "/tmp/build/lib", "/var/tmp/x", "/dev/shm", "/tmp/", "/opt/../tmp"]
+    "path",
+    [
+        *(".", "lib", "../lib", "/tmp", "/tmp/build/lib", "/var/tmp/x", "/dev/shm", "/tmp/", "/opt/../tmp"),
+        *("//tmp/x", "///tmp", "/run/lock", "/var/lock/x", "/proc/self/cwd", "/proc/self/cwd/lib"),
+    ],
 )
 def test_places_that_anybody_fills_are_refused(path: str) -> None:
     with pytest.raises(
@@ -65,7 +69,7 @@ def test_other_places_are_told(path: str, told: str) -> None:
 
 
 def test_libraries_that_the_device_must_have_leave_out_glibc_and_what_is_carried() -> None:
-    files = {"a.so": binary("libc.so.6", "libm.so.6", "libz.so.1", "libx.so")}
+    files = {"a.so": binary("libc.so.6", "libm.so.6", "libmvec.so.1", "libresolv.so.2", "libz.so.1", "libx.so")}
     assert loading.needed(files, {"libx.so"}) == ("libz.so.1",)
 
 

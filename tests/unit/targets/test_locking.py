@@ -11,6 +11,7 @@ from edgepack.targets import facts, locking, profiles, wheels
 
 KNOWN = profiles.load_profiles()
 DIGEST = "a" * 64
+PRINTED = "".join(f"{name}==9.9 --hash=sha256:{DIGEST}\n" for name in ("numpy", "onnxruntime", "tokenizers"))
 
 
 def option(lock: locking.Lock, name: str) -> str:
@@ -62,10 +63,10 @@ def test_the_lock_of_a_users_profile_lies_beside_its_file(tmp_path: Path) -> Non
 
     def resolve(command: Sequence[str], folder: Path) -> str:
         asked.append(command)
-        return f"numpy==9.9 --hash=sha256:{DIGEST}\n"
+        return PRINTED
 
     lock = locking.locks_of(profile)[0]
-    assert locking.write(profile, lock, resolve) == ("numpy==9.9",)
+    assert locking.write(profile, lock, resolve) == ("numpy==9.9", "onnxruntime==9.9", "tokenizers==9.9")
     assert lock.file == tmp_path / "edgepack-locks/onnxruntime-cp311.txt"
     assert lock.file.read_text(encoding="utf-8").startswith("# Wheels of onnxruntime.in for CPython 3.11.")
     assert wheels.locked_for(profile, "onnxruntime")[0].version == "9.9"
@@ -78,8 +79,8 @@ def test_comments_at_the_top_stay(tmp_path: Path) -> None:
     profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
     lock = locking.locks_of(profile)[0]
     lock.file.write_text("# mine\n# own\nnumpy==1.0\n", encoding="utf-8")
-    locking.write(profile, lock, lambda command, folder: f"numpy==2.0 --hash=sha256:{DIGEST}\n")
-    assert lock.file.read_text(encoding="utf-8") == f"# mine\n# own\nnumpy==2.0 --hash=sha256:{DIGEST}\n"
+    locking.write(profile, lock, lambda command, folder: PRINTED)
+    assert lock.file.read_text(encoding="utf-8") == f"# mine\n# own\n{PRINTED}"
 
 
 @pytest.mark.parametrize("printed", ["", "--find-links scheme://somewhere/\n", "numpy==1.0\n"])
@@ -90,6 +91,25 @@ def test_what_is_no_lock_replaces_none(tmp_path: Path, printed: str) -> None:
     with pytest.raises(EnvironmentUnfitError):
         locking.write(profile, lock, lambda command, folder: printed)
     assert lock.file.read_text(encoding="utf-8") == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("rpi-bookworm", "onnxruntime, tokenizers"),
+        ("jetpack6", "tokenizers"),  # the other is given by path
+        ("ubuntu24.04-x86_64-cuda13", "onnxruntime-gpu, tokenizers"),
+    ],
+)
+def test_a_lock_without_what_every_bundle_needs_is_none(tmp_path: Path, name: str, lacking: str) -> None:
+    profile = replace(KNOWN[name], locks=tmp_path)
+    engine, serve = locking.locks_of(profile)
+    printed = f"numpy==9.9 --hash=sha256:{DIGEST}\n"
+    with pytest.raises(EnvironmentUnfitError, match=f"would lack {lacking}$") as caught:
+        locking.write(profile, engine, lambda command, folder: printed)
+    assert str(engine.wanted) in caught.value.fix
+    assert not engine.file.exists()
+    assert locking.write(profile, serve, lambda command, folder: printed) == ("numpy==9.9",)
 
 
 def test_without_uv_it_is_told_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,16 +47,26 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [
-        ("glibc =", "glibcc =", "1: unknown key `glibcc` in `kiosk` -> did you mean `glibc`?"),
-        ('python = "3.11"', 'python = "3.7"', "1: `python` in `kiosk` cannot be '3.7'"),
-        ('python = "3.11"', "python = 3.11", "1: `python` in `kiosk` cannot be 3.11"),
-        ('"aarch64"', '"riscv64"', "1: `machine` in `kiosk` cannot be 'riscv64'"),
+        ("glibc =", "glibcc =", "4: unknown key `glibcc` in `kiosk` -> did you mean `glibc`?"),
+        ("glibc =", "glibcc =", "1: `kiosk` lacks `glibc`"),
+        ('glibc = "2.36"', 'glibc = "3.0"', "4: `glibc` in `kiosk` cannot be '3.0'"),
+        ('glibc = "2.36"', 'glibc = "2.99999999999"', "4: `glibc` in `kiosk` cannot be '2.99999999999'"),
+        ('python = "3.11"', 'python = "3.7"', "6: `python` in `kiosk` cannot be '3.7'"),
+        ('python = "3.11"', "python = 3.11", "6: `python` in `kiosk` cannot be 3.11"),
+        (
+            'python = "3.11"',
+            'python = "3.11"\nisa = [\n"avx 2"]',
+            "7: `isa` in `kiosk` cannot be 'avx 2' -> write a list",
+        ),
+        ('"aarch64"', '"riscv64"', "3: `machine` in `kiosk` cannot be 'riscv64'"),
         ("[kiosk]", "[Kiosk]", "1: `Kiosk` cannot be a target's name"),
         ("[kiosk]", "[jetpack6]", "1: `jetpack6` is a profile of this version"),
-        ("CPUExecutionProvider", "CPU Provider", "1: `engines.onnxruntime.provider` in `kiosk` cannot be"),
-        ("onnxruntime-cp311.txt", "../secret.txt", "1: `engines.onnxruntime.lock` in `kiosk` cannot be"),
-        ("engines.onnxruntime", "engines.onnxruntim", "unknown key `engines.onnxruntim` in `kiosk` -> did you mean"),
-        ("[kiosk]", "other = 3\n[kiosk]", "None: `other` is a value"),
+        ("CPUExecutionProvider", "CPU Provider", "9: `engines.onnxruntime.provider` in `kiosk` cannot be"),
+        ("CPUExecutionProvider", "CPU", "9: `engines.onnxruntime.provider` in `kiosk` cannot be 'CPU'"),
+        ("CPUExecution", "CUDAExecution", "9: `kiosk` computes on a GPU with CUDAExecutionProvider, and lacks `cuda`"),
+        ("onnxruntime-cp311.txt", "../secret.txt", "10: `engines.onnxruntime.lock` in `kiosk` cannot be"),
+        ("engines.onnxruntime", "engines.onnxruntim", "8: unknown key `engines.onnxruntim` in `kiosk` -> did you mean"),
+        ("[kiosk]", "other = 3\n[kiosk]", "1: `other` is a value"),
         ("[kiosk]", "[kiosk", "None: it is no TOML"),
     ],
 )
@@ -67,7 +77,19 @@ def test_what_is_wrong_is_told_by_key(tmp_path: Path, old: str, new: str, findin
 def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("glibc =", "glibcc =") + GOOD.replace("kiosk", "second").replace("3.11", "2.7", 1)
     found = findings(tmp_path, text)
-    assert [line.split(":")[0] for line in found] == ["1", "1", "11"]
+    assert [line.split(":")[0] for line in found] == ["1", "4", "16"]
+
+
+def test_tensorrt_needs_its_release(tmp_path: Path) -> None:
+    text = GOOD.replace("CPUExecution", "TensorrtExecution") + '\n[kiosk.cuda]\nversion = "12.6"\nsm = ["87"]\n'
+    [finding] = findings(tmp_path, text)
+    assert (
+        finding
+        == '12: `kiosk` computes with TensorrtExecutionProvider, and `kiosk.cuda` lacks `tensorrt` -> add it, as "10.3"'
+    )
+    file = tmp_path / "own.toml"
+    file.write_text(f'{text}tensorrt = "10.3"\n', encoding="utf-8")
+    assert profiles.load_profiles(file)["kiosk"].cuda == profiles.Cuda("12.6", ("87",), "10.3")
 
 
 @given(st.text() | st.text("[]a=\"'.\n1kiosk", max_size=60))

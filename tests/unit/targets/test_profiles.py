@@ -45,6 +45,9 @@ def test_this_version_builds_exactly_these() -> None:
 def test_what_profiles_say_of_gpus() -> None:
     found = {name: profile.cuda for name, profile in profiles.load_profiles().items() if profile.cuda}
     assert found["jetpack6"] == profiles.Cuda(version="12.6", sm=("87",), tensorrt="10.3")
+    assert {name: cuda.tensorrt for name, cuda in found.items() if name.startswith("jetpack") and cuda} == {
+        "jetpack5": "8.5", "jetpack6": "10.3", "jetpack7": "10.13",
+    }  # fmt: skip
     assert sorted(found) == [
         "jetpack5", "jetpack6", "jetpack7", "ubuntu24.04-x86_64-cuda12", "ubuntu24.04-x86_64-cuda13",
     ]  # fmt: skip

@@ -195,3 +195,27 @@ def test_distutils_is_dropped_only_where_it_exists() -> None:
     numpy = site.load_rules()["numpy"]
     assert "numpy/distutils/*" in numpy.patterns("2.4.6")
     assert "numpy/distutils/*" not in numpy.patterns("2.5.5")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("a.py,sha256=", "a.py,sha256=A", "didn't match RECORD"),
+        ("a.py,sha256=", "b.py,sha256=", "a.py is not mentioned in RECORD"),
+    ],
+)
+def test_a_wheel_by_path_is_as_its_own_list_says(
+    tmp_path: Path, make_wheel: MakeWheel, profile: Profile, old: str, new: str, why: str
+) -> None:
+    """The digest of any other is in a lock."""
+    whole = make_wheel({"a.py": "1"})
+    site.assemble([whole], tmp_path / "good", profile, given=[whole])
+    wheel = tmp_path / "bad" / whole.name
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(wheel, "w") as changed:
+        for name in source.namelist():
+            changed.writestr(name, source.read(name).replace(old.encode(), new.encode()))
+    with pytest.raises(StageFailedError, match="cannot be unpacked") as caught:
+        site.assemble([wheel], tmp_path / "out", profile, given=[wheel])
+    assert why in caught.value.why
+    assert "as it was built" in caught.value.fix

@@ -60,6 +60,24 @@ def test_it_is_the_same_each_time_and_replaces_what_it_made(bundle: Path, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hotel.edgepack", "out"]
 
 
+def test_the_whole_bundle_stays(bundle: Path, tmp_path: Path) -> None:
+    """What starts the parts has its name: its own folder, with nothing else in it, looked like an earlier result."""
+    whole = bundle.read_bytes()
+    with pytest.raises(UsageError, match="holds something else"):
+        split(bundle, tmp_path, 1 << 20)
+    assert bundle.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == [bundle.name]
+
+
+def test_a_file_that_only_begins_like_a_part_stays(bundle: Path, tmp_path: Path) -> None:
+    note = tmp_path / "out" / f"{bundle.name}.part1-is-for-line-3.txt"
+    note.parent.mkdir()
+    note.touch()
+    with pytest.raises(UsageError, match="holds something else"):
+        split(bundle, note.parent, 1 << 20)
+    assert note.exists()
+
+
 def test_a_folder_of_somebody_else_stays(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds something else") as caught:

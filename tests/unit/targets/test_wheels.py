@@ -176,6 +176,30 @@ def test_a_damaged_cached_wheel_is_fetched_anew(
     assert len(index.calls) == 2
 
 
+def test_offline_a_damaged_wheel_is_missing_and_stays(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    """A cache may be on a stick that cannot be written."""
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(lock_of(wheel))
+    (cached,) = wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index(wheel))
+    cached.write_bytes(b"damaged")
+    with pytest.raises(EnvironmentUnfitError, match="nor to be had"):
+        wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path, offline=True), SILENT)
+    assert cached.read_bytes() == b"damaged"
+
+
+def test_a_cache_that_takes_no_wheel_is_told(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(lock_of(wheel))
+    (tmp_path / digest_of(wheel)).write_bytes(b"a file where a folder is to be")
+    with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
+        wheels.fetch(profile, "onnxruntime", Supply({}, tmp_path), SILENT, download=Index(wheel))
+    assert "--wheel-cache" in caught.value.fix
+
+
 def test_a_wheel_with_another_hash_never_enters_the_cache(
     tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
 ) -> None:

@@ -1,0 +1,118 @@
+"""How often the accuracy gates are wrong: models of a known truth, each judged on rows of its own.
+
+    python benchmarks/gate_errors.py [--models 10000] [--f1-models 1000] [--confidence 0.95]
+
+The truth is put where it is hardest to tell: at the limit, where a fail is wrong, and a hair beyond it, where a pass
+is wrong. Each may be wrong in half of what the confidence leaves. `power` is the share that is decided two points (F1:
+six) to the right side of the limit, or as far as that side reaches; `wilson_alone` is what Wilson's interval by itself
+would fail wrongly, by arithmetic. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests import synthetic_models as synthetic
+
+from edgepack_runtime import stats
+from edgepack_runtime.gate_limits import Limits
+
+A_HAIR = 1e-9
+LIMITS = (0.7, 0.88, 0.95, 0.99, 0.998)
+ROWS = (100, 500, 1200)
+# Share of rows that only the float model has right, at the limit, and how many are won back besides.
+DROPS = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (2.0, 4.0))
+CONFUSING = synthetic.Confusing((0.6, 0.3, 0.1), ((0.95, 0.04, 0.01), (0.06, 0.9, 0.04), (0.1, 0.1, 0.8)))
+F1_ROWS = (100, 300)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=int, default=10_000)
+    parser.add_argument("--f1-models", type=int, default=1000)
+    parser.add_argument("--confidence", type=float, default=0.95)
+    options = parser.parse_args()
+    begin = time.perf_counter()
+    found = [minimum(options.models, n, limit, options.confidence) for n in ROWS for limit in LIMITS]
+    found += [drop(options.models, n, *rates, options.confidence) for n in ROWS for rates in DROPS]
+    found += [macro_f1(options.f1_models, n, options.confidence) for n in F1_ROWS] if options.f1_models else []
+    allowed = (1 - options.confidence) / 2
+    worst = {key: max(one[key] for one in found) for key in ("wrong_fail", "wrong_pass")}
+    told = {"models": options.models, "f1_models": options.f1_models, "allowed": round(allowed, 6), **worst}
+    seconds = round(time.perf_counter() - begin, 1)
+    print(
+        json.dumps({**told, "allowed_with_noise": _noisy(allowed, options.models), "cases": found, "seconds": seconds})
+    )
+
+
+def minimum(models: int, n: int, limit: float, confidence: float) -> dict[str, Any]:
+    """`accuracy.min` at one limit."""
+    at, below, above = (
+        synthetic.rates(synthetic.minimums(models, n, limit, confidence, lambda source, true=true: true, seed))
+        for seed, true in enumerate((limit, limit - A_HAIR, min(limit + 0.02, 1.0)))
+    )
+    return _told(f"min {limit:g}", n, at, below, above, wilson_alone=wilson_fails(n, limit, confidence))
+
+
+def drop(models: int, n: int, points: float, won: float, confidence: float) -> dict[str, Any]:
+    """`accuracy.max_drop_points` at one limit; `won` is a percentage of the rows."""
+    at, above, below = (
+        synthetic.rates(
+            synthetic.drops(models, n, points, confidence, lambda source, lost=lost: (lost, won / 100), seed)
+        )
+        for seed, lost in enumerate(
+            ((points + won) / 100 - A_HAIR, (points + won) / 100 + A_HAIR, max(points + won - 2, 0) / 100)
+        )
+    )
+    return _told(f"drop {points:g}, {won:g} % won", n, at, above, below)
+
+
+def macro_f1(models: int, n: int, confidence: float) -> dict[str, Any]:
+    """`accuracy.min` of the macro F1 of three classes, bootstrapped."""
+    true = CONFUSING.macro_f1()
+    at, below, above = (
+        synthetic.rates(CONFUSING.judged(models, n, Limits(accuracy_min=limit, confidence=confidence), seed))
+        for seed, limit in enumerate((true, true + A_HAIR, true - 0.06))
+    )
+    return _told(f"macro_f1 min {true:.3f}", n, at, below, above)
+
+
+def wilson_fails(n: int, limit: float, confidence: float) -> float:
+    """How often Wilson's interval alone fails a model whose true accuracy is the limit."""
+    failed = 0.0
+    for right in range(n + 1):
+        if stats.wilson(right, n, confidence).high < limit:
+            log = math.lgamma(n + 1) - math.lgamma(right + 1) - math.lgamma(n - right + 1)
+            failed += math.exp(log + right * math.log(limit) + (n - right) * math.log1p(-limit))
+    return failed
+
+
+def _told(
+    name: str,
+    n: int,
+    kept: synthetic.Rates,
+    missed: synthetic.Rates,
+    better: synthetic.Rates,
+    **more: float,
+) -> dict[str, Any]:
+    case = {"wrong_fail": kept.wrong_fail, "wrong_pass": missed.wrong_pass, "power": better.decided, **more}
+    line = {key: round(value, 4) for key, value in case.items()}
+    print(f"{name}, {n} rows: " + ", ".join(f"{key} {value:.2%}" for key, value in line.items()), flush=True)
+    return {"gate": name, "rows": n, **line}
+
+
+def _noisy(allowed: float, models: int) -> float:
+    """What is seen of `allowed` among so many models in all but one of 30,000 cases."""
+    return round(allowed + 4 * math.sqrt(allowed * (1 - allowed) / models), 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""`edgepack report`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from edgepack.commands import common
+
+
+@click.command()
+@common.speaking
+@click.argument("reports", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True, metavar="REPORT...")
+@click.option(
+    "--html", "page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.pass_context
+def command(context: click.Context, reports: tuple[Path, ...], page: Path | None, as_json: bool) -> None:
+    """Compare builds over time: score, latency and size of each, and what changed from one to the next.
+
+    REPORT is a NAME-VERSION.report.json that a build left in its dist folder, or such a folder.
+    """
+    from edgepack import compared, history
+
+    found = history.read(reports)
+    if page is not None:
+        from edgepack.report import over_time
+
+        told = history.document(found)
+        page.write_text(over_time.render(told["builds"], told["changes"]), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(history.document(found), ensure_ascii=False))
+    else:
+        console = common.console(context)
+        console.show(compared.builds(found, live=console.is_live))

@@ -1,0 +1,57 @@
+"""Builds side by side, as a table and lines; `console.Console` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from edgepack.report import NOTHING, quantity, span
+from edgepack.tables import STYLES, shown, table
+from edgepack.wording import metric_name, mib, safe
+
+if TYPE_CHECKING:
+    from edgepack.history import History, Row
+
+_MOST_CHANGES: Final = 30  # of a build; more of them are another recipe
+
+
+def builds(found: History, *, live: bool) -> Iterator[Table | Text]:
+    """A row for each build and target; below, what changed from each build to the next."""
+    made = table(live, "build", "target", "verdict", "score", "interval", "n", "p50 ms", "p95 ms", "MiB", "packed MiB")
+    for row in found.rows:
+        made.add_row(
+            safe(row.build), safe(row.target), Text(safe(row.verdict), STYLES.get(row.verdict, "")), *_figures(row)
+        )
+    yield made
+    cpus = {row.cpu for row in found.rows if row.cpu is not None}
+    if len(cpus) > 1:
+        yield Text(safe(f"times are from different CPUs, and cannot be compared: {', '.join(sorted(cpus))}"), "yellow")
+    metrics = {row.score.metric for row in found.rows if row.score is not None}
+    if len(metrics) > 1:
+        yield Text(f"scores are of different metrics: {', '.join(map(metric_name, sorted(metrics)))}", "yellow")
+    for change in found.changes:
+        yield Text(safe(f"{change.before} -> {change.after}"), "bold")
+        yield from _changes(change.values)
+
+
+def _figures(row: Row) -> Iterator[str]:
+    score = row.score
+    yield NOTHING if score is None else quantity(score.value, "fraction")
+    yield NOTHING if score is None else span(score.low, score.high, "fraction")
+    yield NOTHING if score is None else str(score.n)
+    for milliseconds in (row.p50_ms, row.p95_ms):
+        yield quantity(milliseconds, "ms").removesuffix(" ms")
+    for size_bytes in (row.onnx_bytes, row.bundle_bytes):
+        yield NOTHING if size_bytes is None else mib(size_bytes).removesuffix(" MiB")
+
+
+def _changes(values: Any) -> Iterator[Text]:
+    if not values:
+        yield Text("  the same recipe, data and tools")
+    for name, (before, after) in list(values.items())[:_MOST_CHANGES]:
+        yield Text(safe(f"  {name}: {shown(before)} -> {shown(after)}"))
+    if len(values) > _MOST_CHANGES:
+        yield Text(f"  and {len(values) - _MOST_CHANGES} more: --json has them all", "dim")

@@ -1,0 +1,177 @@
+"""What gates on several targets ended with: results, the one exit code for all of them, receipts that are kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.fleet import RECEIPT
+from edgepack.report import quantity
+from edgepack.targets.distant import Copied
+from edgepack_runtime.durable import make_folder, write_atomic
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.manifest import Manifest
+
+FORMAT: Final = 1
+# What is known to be wrong with a bundle comes before what broke where it was to be measured, and that before what was
+# measured and not decided.
+WORST_FIRST: Final = (
+    ExitCode.BUNDLE_INVALID,
+    ExitCode.GATE_FAILED,
+    ExitCode.UNEXPECTED,
+    ExitCode.USAGE,
+    ExitCode.STAGE_FAILED,
+    ExitCode.ENVIRONMENT_UNFIT,
+    ExitCode.TARGET_UNREACHABLE,
+    ExitCode.GATE_INCONCLUSIVE,
+    ExitCode.OK,
+)
+NOT_MEASURED: Final = "not measured"
+_VERDICTS: Final = {ExitCode.OK: "pass", ExitCode.GATE_FAILED: "fail", ExitCode.GATE_INCONCLUSIVE: "inconclusive"}
+Verdict = Literal["pass", "fail", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One bundle on one target. Either there is a receipt, or an error says why there is none."""
+
+    target: str
+    bundle: str | None
+    manifest: Manifest | None
+    exit_code: int
+    receipt: Mapping[str, Any] | None = None
+    error: EdgepackError | None = None
+    device: Mapping[str, Any] = field(default_factory=dict)
+    copied: Copied | None = None
+    kept: Path | None = None
+
+    @property
+    def verdict(self) -> str:
+        return _VERDICTS.get(ExitCode(self.exit_code), NOT_MEASURED) if self.receipt else NOT_MEASURED
+
+
+class _Bundle(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    name: str
+    version: str
+    target: str
+    release_id: str
+
+
+class _Check(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    gate: str
+    verdict: Verdict
+    value: FiniteFloat | None
+    low: FiniteFloat | None
+    high: FiniteFloat | None
+    limit: FiniteFloat
+    unit: str
+    n: int | None
+    detail: str
+
+
+class _Receipt(BaseModel):
+    """What is drawn of a receipt, wherever it comes from."""
+
+    model_config = ConfigDict(extra="ignore")
+    bundle: _Bundle
+    verdict: Verdict
+    checks: list[_Check] = Field(max_length=1000)
+    conditions: dict[str, Any] = {}
+
+
+def worst(codes: Sequence[int]) -> ExitCode:
+    """The exit code that tells most of several, as in `WORST_FIRST`."""
+    return next((code for code in WORST_FIRST if code in codes), ExitCode.UNEXPECTED)
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """All of it as plain JSON: verdict and exit code of the whole, then each result with its receipt or its error."""
+    code = worst([result.exit_code for result in results])
+    return {
+        "gates": FORMAT,
+        "verdict": _VERDICTS.get(code, NOT_MEASURED),
+        "exit_code": int(code),
+        "results": [
+            {
+                "target": result.target,
+                "bundle": {
+                    "file_name": result.bundle,
+                    "name": result.manifest and result.manifest.name,
+                    "version": result.manifest and result.manifest.version,
+                    "target": result.manifest and result.manifest.target.profile,
+                },
+                "verdict": result.verdict,
+                "exit_code": result.exit_code,
+                "receipt": result.receipt,
+                "error": None if result.error is None else _told(result.error),
+                "device": dict(result.device) or None,
+                "copied": result.copied and asdict(result.copied),
+                "kept": None if result.kept is None else str(result.kept),
+            }
+            for result in results
+        ],
+    }
+
+
+def _told(error: EdgepackError) -> dict[str, str]:
+    return {"what": error.what, "why": error.why, "fix": error.fix}
+
+
+def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`receipt`, which has all that is drawn of one.
+
+    Raises:
+        StageFailedError: it has not, or not as it should be.
+    """
+    try:
+        checks = _Receipt.model_validate(receipt).checks
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise StageFailedError(
+            "gate: the receipt cannot be read", why=f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from error
+    for check in checks:
+        try:
+            quantity(0.0, check.unit)
+        except KeyError as error:
+            raise StageFailedError(
+                f"gate: the receipt cannot be read: {check.gate} is in {check.unit}",
+                why="this edgepack does not know that unit; what is installed there is newer",
+                fix="use the edgepack that built it",
+            ) from error
+    return receipt
+
+
+def keep(folder: Path, receipt: Mapping[str, Any]) -> Path:
+    """Write a receipt as the next one of the device that `folder` is called after, as `edgepack receipts` reads them.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be written.
+    """
+    text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    try:
+        make_folder(folder)
+        there = [int(found[1]) for path in folder.iterdir() if (found := RECEIPT.match(path.name))]
+        path = folder / f"{max(there, default=0) + 1:06d}-gate.json"
+        write_atomic(path, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"the receipt cannot be kept in {folder}",
+            why=error.strerror or str(error),
+            fix="name another folder with --receipts",
+        ) from error
+    return path
+
+
+def folder_name(target: str) -> str:
+    """What a device's folder of receipts is called: its name, with `_` for what file systems take ill."""
+    return re.sub(r"[^A-Za-z0-9_.@+-]", "_", target).lstrip(".") or "_"

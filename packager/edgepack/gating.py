@@ -1,0 +1,229 @@
+"""Gates bundles on several targets: this machine, and devices over SSH, each with lines and a result of its own.
+
+What one target does changes nothing for the others. A gate on this machine runs by itself, before all others: what
+copies and waits for devices meanwhile would disturb its times. Receipts are kept as soon as they are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from edgepack.errors import BundleInvalidError, EdgepackError, TargetUnreachableError, UsageError
+from edgepack.gates import Result, folder_name, keep, readable
+from edgepack.progress import Progress
+from edgepack.stages import gate
+from edgepack.targets import address, sent
+from edgepack.targets.address import Address
+from edgepack.targets.distant import Connect, Parcel, Place
+from edgepack.targets.ssh import Client, Link
+from edgepack.targets.verified import told, verified
+from edgepack.voices import Voice
+from edgepack_runtime import manifest as contract
+from edgepack_runtime import verify
+from edgepack_runtime.archive import Archive
+from edgepack_runtime.manifest import Manifest
+
+RECEIPTS: Final = "receipts"
+_STOP_S: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to gate, where, and how it is reached. Without bundles, what serves on each device is gated.
+
+    Args:
+        jobs: how many devices at once; 0: all.
+        receipts: folder for receipts; None: beside each bundle for devices, and none of this machine.
+        remote_python: the Python to run with there, in place of one found on the PATH.
+    """
+
+    bundles: tuple[Path, ...]
+    targets: tuple[Address | None, ...]
+    client: Client = field(default_factory=Client)
+    installed: bool = False
+    jobs: int = 0
+    receipts: Path | None = None
+    pythons: tuple[Path, ...] = ()
+    remote_python: str | None = None
+    cache: str | None = None
+    clean: bool = False
+
+
+def run(asked: Asked, progress: Progress) -> list[Result]:
+    """Gate every bundle on every target; results by target, as they were given.
+
+    Raises:
+        UsageError: what is asked for makes no sense.
+        KeyboardInterrupt: what ran on devices was ended.
+    """
+    names = _names(asked)
+    speaking = threading.Lock()
+    voices = {name: Voice(progress, name if len(names) > 1 else "", speaking) for name in names}
+    bundles: list[_Opened | None] = [_opened(bundle) for bundle in asked.bundles]
+    results: dict[str, list[Result]] = {}
+    devices: queue.SimpleQueue[tuple[str, Address]] = queue.SimpleQueue()
+    for name, target in zip(names, asked.targets, strict=True):
+        if target is None:
+            results[name] = [_here(bundle, asked, voices[name]) for bundle in bundles if bundle]
+        else:
+            devices.put((name, target))
+    links = _Links(asked)
+
+    def work() -> None:
+        while True:
+            try:
+                name, target = devices.get(block=False)
+            except queue.Empty:
+                return
+            results[name] = [_there(bundle, name, target, asked, links, voices[name]) for bundle in bundles or [None]]
+
+    count = devices.qsize()
+    workers = [
+        threading.Thread(target=work, name=f"gate {number}", daemon=True)
+        for number in range(min(asked.jobs or count, count))
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    except BaseException:
+        links.stop()
+        for worker in workers:
+            worker.join(_STOP_S)
+        raise
+    return [result for name in names for result in results[name]]
+
+
+def _names(asked: Asked) -> list[str]:
+    if not asked.targets:
+        raise UsageError("there is no target", fix=f"--target {address.FORM}")
+    names = [address.LOCAL if target is None else target.name for target in asked.targets]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"{', '.join(twice)} is named twice", fix="name each target once")
+    folders = [folder_name(name) for name in names]
+    if len(set(folders)) < len(folders):
+        raise UsageError(
+            f"receipts of {' and '.join(names)} would lie in one folder", fix="gate them one after the other"
+        )
+    if asked.installed and None in asked.targets:
+        raise UsageError(
+            "--installed is about devices that are reached over SSH",
+            fix="here, gate what is installed with PREFIX/bin/NAME gate; or name a --target ssh://HOST",
+        )
+    if not asked.bundles and not asked.installed:
+        raise UsageError("which bundle is to be gated?", fix="edgepack gate FILE.edgepack --target ssh://HOST")
+    return names
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A bundle that was looked at once: its manifest, or why it is none."""
+
+    path: Path
+    manifest: Manifest | None = None
+    error: EdgepackError | None = None
+
+
+def _opened(path: Path) -> _Opened:
+    try:
+        return _Opened(path, verified(path))
+    except EdgepackError as error:
+        return _Opened(path, error=error)
+
+
+def _here(bundle: _Opened, asked: Asked, voice: Voice) -> Result:
+    def measure() -> Result:
+        code, receipt = gate.gate_here(bundle.path, voice, asked.pythons)
+        kept = None if asked.receipts is None else keep(asked.receipts / address.LOCAL, readable(receipt))
+        return Result(address.LOCAL, bundle.path.name, bundle.manifest, code, receipt, kept=kept)
+
+    return _settled(bundle, measure, voice, address.LOCAL)
+
+
+def _there(bundle: _Opened | None, name: str, target: Address, asked: Asked, links: _Links, voice: Voice) -> Result:
+    def measure() -> Result:
+        place = Place(target.prefix, asked.cache, asked.clean)
+        with contextlib.ExitStack() as stack:
+            parcel = None if bundle is None else stack.enter_context(_parcel(bundle))
+            connect = links.to(target, parcel)
+            if asked.installed or parcel is None:
+                code, receipt, gated = gate.gate_installed(parcel, connect, place, voice)
+            else:
+                code, receipt, gated = gate.gate_there(parcel, connect, place, voice)
+        folder = asked.receipts or (Path() if bundle is None else bundle.path.parent) / RECEIPTS
+        kept = keep(folder / folder_name(name), readable(receipt))
+        voice.line(f"receipt {kept}")
+        copied = None if asked.installed else gated.copied
+        file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
+        return Result(name, file, manifest, code, receipt, device=gated.device, copied=copied, kept=kept)
+
+    return _settled(bundle, measure, voice, name)
+
+
+def _settled(bundle: _Opened | None, measure: Callable[[], Result], voice: Voice, name: str) -> Result:
+    """What `measure` returns, or the error that it ended with: it is told in full beside the results of the others."""
+    try:
+        if bundle is not None and bundle.error is not None:
+            raise bundle.error
+        return measure()
+    except EdgepackError as error:
+        failed = error
+    except Exception as error:  # noqa: BLE001 - one target must not hide what the others found
+        failed = EdgepackError(f"unexpected {type(error).__name__}: {error}", fix="run again with -v and report it")
+        failed.__cause__ = error
+    if voice.name:  # others may go on for minutes
+        voice.line(f"not measured: {failed.what}")
+    file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
+    return Result(name, file, manifest, int(failed.exit_code), error=failed)
+
+
+@contextmanager
+def _parcel(bundle: _Opened) -> Iterator[Parcel]:
+    """The bundle, opened once more for one device, which reads at its own pace."""
+    with told(), Archive(bundle.path) as archive:
+        raw, signature = verify.read_sealed(archive)
+        manifest = contract.parse(raw)
+        if manifest != bundle.manifest:
+            raise BundleInvalidError(f"{bundle.path.name} is another file than a moment ago", fix="try again")
+        yield Parcel(archive, manifest, raw, signature)
+
+
+class _Links:
+    """Makes connections, and ends all of them when the command is interrupted."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._open: list[Link] = []
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def to(self, target: Address, parcel: Parcel | None) -> Connect:
+        """What makes a connection to `target`, with a Python there that `parcel` can run on."""
+        named = self._asked.remote_python
+        wanted = sent.PYTHONS if parcel is None else sent.pythons_for(parcel.manifest.target.python)
+        pythons = wanted if named is None else (named,)
+
+        def connect() -> Link:
+            with self._lock:
+                if self._stopped:
+                    raise TargetUnreachableError(f"{target.name}: interrupted")
+                link = Link(self._asked.client, target, pythons)
+                self._open.append(link)
+                return link
+
+        return connect
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for link in self._open:
+                link.stop()

@@ -1,0 +1,216 @@
+"""What the reports of several builds tell side by side: figures of each, and what changed from one to the next.
+
+Reports come from elsewhere, perhaps from another version of edgepack: what is no report is an error by name, and what a
+newer one says besides is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from edgepack.differences import differences
+from edgepack.errors import UsageError
+
+SUFFIX: Final = ".report.json"
+_MOST_BYTES: Final = 64 * 2**20
+_LEFT_OUT: Final = ("name", "version")  # of the recipe: they are the build's own
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Score(_Part):
+    """A metric on `n` rows, from 0 to 1."""
+
+    metric: str
+    value: FiniteFloat = Field(ge=0, le=1)
+    low: FiniteFloat = Field(ge=0, le=1)
+    high: FiniteFloat = Field(ge=0, le=1)
+    n: int = Field(ge=1)
+
+
+class _Latency(_Part):
+    p50_ms: FiniteFloat
+    p95_ms: FiniteFloat | None = None
+
+
+class _Receipt(_Part):
+    accuracy: Score | None = None
+    latency: _Latency | None = None
+    conditions: Mapping[str, Any] = {}
+
+
+class _Bundle(_Part):
+    file_name: str
+    bundle_bytes: int = Field(ge=0)
+
+
+class Target(_Part):
+    """The bundle of one target; `receipt` is None where it was not gated."""
+
+    target: str
+    verdict: str
+    bundle: _Bundle
+    receipt: _Receipt | None
+
+
+class _Variation(_Part):
+    targets: tuple[str, ...]
+
+
+class _Export(_Part):
+    shipped: str
+    onnx_bytes: Mapping[str, int]
+    variations: tuple[_Variation, ...] = ()
+
+
+class _Split(_Part):
+    rows: int
+    sha256: str | None = None
+
+
+class _Data(_Part):
+    splits: Mapping[str, _Split]
+
+
+class Build(_Part):
+    """One report."""
+
+    report: int
+    name: str
+    version: str
+    verdict: str
+    recipe: Mapping[str, Any]
+    data: _Data
+    export: _Export
+    targets: tuple[Target, ...]
+    tools: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of one build on one target. What was not measured is None; `cpu` says on what it was."""
+
+    build: str
+    target: str
+    verdict: str
+    score: Score | None
+    p50_ms: float | None
+    p95_ms: float | None
+    cpu: str | None
+    onnx_bytes: int | None
+    bundle_bytes: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is otherwise in a build than in the one before it: dotted names, each with what it was and what it is."""
+
+    before: str
+    after: str
+    values: Mapping[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class History:
+    """All builds in the order in which they were given, and how each differs from the one before."""
+
+    rows: tuple[Row, ...]
+    changes: tuple[Change, ...]
+
+
+def read(paths: Sequence[Path]) -> History:
+    """The history that reports tell: files, or folders with reports of builds, which are taken by version.
+
+    Raises:
+        UsageError: there is no such file, one is no report, or fewer than two are given.
+    """
+    files = [file for path in paths for file in _files(path)]
+    builds = [(file, _report(file)) for file in files]
+    if len(builds) < 2:
+        raise UsageError(
+            "there is nothing to compare",
+            why=f"{len(builds)} report was found, and it takes two" if builds else "no report was found",
+            fix=f"give two or more NAME-VERSION{SUFFIX}, or folders that hold them",
+        )
+    names = _names([build for _, build in builds], files)
+    rows = [
+        _row(name, build, target) for name, (_, build) in zip(names, builds, strict=True) for target in build.targets
+    ]
+    pairs = zip(names, names[1:], builds, builds[1:], strict=False)
+    changes = [Change(one, two, differences(_told(a), _told(b))) for one, two, (_, a), (_, b) in pairs]
+    return History(tuple(rows), tuple(changes))
+
+
+def document(found: History) -> dict[str, Any]:
+    """All of it as plain JSON values: `builds` and `changes`."""
+    rows = [{**vars(row), "score": row.score and row.score.model_dump()} for row in found.rows]
+    return {"builds": rows, "changes": [asdict(change) for change in found.changes]}
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob(f"*{SUFFIX}"), key=lambda file: (_version(file), file.name))
+    if not found:
+        raise UsageError(f"{path} holds no report", why=f"none of its files ends in {SUFFIX}")
+    return found
+
+
+def _version(file: Path) -> tuple[int, ...]:
+    """`1.10.0` of `hotel-1.10.0.report.json`, so that it comes after `1.9.0`."""
+    version = file.name.removesuffix(SUFFIX).rpartition("-")[2].split(".")
+    return tuple(int(part) for part in version) if all(part.isdecimal() for part in version) else ()
+
+
+def _report(file: Path) -> Build:
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+        return Build.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read", why=str(error.strerror or error)) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise UsageError(f"{file} is no report of a build", why=f"{where}: {first['msg']}") from error
+    except ValueError as error:
+        raise UsageError(f"{file} is no report of a build", why=str(error)) from error
+
+
+def _names(builds: Sequence[Build], files: Sequence[Path]) -> list[str]:
+    """What to call each: its version, with the name where that differs, and the path where both are the same."""
+    same_name = len({build.name for build in builds}) == 1
+    names = [build.version if same_name else f"{build.name} {build.version}" for build in builds]
+    return names if len(set(names)) == len(names) else [str(file) for file in files]
+
+
+def _row(name: str, build: Build, target: Target) -> Row:
+    receipt = target.receipt or _Receipt()
+    latency = receipt.latency
+    varies = any(target.target in one.targets for one in build.export.variations)  # a file that is not told of here
+    cpu = receipt.conditions.get("cpu_model")
+    return Row(
+        build=name,
+        target=target.target,
+        verdict=target.verdict,
+        score=receipt.accuracy,
+        p50_ms=latency.p50_ms if latency else None,
+        p95_ms=latency.p95_ms if latency else None,
+        cpu=cpu if isinstance(cpu, str) else None,
+        onnx_bytes=None if varies else build.export.onnx_bytes.get(build.export.shipped),
+        bundle_bytes=target.bundle.bundle_bytes,
+    )
+
+
+def _told(build: Build) -> dict[str, Any]:
+    """What a person compares: recipe, data, what ships, tools."""
+    recipe = {key: value for key, value in build.recipe.items() if key not in _LEFT_OUT}
+    data = {name: split.model_dump() for name, split in build.data.splits.items()}
+    return {"recipe": recipe, "rows of data": data, "ships": build.export.shipped, "tools": dict(build.tools)}

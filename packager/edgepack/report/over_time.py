@@ -1,0 +1,49 @@
+"""Builds over time as one self-contained HTML page, in the style of the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from edgepack.report import NOTHING, html, plots
+
+TEMPLATE: Final = "over_time.html.jinja"
+
+
+def render(rows: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]) -> str:
+    """The page for `rows` and `changes` as `edgepack.history.document` has them; the same ones give the same bytes."""
+    targets = list(dict.fromkeys(row["target"] for row in rows))
+    return (
+        html.environment()
+        .get_template(TEMPLATE)
+        .render(
+            rows=rows,
+            changes=changes,
+            value=_value,
+            targets=[
+                (target, *_plots(f"t{number}", [row for row in rows if row["target"] == target]))
+                for number, target in enumerate(targets)
+            ],
+        )
+    )
+
+
+def _plots(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Markup, Markup]:
+    """Of one target: scores with their intervals, and what it costs in MiB and ms; empty where nothing was measured."""
+    stages = [
+        {**row, "stage": row["build"], "model_mib": None if row["onnx_bytes"] is None else row["onnx_bytes"] / 2**20}
+        for row in rows
+    ]
+    scored = [row for row in stages if row["score"] is not None]
+    costed = [row for row in stages if row["model_mib"] is not None or row["p50_ms"] is not None]
+    return (
+        plots.svg(f"{name}-score", lambda figure: plots.accuracy(figure, scored), len(scored)) if scored else Markup(),
+        plots.svg(f"{name}-cost", lambda figure: plots.cost(figure, costed), len(costed)) if costed else Markup(),
+    )
+
+
+def _value(value: Any) -> str:
+    return NOTHING if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

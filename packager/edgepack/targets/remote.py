@@ -1,0 +1,352 @@
+"""Answers requests on a device that a gate is run on over SSH (sent there; standard library, Python >= 3.8).
+
+One JSON object a line on standard input, with the bytes that it announces behind it; answers are JSON objects, a line
+each, on standard output. A request ends with `{"ok": {...}}` or `{"error": {...}}`; between come `{"line": "..."}`, for
+people, and `{"got": N}`, bytes that arrived. Whoever waits for an answer sends an empty line now and then. When the
+input ends, or nothing comes for too long because the network is gone, whatever runs is ended, and so is this.
+
+Nothing of a bundle runs before its manifest was accepted by whom this device trusts, the device was found to fit, and
+every byte of the release was hashed against that manifest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence
+
+from edgepack.targets.remote_store import GoneError, Store
+from edgepack_runtime import device, doctor, isolated, trust
+from edgepack_runtime import manifest as contract
+from edgepack_runtime.durable import unfit
+from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, StepFailedError, UsageError
+from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.state import Prefix, default_prefix, read_state
+
+MAX_RESULT_BYTES = 4 * 1024 * 1024  # of what a verb prints on its stdout
+MAX_LINE_BYTES = 2000
+WAIT_S = 1800.0  # for another gate to end
+_LOOK_S = 0.2
+_GRACE_S = 10.0  # after SIGTERM
+_TOLD_EVERY_S = 0.25
+# Of doctor's checks, those that say that it is another kind of device; the rest is about the state it is in.
+OF_ANOTHER_KIND = ("system", "libc", "python", "gpu", "tensorrt")
+
+
+class MismatchedError(DeviceError):
+    """This is not the device, or not the release, that was asked for."""
+
+    exit_code = ExitCode.TARGET_UNREACHABLE
+
+
+class Input:
+    """Standard input, watched: where it is waited for longer than `silent_s` seconds, this process ends."""
+
+    def __init__(self, source: BinaryIO, silent_s: float) -> None:
+        self._source, self._silent_s = source, silent_s
+        self._since: Optional[float] = None
+        self._heard_at = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def read(self, count: int) -> bytes:
+        return self._waited(lambda: self._source.read(count))
+
+    def readline(self) -> bytes:
+        return self._waited(self._source.readline)
+
+    def is_over(self, seconds: float) -> bool:
+        """Wait for so long: whether whoever waits for us is gone, or says what nobody says who waits."""
+        if select.select([self._source], [], [], seconds)[0] and self.readline() != b"\n":
+            return True
+        return time.monotonic() - self._heard_at > self._silent_s
+
+    def _waited(self, read: Callable[[], bytes]) -> bytes:
+        self._since = time.monotonic()
+        try:
+            return read()
+        finally:
+            self._since, self._heard_at = None, time.monotonic()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._silent_s))
+            since = self._since
+            if since is not None and time.monotonic() - since > self._silent_s:
+                os._exit(1)  # nothing runs while it is waited for input, and the lock goes with this process
+
+
+class Conversation:
+    """One connection's requests: `look`, `put` for each missing file, `check`, `gate`, `tidy`; or `installed` alone."""
+
+    def __init__(self, source: Input, sink: BinaryIO) -> None:
+        self._source, self._sink = source, sink
+        self._sending = threading.Lock()
+        self._store: Optional[Store] = None
+        self._held = contextlib.ExitStack()
+        self._got = 0
+        self._told_at = 0.0
+
+    def run(self) -> None:
+        """Answer until standard input ends, or something fails."""
+        verbs: Dict[str, Callable[[Mapping[str, Any]], Dict[str, Any]]] = {
+            "look": self._look,
+            "put": self._put,
+            "check": self._check,
+            "gate": self._gate,
+            "tidy": self._tidy,
+            "installed": self._installed,
+        }
+        with self._held, contextlib.suppress(GoneError):
+            for line in filter(bytes.strip, iter(self._source.readline, b"")):
+                request = json.loads(line.decode("utf-8"))
+                try:
+                    answer = verbs[request["do"]](request)
+                except DeviceError as error:
+                    return self._fail(error)  # what may follow on the input is not read
+                except OSError as error:
+                    return self._fail(unfit("the device failed", error))
+                if request["do"] != "put":
+                    self.send({"ok": answer})
+        return None
+
+    def send(self, answer: Mapping[str, Any]) -> None:
+        """One line to whoever asked.
+
+        Raises:
+            GoneError: nobody reads it.
+        """
+        with self._sending:
+            try:
+                self._sink.write(json.dumps(answer).encode("ascii") + b"\n")
+                self._sink.flush()
+            except OSError as error:
+                raise GoneError(str(error)) from error
+
+    def _fail(self, error: DeviceError) -> None:
+        told = {"exit_code": int(error.exit_code), "what": error.what, "why": error.why, "fix": error.fix}
+        self.send({"error": told})
+
+    def _look(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """Whether the bundle may run here, where it will lie, and which of its files are missing there."""
+        packed = self._payload(request["manifest_bytes"], contract.MAX_MANIFEST_BYTES)
+        raw = zlib.decompressobj().decompress(packed, contract.MAX_MANIFEST_BYTES + 1)  # too much of it is no manifest
+        signed = request["signature_bytes"]
+        signature = None if signed is None else self._payload(signed, contract.MAX_SIGNATURE_BYTES)
+        root = _prefix(request["prefix"]) or _default_prefix(request["name"])
+        proof = trust.require(trust.read_pins(root), request["bundle"], raw, signature)
+        manifest = contract.parse(raw)  # not before it is known from whom it is
+        if manifest.name != request["name"]:
+            raise UsageError(f"the bundle's name is {manifest.name}, and not {request['name']}")
+        _require_fit(manifest)
+        others = [] if root is None else [Prefix(root).releases]
+        self._store = Store.open(request["cache"], manifest, raw, signature, others)
+        self._held.enter_context(self._store.locked(self._waiting()))
+        missing = self._store.stage(others)
+        return {
+            "device": _facts(),
+            "place": str(self._store.prefix.root),
+            "signature": proof.as_json(),
+            "missing": missing,
+            "begun": [[number, *part] for number, part in self._store.begun(missing).items()],
+        }
+
+    def _put(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        self._opened().receive(
+            request["put"], request["method"], request["size"], request["offset"], self._source.read, self._arrived
+        )
+        return {}
+
+    def _check(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        return {"missing": self._opened().check()}
+
+    def _gate(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        verb = ["gate", "--json", "--bundle-bytes", str(request["bundle_bytes"])]
+        return self._ran(isolated.command(self._opened().release, verb))
+
+    def _tidy(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        self._opened().tidy(everything=request["everything"])
+        return {}
+
+    def _installed(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """Gate the release that serves, by its own launcher. It is the one that was named, if one was."""
+        root = _prefix(request["prefix"]) or (default_prefix(request["name"]) if request["name"] else None)
+        if root is None:
+            raise UsageError("which install is meant?", fix="name it: ssh://HOST/PREFIX, or give its bundle")
+        prefix = Prefix(root)
+        serving, state = prefix.current_id(), read_state(prefix)
+        if serving is None or state is None:
+            raise MismatchedError(f"nothing is installed in {root}", fix="install it there, or name another folder")
+        if request["release_id"] not in (None, serving):
+            raise MismatchedError(
+                f"{serving} serves in {root}",
+                why=f"{request['release_id']} was asked for",
+                fix="install that one first, or leave --installed away to gate it beside the one that serves",
+            )
+        self.send({"line": f"{serving} serves in {root}"})
+        return {**self._ran([str(prefix.bin / state.name), "gate", "--json"]), "device": _facts()}
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise UsageError("it was not looked first")
+        return self._store
+
+    def _payload(self, count: int, most: int) -> bytes:
+        if not 0 <= count <= most:
+            raise UsageError(f"{count} bytes are more than is read")
+        data = self._source.read(count)
+        if len(data) != count:
+            raise GoneError("the other end closed")
+        return data
+
+    def _arrived(self, count: int) -> None:
+        self._got += count
+        if time.monotonic() - self._told_at >= _TOLD_EVERY_S:
+            self._told_at = time.monotonic()
+            self.send({"got": self._got})
+
+    def _waiting(self) -> Callable[[], None]:
+        """Tells once that it waits; ends with whoever asked, or when it took too long."""
+        until = time.monotonic() + WAIT_S
+        told: List[bool] = []
+
+        def wait() -> None:
+            if not told:
+                told.append(True)
+                self.send({"line": "another gate is running on this device; waiting for it to end"})
+            if time.monotonic() > until:
+                raise EnvironmentUnfitError("another gate on this device does not end", fix="look what runs there")
+            if self._source.is_over(_LOOK_S):
+                raise GoneError("the other end closed")
+
+        return wait
+
+    def _ran(self, line: Sequence[str]) -> Dict[str, Any]:
+        """Run a verb that prints JSON; its progress is told as it comes. It ends when whoever asked is gone."""
+        try:
+            process = subprocess.Popen(
+                list(line),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=isolated.dies_with_us(),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EnvironmentUnfitError(f"{line[0]} cannot be started", why=str(error)) from error
+        assert process.stdout is not None and process.stderr is not None
+        result, last = bytearray(), [""] * 8
+        readers = [
+            threading.Thread(target=_read, args=(process.stdout, result), daemon=True),
+            threading.Thread(target=self._tell, args=(process.stderr, last), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            while process.poll() is None:
+                if self._source.is_over(_LOOK_S):
+                    raise GoneError("the other end closed")
+        finally:
+            _end(process)
+        for reader in readers:
+            reader.join(timeout=_GRACE_S)
+        if len(result) > MAX_RESULT_BYTES:
+            raise StepFailedError(f"the gate printed more than {MAX_RESULT_BYTES} bytes")
+        if process.returncode < 0:
+            raise isolated.died("gate", process.returncode)
+        tail = "\n".join(filter(None, last[-8:]))
+        return {"exit_code": process.returncode, "stdout": result.decode("utf-8", "replace"), "tail": tail}
+
+    def _tell(self, source: BinaryIO, last: List[str]) -> None:
+        with contextlib.suppress(GoneError):
+            for line in iter(lambda: source.readline(MAX_LINE_BYTES), b""):
+                last.append(line.decode("utf-8", "replace").rstrip())
+                self.send({"line": last[-1]})
+
+
+def _read(source: BinaryIO, result: bytearray) -> None:
+    for data in iter(lambda: source.read(65536), b""):
+        if len(result) <= MAX_RESULT_BYTES:  # the rest is read, so that it can end, and not kept
+            result.extend(data)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of the process and of those it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # children that outlived it
+
+
+def _require_fit(manifest: contract.Manifest) -> None:
+    """Raise MismatchedError on another kind of device, EnvironmentUnfitError on one that lacks something."""
+    failed = [check for check in doctor.check_device(manifest) if not check.ok]
+    other = [check for check in failed if check.check in OF_ANOTHER_KIND]
+    if other:
+        fixes = [check.fix for check in other if check.fix]
+        if any(check.check == "python" for check in other):
+            fixes.append(f"or name its Python {manifest.target.python} with --remote-python")
+        raise MismatchedError(
+            f"the device is not of target {manifest.target.profile}: {'; '.join(check.what for check in other)}",
+            why="; ".join(dict.fromkeys(check.why for check in other if check.why)),
+            fix="; ".join(dict.fromkeys(fixes)),
+        )
+    doctor.require(failed)
+
+
+def _prefix(folder: Optional[str]) -> Optional[Path]:
+    """The folder as it is called here: `~/` is this user's."""
+    return Path(os.path.expanduser(folder)).absolute() if folder else None  # noqa: PTH111 - the other one raises
+
+
+def _default_prefix(name: str) -> Optional[Path]:
+    try:
+        return default_prefix(name)
+    except UsageError:  # no HOME: nothing is installed where an install would go by itself
+        return None
+
+
+def _facts() -> Dict[str, Any]:
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "libc": "{} {}".format(*device.libc()).strip(),
+        "python": platform.python_version(),
+        "cpu_model": device.cpu_model(),
+        "board": device.board(),
+    }
+
+
+def main(nonce: str, silent_s: float) -> int:
+    """Say `nonce`, then answer requests. Whatever else writes to standard output here writes to standard error.
+
+    Args:
+        silent_s: seconds after which somebody who says nothing is gone.
+    """
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sink.write(f"\n{nonce}\n".encode("ascii"))
+    sink.flush()
+    conversation = Conversation(Input(sys.stdin.buffer, silent_s), sink)
+    try:
+        conversation.run()
+    except Exception as error:  # noqa: BLE001 - nobody is there to see a traceback
+        with contextlib.suppress(GoneError):
+            why = f"{type(error).__name__}: {error}"
+            conversation.send({"error": {"exit_code": 1, "what": "the program on the device broke down", "why": why}})
+        return 1
+    return 0

@@ -1,0 +1,358 @@
+"""What a device keeps of bundles that were gated on it over SSH (sent there; standard library, Python >= 3.8).
+
+    <root>/releases/<id>/         a release as an install would unpack it; whole, once it lies here
+    <root>/releases/.tmp/<id>/    one that is being put together
+    <root>/incoming/              beginnings of large files, so that a link that broke off goes on where it was
+    <root>/cache/                 bytecode
+    <root>/.lock                  held by whoever gates: two at once would disturb each other's times
+
+Nothing in it is believed: every byte of a release is hashed against the manifest each time before any of it runs.
+Files are told apart by their sha256. What releases here, or installed ones, have already is linked or copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import stat
+import zlib
+from pathlib import Path
+from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from edgepack_runtime import doctor, verify
+from edgepack_runtime import manifest as contract
+from edgepack_runtime.archive import DEFLATED, STORED
+from edgepack_runtime.durable import FILE_MODE, FOLDER_MODE, remove_tree
+from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
+from edgepack_runtime.hashing import CHUNK_BYTES
+from edgepack_runtime.manifest import FileEntry, Manifest
+from edgepack_runtime.state import RELEASE_ID, Prefix
+
+KEPT = 2  # releases of one bundle and target: the newest, and the one before for what they have in common
+RESUMED_BYTES = 256 * 1024  # of smaller files no beginning is kept
+_PIECE_BYTES = 64 * 1024
+_FOLDER = "edgepack-gate"
+_SYSTEM_TEMPORARY = ("/var/tmp", "/tmp")
+Got = Callable[[int], None]
+Read = Callable[[int], bytes]  # as of a file: so many bytes, fewer at the end only
+
+
+class GoneError(Exception):
+    """Whoever asked is gone."""
+
+
+def candidates(asked: Optional[str]) -> List[Path]:
+    """Folders to keep things in, best first: the one that was `asked` for and no other, or the usual ones."""
+    if asked:
+        return [Path(os.path.expanduser(asked)).absolute() / _FOLDER]  # noqa: PTH111 - Path.expanduser raises
+    bases = [os.environ.get("XDG_CACHE_HOME", "")]
+    bases += [f"{os.environ['HOME']}/.cache"] if os.environ.get("HOME", "").startswith("/") else []
+    found = [Path(base) / _FOLDER for base in bases if base.startswith("/")]
+    shared = [os.environ.get("TMPDIR", ""), *_SYSTEM_TEMPORARY]
+    return found + [Path(base) / f"{_FOLDER}-{os.geteuid()}" for base in shared if base.startswith("/")]
+
+
+class Store:
+    """One such folder, for one bundle: `open` finds it, `stage` says what is missing, `check` proves it whole."""
+
+    def __init__(self, root: Path, manifest: Manifest, raw: bytes, signature: Optional[bytes]) -> None:
+        self.prefix = Prefix(root)
+        self.manifest, self._raw, self._signature = manifest, raw, signature
+        self.release = self.prefix.releases / contract.release_id(manifest, raw)
+        self.staging = self.prefix.staging / self.release.name
+        self._incoming = root / "incoming"
+
+    @classmethod
+    def open(
+        cls,
+        asked: Optional[str],
+        manifest: Manifest,
+        raw: bytes,
+        signature: Optional[bytes],
+        others: Sequence[Path],
+    ) -> Store:
+        """The first folder that may be written, can hold libraries, and has room for what it lacks.
+
+        Args:
+            others: folders that hold releases, of installs.
+
+        Raises:
+            EnvironmentUnfitError: there is none, with the reason for each.
+        """
+        refused = []
+        for root in candidates(asked):
+            store = cls(root, manifest, raw, signature)
+            try:
+                why = store._unfit(others)
+            except OSError as error:
+                why = f"{root}: {error.strerror or error}"
+            if not why:
+                return store
+            refused.append(why)
+        raise EnvironmentUnfitError(
+            "there is no place on the device for the bundle",
+            why="; ".join(dict.fromkeys(refused)) or "neither HOME nor a folder for temporary files is there",
+            fix="free some space there, or name a folder with --remote-cache",
+        )
+
+    def _unfit(self, others: Sequence[Path]) -> str:
+        place = doctor.existing_parent(self.prefix.root)
+        found = _known([self.prefix.releases])
+        lacking = {entry.sha256: entry.size for entry in self.manifest.files if entry.sha256 not in found}
+        needed = 0 if self.release.is_dir() else sum(lacking.values()) + max(lacking.values(), default=0)
+        checks = [
+            doctor.check_writable(place),
+            doctor.check_executable(place),
+            doctor.check_space(place, needed),
+        ]
+        wrong = [check.what for check in checks if not check.ok]
+        if wrong:
+            return "; ".join(wrong)
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(self.prefix.root.parent, mode=0o700, exist_ok=True)  # noqa: PTH103 - as mkdir(parents)
+            self.prefix.root.mkdir(mode=0o700)
+        found_there = self.prefix.root.lstat()
+        if not stat.S_ISDIR(found_there.st_mode) or found_there.st_uid != os.geteuid() or found_there.st_mode & 0o022:
+            return f"{self.prefix.root} is no folder that this user alone may write"
+        return ""
+
+    @contextlib.contextmanager
+    def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
+        """Hold the lock; `waiting` is called again and again as long as somebody else does, and pauses."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(self.prefix.lock_file, flags, 0o600)
+        try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    waiting()
+            yield
+        finally:
+            os.close(descriptor)
+
+    def stage(self, others: Sequence[Path]) -> List[int]:
+        """Put together what is here; the numbers of the manifest's files that are not, each content once.
+
+        A release that is whole is left where it is, and nothing is missing.
+        """
+        if self.release.is_dir() and not self.staging.exists():
+            self._make(self.staging.parent)
+            self.release.rename(self.staging)  # until it is proven whole once more
+        self._make(self.staging)
+        known = _known([self.prefix.releases, *others])
+        for entry in self.manifest.files:
+            path = self.staging / entry.path
+            source = known.get(entry.sha256)
+            if not _has_size(path, entry.size) and source is not None:
+                self._take(source, entry, ours=self.prefix.releases in source.parents)
+        return self.missing()
+
+    def missing(self) -> List[int]:
+        """Numbers of files that do not lie in the staged release, each content once."""
+        found: Dict[str, int] = {}
+        for number, entry in enumerate(self.manifest.files):
+            if not _has_size(self.staging / entry.path, entry.size):
+                found.setdefault(entry.sha256, number)
+        return sorted(found.values())
+
+    def begun(self, numbers: Sequence[int]) -> Dict[int, Tuple[int, int, int]]:
+        """Of those files that came in part: how they were packed, their packed size, and how much of it is here."""
+        parts: Dict[str, Tuple[int, int, int]] = {}
+        for path in sorted(self._incoming.glob("*.part")):
+            digest, method, size = path.name.split(".")[:3]
+            parts[digest] = (int(method), int(size), path.stat().st_size)
+        found = {number: parts.get(self.manifest.files[number].sha256) for number in numbers}
+        return {number: part for number, part in found.items() if part is not None}
+
+    def receive(self, number: int, method: int, size: int, offset: int, read: Read, got: Got) -> None:
+        """Take the packed bytes of a file from `offset` to `size`; what is not as listed is dropped.
+
+        Raises:
+            GoneError: they ended too early. What came of a large file is kept.
+        """
+        entry = self.manifest.files[number]
+        target = self._fresh(entry)
+        if size < RESUMED_BYTES:
+            packed = io.BytesIO()
+            _copy(read, packed, size, got)
+            _unpack(packed, method, entry, target)
+        else:
+            self._make(self._incoming)
+            part = self._incoming / f"{entry.sha256}.{method}.{size}.part"
+            with part.open("r+b" if offset else "w+b") as file:
+                file.seek(offset)
+                file.truncate()
+                _copy(read, file, size - offset, got)
+                _unpack(file, method, entry, target)
+            part.unlink()
+        if not target.exists():
+            return
+        for other in self.manifest.files:
+            if other.sha256 == entry.sha256 and other.path != entry.path:
+                self._take(target, other, ours=True)
+
+    def check(self) -> List[int]:
+        """Hash every file of the staged release; it is in its place when nothing is returned.
+
+        Returns:
+            Numbers of files that are missing or were not as the manifest lists them; the latter are removed.
+        """
+        for name, content in ((contract.MANIFEST_NAME, self._raw), (contract.SIGNATURE_NAME, self._signature)):
+            remove_tree(self.staging / name)
+            if content is not None:
+                _write(self.staging / name, iter([content]))
+        for damage in verify.find_damage(self.staging, self.manifest):
+            remove_tree(self.staging / damage.path)
+        missing = self.missing()
+        if not missing:
+            verify.verify_staged(self.staging, self.manifest, self._raw, self._signature)
+            remove_tree(self.release)
+            self.staging.rename(self.release)
+            os.utime(self.release)
+            # Python runs bytecode instead of the files that were checked.
+            remove_tree(self.prefix.bytecode_of(self.release))
+        return missing
+
+    def tidy(self, *, everything: bool) -> None:
+        """Remove what is not worth its room: all but the newest releases, or all that was ever kept here."""
+        if everything:
+            for path in (self.prefix.releases, self._incoming, self.prefix.root / "cache"):
+                remove_tree(path)
+            return
+        same = []
+        for release in _releases(self.prefix.releases):
+            with contextlib.suppress(DeviceError):
+                other, _ = verify.read_manifest(release)
+                if (other.name, other.target.profile) != (self.manifest.name, self.manifest.target.profile):
+                    continue
+            same.append(release)
+        same.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in same[KEPT:]:
+            remove_tree(old)
+            remove_tree(self.prefix.bytecode_of(old))
+        for begun in (self.prefix.staging, self._incoming):  # of others whose link broke off: they may come again
+            left = sorted(begun.glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in left[KEPT:]:
+                remove_tree(old)
+
+    def _fresh(self, entry: FileEntry) -> Path:
+        """Where `entry` goes, with nothing there and its folders made."""
+        path = self.staging / entry.path
+        self._make(path.parent)
+        remove_tree(path)
+        return path
+
+    def _take(self, source: Path, entry: FileEntry, *, ours: bool) -> None:
+        """Have what lies at `source` as `entry` too. Only `ours` are linked: nobody else may change what is here."""
+        path = self._fresh(entry)
+        if ours:
+            with contextlib.suppress(OSError):  # a file system without links
+                os.link(source, path)
+                return
+        try:
+            with source.open("rb") as file:
+                _write(path, iter(lambda: file.read(CHUNK_BYTES), b""))
+        except OSError:
+            remove_tree(path)  # it is asked for instead
+            if shutil.disk_usage(self.staging).free < entry.size:
+                raise
+
+    def _make(self, folder: Path) -> None:
+        """Make `folder`, and those above it up to the root, each a folder and no link."""
+        if folder != self.prefix.root:
+            self._make(folder.parent)
+            if folder.is_symlink() or not folder.is_dir():
+                remove_tree(folder)
+                folder.mkdir(mode=FOLDER_MODE)
+
+
+def _known(folders: Sequence[Path]) -> Dict[str, Path]:
+    """Where the content with a sha256 lies, as the manifests of the releases in `folders` tell; nothing is hashed."""
+    found: Dict[str, Path] = {}
+    for release in (release for folder in folders for release in _releases(folder)):
+        try:
+            manifest, _ = verify.read_manifest(release)
+        except DeviceError:
+            continue  # not one that anything could be taken from
+        for entry in manifest.files:
+            if entry.sha256 not in found and _has_size(release / entry.path, entry.size):
+                found[entry.sha256] = release / entry.path
+    return found
+
+
+def _releases(folder: Path) -> List[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if RELEASE_ID.match(path.name) and not path.is_symlink())
+    except OSError:
+        return []
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size
+
+
+def _copy(read: Read, out: BinaryIO, count: int, got: Got) -> None:
+    while count:
+        data = read(min(_PIECE_BYTES, count))
+        out.write(data)
+        if not data:
+            raise GoneError("the other end closed")
+        count -= len(data)
+        got(len(data))
+
+
+def _unpack(packed: BinaryIO, method: int, entry: FileEntry, target: Path) -> None:
+    """Write the content of `entry` to `target`; nothing is there where it is not what the manifest lists."""
+    packed.seek(0)
+    digest = hashlib.sha256()
+    temporary = target.with_name(f"{target.name}.tmp")
+    with contextlib.suppress(ValueError, zlib.error):  # the digest says so too
+        _write(temporary, _counted(_inflated(packed, method), entry.size, digest))
+    if digest.hexdigest() == entry.sha256:
+        temporary.replace(target)
+    else:
+        remove_tree(temporary)
+
+
+def _counted(pieces: Iterator[bytes], size: int, digest: hashlib._Hash) -> Iterator[bytes]:
+    for data in pieces:
+        size -= len(data)
+        if size < 0:
+            raise ValueError("it holds more than the manifest lists")
+        digest.update(data)
+        yield data
+
+
+def _inflated(file: BinaryIO, method: int) -> Iterator[bytes]:
+    pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
+    if method == STORED:
+        yield from pieces
+        return
+    if method != DEFLATED:
+        raise BundleInvalidError(f"a file was packed in a way that nobody knows ({method})")
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    for piece in pieces:
+        data = inflater.decompress(piece, CHUNK_BYTES)
+        while data or inflater.unconsumed_tail:
+            yield data
+            data = inflater.decompress(inflater.unconsumed_tail, CHUNK_BYTES)
+
+
+def _write(path: Path, pieces: Iterator[bytes]) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
+        os.fchmod(out.fileno(), FILE_MODE)
+        for data in pieces:
+            out.write(data)

@@ -1,0 +1,304 @@
+"""A device reached by this machine's own OpenSSH client: its configuration, agent and known hosts hold.
+
+Nothing is ever asked (BatchMode): what needs a password, or a yes to a host key, is an error that says what to type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import queue
+import re
+import secrets
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, cast
+
+from edgepack.errors import EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
+from edgepack.targets.address import Address
+from edgepack.targets.sent import NO_PYTHON, program, shell_line
+
+MAX_LINE_BYTES: Final = 8 * 2**20  # a receipt as one JSON text, escaped twice
+MAX_ANSWERS: Final = 100_000  # of one connection: a gate tells some hundred lines
+_MOST_NOISE: Final = 64 * 2**10  # what login files there may print before the program speaks
+_SAID_BYTES: Final = 16 * 2**10
+_GRACE_S: Final = 10.0
+# The device sees no end of a network that is gone, and would hold its lock for hours: it is told that we are there.
+ALIVE_EVERY_S: Final = 10.0
+SILENT_S: Final = 120.0
+# First: nothing is asked, no port or agent of ours is forwarded, and no command of a configuration replaces ours.
+_ALWAYS: Final = (
+    "-T", "-a", "-x",
+    "-o", "BatchMode=yes", "-o", "RemoteCommand=none", "-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no",
+    "-o", "LogLevel=INFO",
+)  # fmt: skip
+# Last, so that what the user gives comes before: a link that is dead ends within a minute.
+_UNLESS_GIVEN: Final = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3")
+_OPTION: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*\s*[= ]\s*\S.*")
+
+
+class LostError(Exception):
+    """The link ended before an answer came."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """How devices are reached: options as for `ssh -o`, a key, and the names of Pythons to try there first."""
+
+    options: tuple[str, ...] = ()
+    identity: Path | None = None
+
+    def line(self, address: Address, command: str) -> list[str]:
+        """The command line that runs `command` there.
+
+        Raises:
+            EnvironmentUnfitError: there is no ssh.
+            UsageError: an option is none.
+        """
+        ssh = shutil.which("ssh")
+        if ssh is None:
+            raise EnvironmentUnfitError(
+                "there is no ssh to reach a device with",
+                fix="install OpenSSH's client (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh-clients)",
+            )
+        for option in self.options:
+            if not _OPTION.fullmatch(option):
+                raise UsageError(f"{option!r} is no option of ssh", fix="write NAME=VALUE, as: -o ConnectTimeout=60")
+        given = [word for option in self.options for word in ("-o", option)]
+        identity = [] if self.identity is None else ["-i", str(self.identity)]
+        port = [] if address.port is None else ["-p", str(address.port)]
+        user = [] if address.user is None else ["-l", address.user]
+        return [ssh, *_ALWAYS, *given, *_UNLESS_GIVEN, *identity, *port, *user, "--", address.host, command]
+
+
+class Link:
+    """A connection with the program of `remote.py` at its other end. Use it in a `with` block.
+
+    Raises:
+        As `Client.line`, when it is made.
+    """
+
+    def __init__(self, client: Client, address: Address, pythons: Sequence[str]) -> None:
+        self.address = address
+        line = client.line(address, shell_line(pythons))
+        self._nonce = f"edgepack-{secrets.token_hex(16)}"
+        self._process = subprocess.Popen(
+            line,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # a Ctrl-C is ours to hand on, by `stop`
+        )
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._said = bytearray()
+        self.sent_bytes = 0
+        self.greeted = False
+        # Without a buffer they are raw.
+        stdout, stderr = cast("io.RawIOBase", self._process.stdout), cast("io.RawIOBase", self._process.stderr)
+        self._readers = [
+            threading.Thread(target=self._read, args=(stdout,), daemon=True),
+            threading.Thread(target=self._listen, args=(stderr,), daemon=True),
+        ]
+        self._sending = threading.Lock()
+        self._ended = threading.Event()
+        self._readers.append(threading.Thread(target=self._say_alive, daemon=True))
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Link:
+        with contextlib.suppress(LostError):  # `receive` finds out why
+            self._write(program(self._nonce, SILENT_S))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it: the other end sees the end of its input, and ends what runs there."""
+        self._ended.set()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        self.stop()
+
+    def stop(self) -> None:
+        """End it at once, from another thread too."""
+        self._ended.set()
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for reader in self._readers:
+            if reader is not threading.current_thread():
+                reader.join(_GRACE_S)
+
+    def send(self, request: Mapping[str, Any], payload: Iterable[bytes] = ()) -> None:
+        """Send a request, and the bytes that it announces.
+
+        Raises:
+            LostError: the link has ended.
+        """
+        with self._sending:
+            self._write(json.dumps(request).encode("ascii") + b"\n")
+            for data in payload:
+                self._write(data)
+
+    def receive(self, *, wait: bool = True) -> dict[str, Any] | None:
+        """The next answer; None where there is none yet and it is not to be waited for.
+
+        Raises:
+            LostError: the link has ended.
+        """
+        try:
+            answer = self._answers.get(block=wait)
+        except queue.Empty:
+            return None
+        if answer is None:
+            self._answers.put(None)  # for whoever asks again
+            raise LostError(self.said)
+        return answer
+
+    @property
+    def said(self) -> str:
+        """The end of what ssh, and login files there, said on standard error."""
+        return self._said.decode("utf-8", "replace").strip()
+
+    def why_lost(self, doing: str) -> TargetUnreachableError | StageFailedError | EnvironmentUnfitError:
+        """The error for a link that has ended while `doing` something."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        self.stop()
+        return explain(self.address, self._process.returncode, self.said, doing if self.greeted else "")
+
+    def _say_alive(self) -> None:
+        """Send an empty line now and then, but not into what is being sent."""
+        with contextlib.suppress(LostError):
+            while not self._ended.wait(ALIVE_EVERY_S):
+                if self.greeted and self._sending.acquire(blocking=False):
+                    try:
+                        self._write(b"\n")
+                    finally:
+                        self._sending.release()
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        view = memoryview(data)
+        try:
+            while view:
+                count = self._process.stdin.write(view) or 0
+                self.sent_bytes += count
+                view = view[count:]
+        except (OSError, ValueError) as error:  # closed: by ssh, or by us
+            raise LostError(str(error)) from error
+
+    def _read(self, stdout: io.RawIOBase) -> None:
+        """Hand on answers as they come. Whatever comes before the program speaks is left out."""
+        noise = answers = 0
+        with stdout, io.BufferedReader(stdout) as lines:
+            for line in iter(lambda: lines.readline(MAX_LINE_BYTES), b""):
+                if not self.greeted:
+                    noise += len(line)
+                    self.greeted = line.strip() == self._nonce.encode("ascii")
+                    if noise > _MOST_NOISE:
+                        break
+                    continue
+                answer, answers = _parsed(line), answers + 1
+                if answer is None or answers > MAX_ANSWERS:
+                    break
+                self._answers.put(answer)
+        self._answers.put(None)
+
+    def _listen(self, stderr: io.RawIOBase) -> None:
+        with stderr:
+            for data in iter(lambda: stderr.read(4096), b""):
+                self._said.extend(data or b"")
+                del self._said[:-_SAID_BYTES]
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The answer in `line`; None where it is none."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+# What OpenSSH's client says, in its own words (it speaks English everywhere) -> what that means, and what helps.
+_REASONS: Final = (
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is another one than this machine knows",
+     "find out why first; if the device was set up anew: ssh-keygen -R {known}, then `{typed} true` once by hand"),
+    (r"Host key verification failed|No .* host key is known", "this machine does not know its host key",
+     "compare the fingerprint once, by hand: {typed} true"),
+    (r"Permission denied|Too many authentication failures|No more authentication methods",
+     "it lets nobody in who has this machine's keys",
+     "try `ssh-add -l`, name a key with --identity, or: ssh-copy-id {copied}"),
+    (r"Could not resolve hostname|Name or service not known", "its name leads nowhere",
+     "check the name, or write HostName for it into ~/.ssh/config"),
+    (r"Connection refused", "nothing listens there",
+     "check the port, and whether sshd runs on the device: systemctl status ssh"),
+    (r"[Tt]imed out|No route to host|Network is unreachable|Host is down", "it does not answer",
+     "check that the device is on and in this network: {typed} true"),
+    (r"Timeout, server .* not responding", "it stopped answering", "look at the device and its network"),
+    (r"Bad configuration option|Bad owner or permissions|unsupported option|keyword .* argument",
+     "ssh refuses its options", "correct ~/.ssh/config or what was given with -o"),
+    (r"Connection (closed|reset)|kex_exchange_identification|Broken pipe", "it closed the connection",
+     "look at the log of sshd there: journalctl -u ssh"),
+)  # fmt: skip
+
+
+def explain(
+    address: Address, returncode: int | None, said: str, doing: str
+) -> TargetUnreachableError | StageFailedError | EnvironmentUnfitError:
+    """The error for an ssh that ended with `returncode` and `said` something on standard error.
+
+    Args:
+        doing: what was going on; empty where the program there never spoke.
+    """
+    words = {
+        "typed": address.typed,
+        "known": f"'[{address.host}]:{address.port}'" if address.port else address.host,
+        "copied": f"{'' if address.port is None else f'-p {address.port} '}{address.login(address.host)}",
+    }
+    what = f"the link to {address.name} broke while {doing}" if doing else f"{address.name} cannot be reached"
+    last = (said.splitlines() or [""])[-1].strip()
+    if NO_PYTHON in said:
+        return TargetUnreachableError(
+            f"{address.name} has no Python that a bundle could run on",
+            why=said[said.index(NO_PYTHON) :].removeprefix("edgepack: ").splitlines()[0],
+            fix="install python3 there, or name one with --remote-python",
+        )
+    if returncode == 255 or (returncode is not None and returncode < 0) or doing:
+        for pattern, why, fix in _REASONS:
+            if re.search(pattern, said):
+                return TargetUnreachableError(what, why=f"{why}: {_telling(said, pattern)}", fix=fix.format(**words))
+        why = last or f"ssh ended with exit code {returncode} and said nothing"
+        again = (
+            "give the same command again: it goes on where it was" if doing else f"see more: {address.typed} -v true"
+        )
+        return TargetUnreachableError(what, why=why, fix=again)
+    return TargetUnreachableError(
+        f"{address.name} runs no program for this user",
+        why=last or f"its login shell ended with exit code {returncode}",
+        fix=f"a shell is needed there: {address.typed} true",
+    )
+
+
+def _telling(said: str, pattern: str) -> str:
+    """The line of `said` that `pattern` is about, without ssh's frames."""
+    lines = [line.strip(" @\t") for line in said.splitlines() if re.search(pattern, line)]
+    return lines[-1] if lines else said

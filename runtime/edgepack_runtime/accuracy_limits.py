@@ -1,0 +1,62 @@
+"""What the gates on classes and against an earlier release ask for, read from the manifest (standard library only)."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional
+
+from edgepack_runtime.gate_values import check_keys, invalid, number
+
+ACCURACY_KEYS = ("metric", "min", "max_drop_points", "baseline", "max_regression_points", "per_class", "confidence")
+FIGURES = ("recall", "precision", "f1")  # of a class
+PER_CLASS = "accuracy.per_class."  # with one of them behind it: the name of its check
+
+
+class Floors(NamedTuple):
+    """What a figure of a class must reach, 0 to 1: one number for every class, and those of named ones instead."""
+
+    every: Optional[float]
+    named: Mapping[str, float]
+
+    def of(self, label: str) -> Optional[float]:
+        """That of one class; None where nothing is asked of it."""
+        return self.named.get(label, self.every)
+
+
+def baseline(facts: Any) -> Optional[str]:
+    """Name and version of the earlier release, of which the manifest says `name`, `version`, `target` and a digest.
+
+    Raises:
+        BundleInvalidError: it says something else.
+    """
+    if facts is None:
+        return None
+    name, version = (facts.get("name"), facts.get("version")) if isinstance(facts, Mapping) else (None, None)
+    if not isinstance(name, str) or not isinstance(version, str):
+        raise invalid(f"accuracy.baseline is {facts!r}")
+    return f"{name} {version}"
+
+
+def floors(section: Any) -> Dict[str, Floors]:
+    """`accuracy.per_class`: `recall` holds for every class, `recall_of` for those that it names; so for the others.
+
+    Returns:
+        By figure, of `FIGURES` those that floors are set for.
+
+    Raises:
+        BundleInvalidError: it asks for something that this runtime does not know, or for nonsense.
+    """
+    name = "accuracy.per_class"
+    if section is None:
+        return {}
+    check_keys(section, name, [key for figure in FIGURES for key in (figure, figure + "_of")])
+    found = {}
+    for figure in FIGURES:
+        named = section.get(figure + "_of") or {}
+        if not isinstance(named, Mapping):
+            raise invalid(f"{name}.{figure}_of is {named!r}")
+        asked = {label: number(named, f"{name}.{figure}_of", label, below=1.0) for label in named}
+        limits = {label: limit for label, limit in asked.items() if limit is not None}
+        one = Floors(number(section, name, figure, below=1.0), limits)
+        if one.every is not None or one.named:
+            found[figure] = one
+    return found

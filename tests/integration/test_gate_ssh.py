@@ -1,0 +1,329 @@
+"""`edgepack gate --target ssh://...` with a real OpenSSH on both sides, on the loopback, and a real bundle.
+
+The server has its own host key, user key, port and configuration in a temporary folder, runs as this user, and ends
+with the tests. A relay in front of it can cut a connection after so many bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import Project
+
+from edgepack.targets.archive import write_bundle
+from edgepack.targets.local import base_python
+from edgepack_runtime import manifest as contract
+from edgepack_runtime.archive import Archive
+
+SSHD = Path("/usr/sbin/sshd")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not SSHD.exists(), reason="there is no sshd"),
+    pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh"),
+]
+CONFIG = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+PidFile none
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+StrictModes no
+MaxStartups 100
+SetEnv HOME={folder}/home XDG_CACHE_HOME={folder}/cache
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def make_key(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    line = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(file)]
+    subprocess.run(line, check=True, stdin=subprocess.DEVNULL)
+
+
+class Relay:
+    """Passes connections on to a port; the next one is cut after `cut_after` bytes from the client, if that is set."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self.cut_after: int | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                left, self.cut_after = self.cut_after, None
+                threading.Thread(target=self._connect, args=(client, left), daemon=True).start()
+
+    def _connect(self, client: socket.socket, left: int | None) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
+            back = threading.Thread(target=self._pass_on, args=(server, client, None), daemon=True)
+            back.start()
+            self._pass_on(client, server, left)
+            back.join()
+
+    @staticmethod
+    def _pass_on(one: socket.socket, other: socket.socket, left: int | None) -> None:
+        with contextlib.suppress(OSError):
+            while left is None or left > 0:
+                data = one.recv(65536)
+                if not data:
+                    break
+                other.sendall(data)
+                left = None if left is None else left - len(data)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is reached through the server, and how `edgepack gate` is started for it."""
+
+    folder: Path
+    relay: Relay
+
+    @property
+    def url(self) -> str:
+        return f"ssh://127.0.0.1:{self.relay.port}"
+
+    @property
+    def options(self) -> list[str]:
+        known = f"UserKnownHostsFile={self.folder / 'known_hosts'}"
+        given = ["-o", known, "-o", "IdentitiesOnly=yes", "-o", "GlobalKnownHostsFile=/dev/null"]
+        return ["--identity", str(self.folder / "user"), *given, "--remote-python", base_python()]
+
+    def know(self, key: Path | None = None) -> None:
+        """Put the host key, or another one, into the file of known hosts."""
+        public = (key or self.folder / "host").with_suffix(".pub").read_text().rsplit(" ", 1)[0]
+        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.relay.port} {public}\n")
+
+    def line(self, *arguments: str | Path, target: str | None = None) -> list[str]:
+        words = [*map(str, arguments), "--target", target or self.url, *self.options]
+        return [sys.executable, "-m", "edgepack.cli", "gate", *words, "--receipts", str(self.folder / "receipts")]
+
+    def gate(self, *arguments: str | Path, target: str | None = None) -> subprocess.CompletedProcess[str]:
+        line = self.line(*arguments, target=target)
+        return subprocess.run(line, capture_output=True, text=True, encoding="utf-8", check=False, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    folder = tmp_path_factory.mktemp("sshd")
+    (folder / "home").mkdir()
+    for name in ("host", "user"):
+        make_key(folder / name)
+    port = free_port()
+    (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
+    made = os.geteuid() == 0 and not Path("/run/sshd").exists()
+    if made:  # where root's sshd keeps its unprivileged half in; every system that starts it as a service has it
+        Path("/run/sshd").mkdir(mode=0o755)
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "config"], stdin=subprocess.DEVNULL, stderr=log)
+    try:
+        listening(server, port, folder / "log")
+        relay = Relay(port)
+        found = Device(folder, relay)
+        found.know()
+        yield found
+        relay.close()
+    finally:
+        server.terminate()
+        server.wait(30)
+        if made:
+            Path("/run/sshd").rmdir()
+
+
+def listening(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Wait until the server takes connections; skip where this system lets nobody run one."""
+    for _ in range(200):
+        if server.poll() is not None:
+            pytest.skip(f"sshd does not run here: {log.read_text()[-300:]}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"sshd does not listen: {log.read_text()[-300:]}")
+
+
+def with_other_rows(bundle: Path, out: Path, changes: dict[str, bytes], **fields: object) -> Path:
+    """`bundle` with other content in some members, and its manifest made to fit."""
+    with Archive(bundle) as archive:
+        members = {path: archive.read(path, member.size) for path, member in archive.members.items()}
+    document = json.loads(members["manifest.json"])
+    members.update(changes)
+    del members["manifest.json"]
+    document["files"] = [
+        {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for path, data in sorted(members.items())
+    ]
+    document.update(fields)
+    raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode()
+    contract.parse(raw)
+    write_bundle({**members, "manifest.json": raw}, out)
+    return out
+
+
+def copied(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    assert done.returncode == 0, done.stderr[-3000:]
+    (result,) = json.loads(done.stdout)["results"]
+    found: dict[str, int] = result["copied"]
+    return found
+
+
+def test_first_again_and_with_another_model(device: Device, project: Project, tmp_path: Path) -> None:
+    junit, page = tmp_path / "junit.xml", tmp_path / "gate.md"
+    done = device.gate(project.bundle, "--junit", junit, "--markdown", page)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "gate of tiny 0.1.0 for linux-x86_64-cpu: PASS" in done.stdout
+    assert "copying " in done.stderr
+    assert "cold start" in done.stderr  # the device's own progress
+    assert "<testsuites" in junit.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").startswith("## ✅ Gate: pass\n")
+    (receipt,) = (device.folder / "receipts").rglob("*.json")
+    assert receipt.name == "000001-gate.json"
+    assert json.loads(receipt.read_text(encoding="utf-8"))["verdict"] == "pass"
+    again = copied(device.gate(project.bundle, "--json"))
+    assert again["files"] == 0
+    assert again["sent_bytes"] < 200_000
+    with Archive(project.bundle) as archive:
+        model = archive.read("model/model.onnx", 1 << 30)
+    # Another producer's name at the end of the file: other bytes, the same model.
+    other = with_other_rows(project.bundle, tmp_path / "other.edgepack", {"model/model.onnx": model + b"\x12\x01x"})
+    changed = copied(device.gate(other, "--json"))
+    assert changed["files"] == 1
+    with Archive(other) as archive:
+        packed = archive.members["model/model.onnx"].compressed_size
+    assert packed < changed["sent_bytes"] < packed + again["sent_bytes"] + 5000
+
+
+def test_a_link_that_is_cut_goes_on_where_it_was(device: Device, project: Project) -> None:
+    cache = device.folder / "cut"
+    size = project.bundle.stat().st_size
+    device.relay.cut_after = size // 2
+    done = device.gate(project.bundle, "--json", "--remote-cache", cache)
+    assert "broke while the bundle was copied; connecting again" in done.stderr, done.stderr[-3000:]
+    found = copied(done)
+    assert found["links"] == 2
+    assert found["sent_bytes"] < 1.5 * size  # what was under way is lost, and no more
+
+
+def test_a_bundle_for_another_processor_is_not_even_copied(device: Device, project: Project, tmp_path: Path) -> None:
+    with Archive(project.bundle) as archive:
+        target = json.loads(archive.read("manifest.json", 1 << 30))["target"]
+    other = with_other_rows(project.bundle, tmp_path / "arm.edgepack", {}, target={**target, "machine": "aarch64"})
+    cache = device.folder / "arm"
+    done = device.gate(other, "--remote-cache", cache)
+    assert done.returncode == 9
+    assert "this is Linux x86_64" in done.stderr
+    assert not cache.exists()
+
+
+def test_a_host_key_that_changed_or_is_not_known(device: Device, project: Project, tmp_path: Path) -> None:
+    make_key(tmp_path / "other")
+    try:
+        device.know(tmp_path / "other")
+        done = device.gate(project.bundle)
+        assert done.returncode == 9
+        assert "its host key is another one than this machine knows" in done.stderr
+        assert f"ssh-keygen -R '[127.0.0.1]:{device.relay.port}'" in done.stderr
+        (device.folder / "known_hosts").write_text("")
+        done = device.gate(project.bundle)
+        assert done.returncode == 9
+        assert "this machine does not know its host key" in done.stderr
+    finally:
+        device.know()
+
+
+def test_whoever_has_no_key_gets_no_further(device: Device, project: Project, tmp_path: Path) -> None:
+    make_key(tmp_path / "stranger")
+    own, other = str(device.folder / "user"), str(tmp_path / "stranger")
+    line = [other if word == own else word for word in device.line(project.bundle)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 9
+    assert "it lets nobody in who has this machine's keys" in done.stderr
+
+
+def test_nobody_listens(device: Device, project: Project) -> None:
+    done = device.gate(project.bundle, target=f"ssh://127.0.0.1:{free_port()}")
+    assert done.returncode == 9
+    assert "nothing listens there" in done.stderr
+
+
+def test_a_name_that_leads_nowhere(device: Device, project: Project) -> None:
+    done = device.gate(project.bundle, target="ssh://nowhere.invalid")
+    assert done.returncode == 9
+    assert "its name leads nowhere" in done.stderr
+
+
+def test_what_is_installed_is_gated_and_used(device: Device, project: Project) -> None:
+    prefix = device.folder / "opt"
+    line = [base_python(), "-I", "-S", project.bundle, "install", "--prefix", prefix, "--no-tune"]
+    subprocess.run(line, check=True, capture_output=True, env={"PATH": "/usr/bin:/bin"})
+    url = f"{device.url}{prefix}"
+    done = device.gate(project.bundle, "--installed", target=url)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(list((prefix / "receipts").glob("*-gate.json"))) == 1
+    fresh = copied(device.gate(project.bundle, "--json", "--remote-cache", device.folder / "beside", target=url))
+    assert fresh["files"] == 0
+
+
+def test_ctrl_c_ends_what_runs_on_the_device(device: Device, project: Project) -> None:
+    here = str(device.folder / "cache")
+    kept = sorted((device.folder / "receipts").rglob("*"))
+    with subprocess.Popen(device.line(project.bundle), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "latency" in line:
+                break
+        assert running(here)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(60) == 130, rest
+    assert "interrupted" in rest
+    for _ in range(600):
+        if not running(here):
+            break
+        time.sleep(0.05)
+    assert running(here) == []
+    assert sorted((device.folder / "receipts").rglob("*")) == kept
+
+
+def running(words: str) -> list[str]:
+    """Command lines of processes that have `words` in them."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            if words in line and not re.match(r"\S*sshd?[: ]", line):
+                found.append(line)
+    return found

@@ -1,0 +1,132 @@
+"""`edgepack gate`: what it prints and writes, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.unit.far import GATE, Far, far, far_bundle
+
+from edgepack.cli import main
+
+__all__ = ["far"]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return far_bundle(tmp_path_factory.mktemp("dist") / "hotel.edgepack", gate="fail")
+
+
+def gate(far: Far, *arguments: str | Path) -> Result:
+    words = ["gate", *map(str, arguments), "--remote-python", far.python, "--receipts", str(far.root / "receipts")]
+    return CliRunner().invoke(main, words)
+
+
+def test_without_a_target_it_is_this_machine(bundle: Path) -> None:
+    done = CliRunner().invoke(main, ["gate", str(bundle)])
+    assert done.exit_code == 6
+    assert done.stdout.startswith("gate of sentiment 1.2.0 for test: FAIL\n")
+    assert not (bundle.parent / "receipts").exists()
+
+
+def test_a_device_that_failed_and_one_that_is_not_there(far: Far, bundle: Path) -> None:
+    done = gate(far, bundle, "--target", "ssh://line3", "--target", "ssh://refused")
+    assert done.exit_code == 6
+    assert "\nline3:\ngate of sentiment 1.2.0 for test: FAIL\n" in done.stdout
+    assert "error: refused cannot be reached\n" in done.stderr
+    assert "line3: measuring" in done.stderr
+    quiet = gate(far, bundle, "--target", "ssh://line3", "-q")
+    assert (quiet.exit_code, quiet.stderr) == (6, "")
+
+
+def test_everything_as_json(far: Far, bundle: Path) -> None:
+    done = gate(far, bundle, "--target", "ssh://line3", "--target", "ssh://refused", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == found["exit_code"] == 6
+    assert [result["verdict"] for result in found["results"]] == ["fail", "not measured"]
+
+
+def test_junit_and_markdown_are_written(far: Far, bundle: Path, tmp_path: Path) -> None:
+    junit, markdown = tmp_path / "new" / "junit.xml", tmp_path / "gate.md"
+    done = gate(
+        far, bundle, "--target", "ssh://line3", "--target", "ssh://refused", "--junit", junit, "--markdown", markdown
+    )
+    assert done.exit_code == 6
+    root = ElementTree.parse(junit).getroot()
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "1", "1")
+    assert markdown.read_text(encoding="utf-8").startswith("## ❌ Gate: fail (0 of 2 results passed)\n")
+
+
+def test_markdown_on_stdout_is_all_that_is_there(far: Far, bundle: Path) -> None:
+    done = gate(far, bundle, "--target", "ssh://line3", "--markdown", "-")
+    assert done.stdout.startswith("## ❌ Gate: fail\n\n### ❌ `line3`: `sentiment` `1.2.0` for `test`: fail\n")
+    assert done.stdout.endswith("</details>\n")
+
+
+def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
+    key = tmp_path / "id"
+    key.write_text("")
+    gate(far, bundle, "--target", "ssh://pi@line3:22", "--identity", key, "-o", "ConnectTimeout=3", "--jobs", "1")
+    (call,) = far.calls()
+    assert "-o ConnectTimeout=3 -o ConnectTimeout=15 -o ServerAliveInterval=15" in call
+    assert f"-i {key} -p 22 -l pi -- line3" in call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--target", "pi@line3"], 2, "'pi@line3' is no target"),
+        (["--target", "ssh://-x"], 2, "no name of a host"),
+        (["--json", "--markdown", "-"], 2, "both go to stdout"),
+        (["--target", "ssh://a", "--target", "ssh://a"], 2, "named twice"),
+        (["--jobs", "0"], 2, "--jobs"),
+        (["--junit", "/proc/none/junit.xml"], 4, "/proc/none/junit.xml cannot be written"),
+        (["--target", "ssh://line3", "-o", "-v"], 2, "no option of ssh"),
+    ],
+)
+def test_what_cannot_be(far: Far, bundle: Path, arguments: list[str], code: int, words: str) -> None:
+    done = gate(far, bundle, *arguments)
+    assert done.exit_code == code, done.stderr
+    assert words in done.stderr
+    assert "  fix: " in done.stderr
+
+
+def test_a_bundle_is_needed_unless_what_is_installed_is_meant(far: Far) -> None:
+    done = gate(far, "--target", "ssh://line3")
+    assert done.exit_code == 2
+    assert "which bundle is to be gated?" in done.stderr
+    done = gate(far, "--target", "ssh://line3/opt/none", "--installed")
+    assert done.exit_code == 9
+    assert "nothing is installed in /opt/none" in done.stderr
+
+
+def test_what_is_interrupted_leaves_no_empty_file(far: Far, bundle: Path, tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    done = gate(far, bundle, "--target", "ssh://line3", "--target", "ssh://line3", "--junit", junit)
+    assert done.exit_code == 2
+    assert list(tmp_path.glob("*.xml")) == []
+
+
+def test_a_device_may_send_what_is_no_unicode(far: Far, bundle: Path, tmp_path: Path) -> None:
+    odd = far_bundle(
+        tmp_path / "odd.edgepack", more={"edgepack_runtime/gate.py": GATE.replace("as it was", "\\ud800").encode()}
+    )
+    files = [tmp_path / name for name in ("junit.xml", "gate.md")]
+    done = gate(far, odd, "--target", "ssh://line3", "--json", "--junit", files[0], "--markdown", files[1])
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["receipt"]["checks"][0]["detail"] == "\ud800 asked for"
+    for file in files:
+        file.read_text(encoding="utf-8")
+
+
+def test_a_pipe_is_written_to(far: Far, bundle: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+        gate(far, bundle, "--target", "ssh://line3", "--markdown", pipe)
+        assert reader.communicate()[0].startswith("## ")

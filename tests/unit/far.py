@@ -1,0 +1,155 @@
+"""Devices that are reached over SSH, as folders: a program `ssh` that runs commands here, and bundles to gate there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.runtime.conftest import make_manifest, runnable_members
+
+from edgepack.targets.archive import write_bundle
+from edgepack.targets.local import base_python
+from edgepack_runtime.manifest import dump
+
+# A gate that measures nothing, and leaves a receipt with all that one has.
+GATE = """\
+import json, os, sys, time
+from edgepack_runtime import receipts, verify
+
+CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
+
+def run(release, manifest, *, bundle_bytes, progress):
+    verdict = json.loads((release / "golden/behaviour.json").read_text())["gate"]
+    progress("measuring")
+    if verdict == "hang":
+        progress("process %d" % os.getpid())
+        time.sleep(600)
+    if verdict == "break":
+        raise SystemExit(3)
+    if verdict == "flood":
+        print("x" * (5 << 20))
+    found, raw = verify.read_manifest(release)
+    facts = receipts.facts(found, raw)
+    if verdict == "of another":
+        verdict, facts["release_id"] = "pass", "9.9.9-000000000000"
+    check = {
+        "gate": "size.bundle_mib", "verdict": verdict, "value": bundle_bytes and bundle_bytes / 2**20, "low": None,
+        "high": None, "limit": 1.0, "unit": "MiB", "n": 1, "confidence": None, "detail": "as it was asked for",
+    }
+    where = {"cpu_model": "Cortex-A76", "release": str(release)}
+    return {
+        "receipt": 1, "verb": "gate", "bundle": facts, "verdict": verdict, "checks": [check],
+        "accuracy": {"metric": "accuracy", "value": 0.9, "n": 200}, "conditions": where,
+        "latency": {"p50_ms": 5.0, "p95_ms": 8.0, "threads": 1},
+    }
+
+def exit_code(receipt):
+    return CODES[receipt["verdict"]]
+
+def render(receipt):
+    return "gate: " + receipt["verdict"]
+"""
+
+# `ssh ... -- HOST COMMAND`: HOST is a folder with what it has at home. `breaks` in it: bytes after which the link ends.
+# On `small` no file gets larger than a mebibyte.
+SSH = """\
+#!/bin/sh
+printf '%s\\n' "$*" >> {root}/calls
+while [ "$1" != -- ]; do shift; done
+home={root}/$2
+case $2 in
+    refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255;;
+    silent) exit 255;;
+    nologin) echo "This account is currently not available."; exit 1;;
+    small) ulimit -f 1000;;
+    noisy) echo "Last login: today"; echo "motd" >&2;;
+esac
+mkdir -p "$home"
+cut='
+import os, sys
+left = int(sys.argv[1])
+while left and (data := os.read(0, min(left, 65536))):
+    left -= len(data)
+    while data:
+        data = data[os.write(1, data):]
+'
+run() {{ env -i PATH=/usr/bin:/bin HOME="$home" XDG_CACHE_HOME="$home/cache" TMPDIR="$home" sh -c "$1"; }}
+if [ -s "$home/breaks" ]; then
+    read -r count < "$home/breaks"
+    rm "$home/breaks"
+    {python} -I -S -c "$cut" "$count" | run "$3"
+    echo "client_loop: send disconnect: Broken pipe" >&2
+    exit 255
+fi
+run "$3"
+"""
+
+
+@dataclass
+class Heard:
+    """Progress that is kept."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def task(self, label: str, total: int, done: int = 0) -> Any:
+        from edgepack.progress import SILENT
+
+        self.lines.append(f"{label}: {total}")
+        return SILENT.task(label, total, done)
+
+
+@dataclass(frozen=True)
+class Far:
+    """Devices by name, each a folder in `root`."""
+
+    root: Path
+
+    def calls(self) -> list[str]:
+        return (self.root / "calls").read_text(encoding="utf-8").splitlines()
+
+    def cache(self, host: str) -> Path:
+        return self.root / host / "cache" / "edgepack-gate"
+
+    def breaks_after(self, host: str, count: int) -> None:
+        """The next link to `host` ends after so many bytes."""
+        (self.root / host).mkdir(exist_ok=True)
+        (self.root / host / "breaks").write_text(f"{count}\n")
+
+    @property
+    def python(self) -> str:
+        """The one that bundles of `far_bundle` are for."""
+        return base_python()
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
+    root = tmp_path / "far"
+    (root / "bin").mkdir(parents=True)
+    program = root / "bin" / "ssh"
+    program.write_text(SSH.format(root=root, python=base_python()), encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
+    return Far(root)
+
+
+def far_members(gate: str = "pass", *, model: bytes = b"", more: dict[str, bytes] | None = None) -> dict[str, bytes]:
+    members = runnable_members(gate=gate)
+    members["edgepack_runtime/gate.py"] = GATE.encode()
+    if model:
+        members["model/model.onnx"] = b"\x12" + bytes([len(model) % 128 | 128, len(model) // 128]) + model
+    return {**members, **(more or {})}
+
+
+def far_bundle(path: Path, gate: str = "pass", *, model: bytes = b"", more: Any = None, **changes: Any) -> Path:
+    """A bundle whose gate says `gate`; `model` is at most 16,383 bytes, `more` are other members."""
+    members = far_members(gate, model=model, more=more)
+    changes.setdefault("model", {"precision": "int8", "onnx_bytes": 100})
+    manifest = make_manifest(members, **changes)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bundle({**members, "manifest.json": dump(manifest)}, path)
+    return path

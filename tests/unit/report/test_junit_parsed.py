@@ -1,0 +1,64 @@
+"""JUnit XML through a parser that others wrote, as a CI server's would read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import junitparser
+import pytest
+from tests.unit.conftest import beside_one_not_run
+
+from edgepack.report import document, junit
+
+
+@pytest.fixture
+def gates(receipt: dict[str, Any]) -> dict[str, Any]:
+    """One bundle on three targets: measured, out of reach, and a file that is no bundle."""
+    known = {"file_name": "hotel.edgepack", "name": "hotel-sentiment", "version": "1.2.0", "target": "rpi-bookworm"}
+    unknown = {"file_name": "很好.edgepack", "name": None, "version": None, "target": None}
+    cut = {"what": "it is cut short", "why": "", "fix": ""}
+    error = {"what": "line4 cannot be reached", "why": "nothing listens <there>\x00", "fix": "ssh line4 true"}
+    return {
+        "results": [
+            {"target": "line3", "bundle": known, "receipt": receipt, "error": None},
+            {"target": "line4", "bundle": known, "receipt": None, "error": error},
+            {"target": "line3", "bundle": unknown, "receipt": None, "error": cut},
+        ],
+    }  # fmt: skip
+
+
+def counts(read: Any) -> tuple[int, int, int, int]:
+    return read.tests, read.failures, read.errors, read.skipped
+
+
+def test_results_of_gates(gates: dict[str, Any]) -> None:
+    read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
+    stated = counts(read)
+    measured, lost, broken = read
+    assert [suite.name for suite in read] == [
+        "gates of hotel-sentiment 1.2.0 for linux-x86_64-cpu on line3",
+        "gates of hotel-sentiment 1.2.0 for rpi-bookworm on line4",
+        "gates of 很好.edgepack for line3",
+    ]
+    assert [counts(suite) for suite in read] == [(8, 1, 2, 0), (1, 0, 1, 0), (1, 0, 1, 0)]
+    read.update_statistics()
+    assert counts(read) == stated == (10, 1, 4, 0)
+    kinds = {case.name: [(type(found), found.type) for found in case.result] for case in measured}
+    assert kinds["latency.p95_ms"] == [(junitparser.Failure, "gate failed")]
+    assert kinds["accuracy.min"] == [(junitparser.Error, "inconclusive")]
+    assert kinds["latency.p50_ms"] == []
+    (case,) = lost
+    (error,) = case.result
+    assert (error.type, error.message) == ("not measured", "line4 cannot be reached")
+    assert error.text == "why: nothing listens <there>?\nfix: ssh line4 true"
+    assert case.classname == "hotel-sentiment.rpi-bookworm on line4"
+    assert {one.name: one.value for one in measured.properties()}["cpu_model"] == "AMD EPYC 7B13"
+    assert next(iter(broken)).result[0].message == "it is cut short"
+
+
+def test_the_report_of_a_build(built: Any) -> None:
+    read = junitparser.JUnitXml.fromstring(junit.render(document.make(beside_one_not_run(built))).encode())
+    stated = counts(read)
+    read.update_statistics()
+    assert counts(read) == (9, 1, 2, 1)
+    assert stated[:3] == counts(read)[:3]

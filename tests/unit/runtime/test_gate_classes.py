@@ -1,0 +1,119 @@
+"""The floors of classes: one bad class fails the gate, and many good ones do not fail it by chance."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime import gate_classes, stats
+from edgepack_runtime.accuracy_limits import Floors
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.gate_limits import Check
+from edgepack_runtime.metrics import Tally
+from edgepack_runtime.model_config import ModelConfig
+
+CLASSES = ("负面", "正面", "中性")
+
+
+def check(
+    figure: str, every: float | None, tallies: Mapping[str, Tally], named: Mapping[str, float] | None = None
+) -> Check:
+    (found,) = gate_classes.checks(tallies, {figure: Floors(every, named or {})}, CLASSES, 0.95)
+    return found
+
+
+def test_every_class_has_to_show_that_it_is_good_enough() -> None:
+    good = {"负面": Tally(96, 4, 4), "正面": Tally(198, 2, 2), "中性": Tally(95, 5, 5)}
+    found = check("recall", 0.85, good)
+    assert (found.gate, found.verdict, found.n, found.limit) == ("accuracy.per_class.recall", "pass", 100, 0.85)
+    assert found.detail == "lowest of 3 classes: 中性: 95 right of 100 that are there"
+    assert found.value == 0.95 and found.low == round(stats.proportion(95, 100, 0.95).low, 6)
+
+
+def test_one_class_that_is_clearly_worse_fails_it() -> None:
+    found = check("recall", 0.85, {"负面": Tally(60, 4, 40), "正面": Tally(198, 2, 2), "中性": Tally(95, 5, 5)})
+    assert found.verdict == "fail" and found.value == 0.6
+    assert "the limit is 0.85; 负面: 60 right of 100 that are there" in found.detail
+
+
+def test_precision_is_of_what_was_answered_and_f1_of_both() -> None:
+    tallies = {"负面": Tally(90, 30, 10), "正面": Tally(900, 10, 10), "中性": Tally(900, 10, 10)}
+    precision, f1 = check("precision", 0.9, tallies), check("f1", 0.9, tallies)
+    assert (precision.verdict, precision.value, precision.n) == ("fail", 0.75, 120)
+    assert "90 right of 120 answers" in precision.detail
+    assert (f1.verdict, f1.n) == ("fail", 130) and f1.value == pytest.approx(2 * 90 / (2 * 90 + 40), abs=1e-6)
+    assert "90 right of 130 that are there or answered" in f1.detail
+
+
+def test_too_few_rows_say_how_many_would_do() -> None:
+    found = check("recall", 0.8, {"负面": Tally(9, 0, 1), "正面": Tally(900, 0, 0), "中性": Tally(900, 0, 0)})
+    assert found.verdict == "inconclusive"
+    wanted = stats.n_for_proportion(0.9, 0.8, 0.95)
+    assert found.detail.endswith(f"负面: 9 right of 10 that are there; about {wanted} rows of 负面 would decide")
+
+
+def test_the_number_of_rows_that_would_decide_an_f1_is_counted_as_its_share() -> None:
+    found = check("f1", 0.9, {"负面": Tally(9, 1, 0), "正面": Tally(900, 0, 0), "中性": Tally(900, 0, 0)})
+    wanted = stats.n_for_proportion(0.9, 0.9 / 1.1, 0.95)
+    assert wanted is not None
+    assert found.verdict == "inconclusive" and f"about {wanted} rows of 负面" in found.detail
+    share = 0.9 * wanted
+    assert 2 / (1 + 1 / stats.proportion(share, wanted, 0.95).low) >= 0.9
+
+
+def test_nothing_is_known_of_a_class_that_no_row_has() -> None:
+    found = check("recall", 0.5, {"负面": Tally(90, 0, 0), "正面": Tally(90, 0, 0)})
+    assert (found.verdict, found.n, found.low, found.high) == ("inconclusive", 0, 0.0, 1.0)
+    assert found.detail.endswith("中性: 0 right of 0 that are there; nothing of it in the golden rows")
+
+
+def test_a_named_class_has_a_floor_of_its_own() -> None:
+    tallies = {"负面": Tally(80, 0, 20), "正面": Tally(99, 0, 1), "中性": Tally(98, 0, 2)}
+    assert check("recall", 0.9, tallies, {"负面": 0.7}).verdict == "pass"
+    assert check("recall", 0.9, tallies).verdict == "fail"
+    alone = check("recall", None, tallies, {"正面": 0.9})
+    assert alone.verdict == "pass" and "lowest of 1 classes: 正面" in alone.detail
+
+
+def test_more_than_three_bad_classes_are_counted() -> None:
+    labels = tuple(map(str, range(6)))
+    (found,) = gate_classes.checks(dict.fromkeys(labels, Tally(10, 0, 90)), {"recall": Floors(0.8, {})}, labels, 0.95)
+    assert found.verdict == "fail" and found.detail.endswith("that are there; and 3 more of 6 classes")
+
+
+def test_of_many_classes_at_their_floor_few_gates_fail() -> None:
+    """Without the correction a model of fifty classes, each as good as its floor, would fail in most cases."""
+    source, labels = random.Random(5), tuple(map(str, range(50)))
+    verdicts, uncorrected = [], 0
+    for _ in range(400):
+        right = {label: sum(source.random() < 0.8 for _ in range(60)) for label in labels}
+        tallies = {label: Tally(count, 0, 60 - count) for label, count in right.items()}
+        (found,) = gate_classes.checks(tallies, {"recall": Floors(0.8, {})}, labels, 0.95)
+        verdicts.append(found.verdict)
+        uncorrected += any(stats.proportion(count, 60, 0.95).high < 0.8 for count in right.values())
+    assert verdicts.count("fail") <= 400 * 0.025 + 4 * math.sqrt(400 * 0.025 * 0.975)
+    assert verdicts.count("pass") == 0
+    assert uncorrected > 100
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300), st.sampled_from(["recall", "precision", "f1"]))
+def test_an_interval_holds_its_figure(tp: int, fp: int, fn: int, figure: str) -> None:
+    tally = Tally(tp, fp, fn)
+    found = gate_classes.interval(figure, tally, 0.95)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.value == pytest.approx(getattr(tally, figure))
+
+
+def test_a_floor_for_a_class_that_the_model_lacks_is_refused() -> None:
+    config = ModelConfig("text-classification", CLASSES, 128, "int8")
+    assert gate_classes.of_model(config, {"recall": Floors(0.5, {"负面": 0.9})}) == CLASSES
+    with pytest.raises(BundleInvalidError, match="a class that the model does not have") as caught:
+        gate_classes.of_model(config, {"recall": Floors(None, {"负": 0.9})})
+    assert caught.value.why == "accuracy.per_class names 负; there are 负面, 正面, 中性"
+    tokens = ModelConfig("token-classification", ("O", "B-地名", "I-地名"), 128, "int8")
+    assert gate_classes.of_model(tokens, {"f1": Floors(None, {"地名": 0.5})}) == ("地名",)

@@ -1,0 +1,60 @@
+"""Wrong verdicts of the accuracy gates come as often as their confidence says: 2.5 % of the models each at 95 %.
+
+The worst case is a model that is exactly as good as the limit, or a hair worse; `benchmarks/gate_errors.py` tries many
+more cases, F1 among them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from tests import synthetic_models as synthetic
+
+MODELS = 10_000
+ALLOWED = 0.025
+# Four standard deviations of a share of 2.5 % among so many models: one right gate in 30,000 is beyond it.
+NOISE = 4 * math.sqrt(ALLOWED * (1 - ALLOWED) / MODELS)
+A_HAIR = 1e-9
+
+
+@pytest.mark.parametrize("limit", [0.8, 0.95])
+def test_a_model_at_the_limit_is_rarely_failed(limit: float) -> None:
+    found = synthetic.rates(synthetic.minimums(MODELS, 120, limit, 0.95, lambda source: limit, seed=1))
+    assert found.wrong_pass == 0 and found.wrong_fail <= ALLOWED + NOISE
+
+
+@pytest.mark.parametrize("limit", [0.8, 0.95])
+def test_a_model_below_the_limit_is_rarely_passed(limit: float) -> None:
+    found = synthetic.rates(synthetic.minimums(MODELS, 120, limit, 0.95, lambda source: limit - A_HAIR, seed=2))
+    assert found.wrong_fail == 0 and found.wrong_pass <= ALLOWED + NOISE
+
+
+def test_models_of_all_kinds_are_decided_and_rarely_wrongly() -> None:
+    def truth(source: random.Random) -> float:
+        return source.uniform(0.7, 0.9)
+
+    found = synthetic.rates(synthetic.minimums(MODELS, 120, 0.8, 0.95, truth, seed=3))
+    assert found.wrong_pass + found.wrong_fail <= ALLOWED + NOISE
+    assert found.decided > 0.25  # and not by deciding nothing: the interval is 0.14 wide, the truths spread over 0.2
+
+
+@pytest.mark.parametrize("won", [0.0, 0.02])
+def test_a_drop_at_the_limit_is_rarely_failed_and_one_above_it_rarely_passed(won: float) -> None:
+    for above, seed in ((-A_HAIR, 4), (A_HAIR, 5)):
+
+        def chances(source: random.Random, above: float = above) -> tuple[float, float]:
+            return 0.02 + won + above, won
+
+        found = synthetic.rates(synthetic.drops(MODELS, 150, 2.0, 0.95, chances, seed))
+        assert max(found.wrong_pass, found.wrong_fail) <= ALLOWED + NOISE
+
+
+def test_drops_of_all_kinds_are_decided_and_rarely_wrongly() -> None:
+    def chances(source: random.Random) -> tuple[float, float]:
+        return source.uniform(0, 0.12), source.uniform(0, 0.03)
+
+    found = synthetic.rates(synthetic.drops(MODELS, 150, 2.0, 0.95, chances, seed=6))
+    assert found.wrong_pass + found.wrong_fail <= ALLOWED + NOISE
+    assert found.decided > 0.25

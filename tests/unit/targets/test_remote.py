@@ -1,0 +1,60 @@
+"""The program on a device: it hears when nobody is there any more, even where a network ends without a word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pytest
+
+from edgepack.targets import sent
+from edgepack.targets.local import base_python
+from edgepack.targets.remote import Input
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    source, sink = os.pipe()
+    with os.fdopen(source, "rb") as reader, os.fdopen(sink, "wb", buffering=0) as writer:
+        yield reader, writer
+
+
+def test_who_waits_says_so_by_empty_lines(pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    reader, writer = pipe
+    heard = Input(reader, 60.0)
+    assert not heard.is_over(0)
+    writer.write(b"\n\n")
+    assert not heard.is_over(1)
+    assert heard.readline() == b"\n"
+    writer.write(b'{"do": "gate"}\n')  # nobody who waits for an answer asks
+    assert heard.is_over(1)
+
+
+def test_the_end_of_the_input_is_the_end(pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    reader, writer = pipe
+    heard = Input(reader, 60.0)
+    writer.write(b"\n")
+    writer.close()
+    assert not heard.is_over(1)
+    assert heard.is_over(1)
+
+
+def test_silence_is_the_end_too(pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    reader, writer = pipe
+    heard = Input(reader, 60.0)
+    heard._heard_at -= 61
+    assert heard.is_over(0)
+    writer.write(b"\n")
+    assert not heard.is_over(1)
+
+
+def test_it_ends_by_itself_where_nothing_comes_any_more() -> None:
+    line = ["sh", "-c", sent.shell_line([base_python()])]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(sent.program("there", 0.1))
+        process.stdin.flush()  # and it stays open
+        assert process.stdout.read() == b"\nthere\n"
+        assert process.wait(60) == 1

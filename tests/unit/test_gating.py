@@ -1,0 +1,247 @@
+"""Several bundles on several targets: each has a result, and all of them one exit code."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.far import Far, Heard, far, far_bundle
+
+from edgepack import fleet, gates, gating
+from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
+from edgepack.gates import Result
+from edgepack.gating import Asked
+from edgepack.targets import address, distant
+from edgepack.targets.ssh import Link
+from edgepack_runtime.exit_codes import ExitCode
+
+__all__ = ["far"]
+ALL = list(ExitCode)
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By what their gates say."""
+    folder = tmp_path_factory.mktemp("dist")
+    names = ("pass", "fail", "inconclusive")
+    return {name: far_bundle(folder / f"{name}.edgepack", gate=name, version=f"1.0.{len(name)}") for name in names}
+
+
+@pytest.fixture
+def ask(far: Far, tmp_path: Path) -> Callable[..., list[Result]]:
+    def run(files: list[Path], *targets: str, progress: Heard | None = None, **more: Any) -> list[Result]:
+        more = {"receipts": tmp_path / "receipts", "remote_python": far.python, **more}
+        asked = Asked(tuple(files), tuple(map(address.parse, targets)), **more)
+        return gating.run(asked, progress or Heard())
+
+    return run
+
+
+Ask = Callable[..., "list[Result]"]
+
+
+def test_one_that_cannot_be_reached_does_not_stop_the_others(
+    ask: Ask, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    heard = Heard()
+    files = [bundles["pass"], bundles["fail"]]
+    results = ask(files, "ssh://line3", "ssh://refused", "ssh://pi@line4:2222/opt/x", progress=heard)
+    assert [(one.target, one.bundle, one.exit_code, one.verdict) for one in results] == [
+        ("line3", "pass.edgepack", 0, "pass"),
+        ("line3", "fail.edgepack", 6, "fail"),
+        ("refused", "pass.edgepack", 9, "not measured"),
+        ("refused", "fail.edgepack", 9, "not measured"),
+        ("pi@line4:2222/opt/x", "pass.edgepack", 0, "pass"),
+        ("pi@line4:2222/opt/x", "fail.edgepack", 6, "fail"),
+    ]
+    assert gates.worst([one.exit_code for one in results]) == ExitCode.GATE_FAILED
+    assert {line.split(": ")[0] for line in heard.lines} == {"line3", "refused", "pi@line4:2222/opt/x"}
+    assert heard.lines.count("refused: not measured: refused cannot be reached") == 2
+    kept = sorted(
+        path.relative_to(tmp_path / "receipts").as_posix() for path in (tmp_path / "receipts").rglob("*.json")
+    )
+    assert kept == [
+        f"{folder}/00000{number}-gate.json" for folder in ("line3", "pi@line4_2222_opt_x") for number in (1, 2)
+    ]
+    summary = fleet.summarize(tmp_path / "receipts")
+    assert [(device.name, device.receipts, device.unreadable) for device in summary.devices] == [
+        ("line3", 2, ()),
+        ("pi@line4_2222_opt_x", 2, ()),
+    ]
+    assert summary.devices[0].gate is not None
+    assert summary.devices[0].gate.verdict == "fail"
+
+
+def test_the_document_is_json_with_every_receipt_or_its_error(ask: Ask, bundles: dict[str, Path]) -> None:
+    found = gates.document(ask([bundles["pass"]], "ssh://line3", "ssh://refused"))
+    assert json.loads(json.dumps(found)) == found
+    assert (found["verdict"], found["exit_code"]) == ("not measured", 9)
+    first, second = found["results"]
+    assert first["receipt"]["verdict"] == first["verdict"] == "pass"
+    assert first["copied"]["files"] == first["copied"]["of_files"] > 50
+    assert first["kept"].endswith("line3/000001-gate.json")
+    assert second["receipt"] is None
+    assert second["error"]["what"] == "refused cannot be reached"
+    assert second["bundle"]["name"] == "sentiment"
+
+
+def test_a_file_that_is_no_bundle_reaches_no_device(
+    ask: Ask, far: Far, tmp_path: Path, bundles: dict[str, Path]
+) -> None:
+    broken = tmp_path / "broken.edgepack"
+    broken.write_bytes(bundles["pass"].read_bytes()[:-1])
+    results = ask([broken, bundles["pass"]], "ssh://line3")
+    assert [one.exit_code for one in results] == [8, 0]
+    assert len(far.calls()) == 1
+
+
+def test_receipts_lie_beside_the_bundle_unless_they_are_to_lie_elsewhere(ask: Ask, bundles: dict[str, Path]) -> None:
+    (one,) = ask([bundles["pass"]], "ssh://line3", receipts=None)
+    assert one.kept == bundles["pass"].parent / "receipts" / "line3" / "000001-gate.json"
+
+
+def test_jobs_are_devices_at_once(ask: Ask, bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, lock = 0, 0, threading.Lock()
+    both = threading.Barrier(2)
+    real = distant.gate
+
+    def counted(*given: Any) -> Any:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        if jobs == 2:
+            both.wait(60)  # the second one is there too, or this fails
+        found = real(*given)
+        with lock:
+            running -= 1
+        return found
+
+    monkeypatch.setattr(gating.gate.distant, "gate", counted)
+    for jobs in (1, 2):
+        most = 0
+        ask([bundles["pass"]], "ssh://line3", "ssh://line4", jobs=jobs)
+        assert most == jobs
+
+
+def test_this_machine_and_a_device(ask: Ask, bundles: dict[str, Path], far: Far, tmp_path: Path) -> None:
+    heard = Heard()
+    here, there = ask([bundles["pass"]], "local", "ssh://line3", progress=heard)
+    assert (here.target, here.verdict, there.verdict) == ("local", "pass", "pass")
+    assert heard.lines.index("local: measuring") < heard.lines.index("line3: measuring")
+    assert (tmp_path / "receipts" / "local" / "000001-gate.json").is_file()
+    (alone,) = ask([bundles["pass"]], "local", receipts=None)
+    assert alone.kept is None
+
+
+@pytest.mark.parametrize(
+    ("files", "targets", "more", "words"),
+    [
+        (["a"], [], {}, "there is no target"),
+        (["a"], ["ssh://a", "ssh://a"], {}, "a is named twice"),
+        (["a"], ["ssh://a/x/y", "ssh://a/x_y"], {}, "would lie in one folder"),
+        ([], ["ssh://a"], {}, "which bundle"),
+        (["a"], ["local"], {"installed": True}, "--installed is about devices"),
+    ],
+)
+def test_what_makes_no_sense(ask: Ask, files: list[str], targets: list[str], more: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        ask(list(map(Path, files)), *targets, **more)
+    assert error.value.fix
+
+
+def test_an_error_that_nobody_foresaw_is_that_targets_alone(
+    ask: Ask, bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = gating.gate.gate_there
+
+    def broken(parcel: Any, connect: Any, place: Any, progress: Any) -> Any:
+        if place.prefix == "/opt/x":
+            raise ZeroDivisionError("by zero")
+        return real(parcel, connect, place, progress)
+
+    monkeypatch.setattr(gating.gate, "gate_there", broken)
+    bad, good = ask([bundles["pass"]], "ssh://line3/opt/x", "ssh://line4")
+    assert (bad.exit_code, good.exit_code) == (1, 0)
+    assert bad.error is not None
+    assert bad.error.what == "unexpected ZeroDivisionError: by zero"
+
+
+def test_an_interrupt_ends_what_runs_on_devices(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = far_bundle(tmp_path / "hang.edgepack", gate="hang")
+    running, links = threading.Event(), []
+    real = Link.__init__
+
+    def made(link: Link, *given: Any) -> None:
+        real(link, *given)
+        links.append(link)
+
+    monkeypatch.setattr(Link, "__init__", made)
+
+    class Ear(Heard):
+        def line(self, text: str) -> None:
+            if text.startswith("process "):
+                running.set()
+
+    join = threading.Thread.join
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        if timeout is None and thread.name.startswith("gate "):  # where a Ctrl-C arrives
+            assert running.wait(60)
+            raise KeyboardInterrupt
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask([bundle], "ssh://line3", progress=Ear())
+    assert [link._process.poll() is not None for link in links] == [True]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gate ")]
+    assert not (tmp_path / "receipts").exists()
+
+
+def test_every_exit_code_has_its_place_among_the_worst() -> None:
+    never = {ExitCode.RECIPE_INVALID, ExitCode.ROLLED_BACK}
+    assert set(gates.WORST_FIRST) == set(ALL) - never
+    assert len(set(gates.WORST_FIRST)) == len(gates.WORST_FIRST)
+    for few in itertools.combinations(gates.WORST_FIRST, 2):
+        assert gates.worst(few) == few[0] == gates.worst(few[::-1])
+
+
+def test_receipts_are_numbered_on(tmp_path: Path) -> None:
+    folder = tmp_path / "line3"
+    assert gates.keep(folder, {"a": "很好"}).name == "000001-gate.json"
+    (folder / "000007-install.json").write_text("{}")
+    path = gates.keep(folder, {"a": "很好"})
+    assert path.name == "000008-gate.json"
+    assert path.read_text(encoding="utf-8") == '{\n "a": "很好"\n}\n'
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentUnfitError, match="cannot be kept") as error:
+        gates.keep(tmp_path / "file" / "x", {})
+    assert "--receipts" in error.value.fix
+
+
+@pytest.mark.parametrize("name", ["line3", "pi@line3", "a:22/opt/..", "../x", "[::1]", "~", "…", "."])
+def test_a_folder_of_receipts_stays_where_it_is(name: str) -> None:
+    found = gates.folder_name(name)
+    assert Path(found).name == found
+    assert found not in ("", ".", "..")
+    assert not set(found) & set(":/~[]")
+
+
+@pytest.mark.parametrize("change", [{"verdict": "fine"}, {"checks": [{}]}, {"bundle": None}, {"checks": "x"}])
+def test_a_receipt_that_cannot_be_drawn_is_refused(receipt: dict[str, Any], change: dict[str, Any]) -> None:
+    assert gates.readable(receipt) == receipt
+    with pytest.raises(StageFailedError, match="cannot be read"):
+        gates.readable({**receipt, **change})
+
+
+def test_a_receipt_in_a_unit_of_tomorrow_is_told_as_that(receipt: dict[str, Any]) -> None:
+    receipt["checks"][0]["unit"] = "furlongs"
+    with pytest.raises(StageFailedError, match=r"accuracy\.min is in furlongs") as error:
+        gates.readable(receipt)
+    assert "is newer" in error.value.why

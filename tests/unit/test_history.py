@@ -1,0 +1,141 @@
+"""Reports of builds side by side; what is no report is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack import history
+from edgepack.cli import main
+from edgepack.errors import UsageError
+from edgepack.report import document
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(built: Any, tmp_path: Path) -> Write:
+    """Writes the report of a build, changed as told."""
+    (tmp_path / "dist").mkdir()
+
+    def of(version: str, *, value: float = 0.8955, epochs: float = 3.0, cpu: str | None = None, name: str = "") -> Path:
+        report = document.make(built)
+        receipt = report["targets"][0]["receipt"]
+        receipt["accuracy"]["value"] = value
+        receipt["conditions"]["cpu_model"] = cpu or receipt["conditions"]["cpu_model"]
+        report["recipe"]["teacher"]["epochs"] = epochs
+        report["version"], report["name"] = version, name or report["name"]
+        report["tools"] = {"python": "3.11.7"}
+        file = tmp_path / "dist" / f"{report['name']}-{version}.report.json"
+        file.write_text(document.dumps(report), encoding="utf-8")
+        return file
+
+    return of
+
+
+def test_figures_and_what_changed(write: Write) -> None:
+    found = history.read([write("1.2.0"), write("1.3.0", value=0.91, epochs=4.0), write("1.4.0", epochs=4.0)])
+    assert [(row.build, row.target, row.verdict) for row in found.rows] == [
+        (version, "linux-x86_64-cpu", "fail") for version in ("1.2.0", "1.3.0", "1.4.0")
+    ]
+    first = found.rows[0]
+    assert first.score is not None and (first.score.value, first.score.n) == (0.8955, 794)
+    assert (first.p50_ms, first.p95_ms, first.onnx_bytes, first.bundle_bytes) == (1.248, 2.02, 11_429_478, 25_856_000)
+    assert [change.values for change in found.changes] == [{"recipe.teacher.epochs": (3.0, 4.0)}, {}]
+    assert (found.changes[0].before, found.changes[0].after) == ("1.2.0", "1.3.0")
+
+
+def test_a_folder_is_read_by_version(write: Write, tmp_path: Path) -> None:
+    for version in ("1.10.0", "1.9.0", "1.2.0"):
+        write(version)
+    assert [row.build for row in history.read([tmp_path / "dist"]).rows] == ["1.2.0", "1.9.0", "1.10.0"]
+
+
+def test_builds_of_several_names_are_called_by_them(write: Write) -> None:
+    found = history.read([write("1.0.0"), write("1.0.0", name="comments")])
+    assert [row.build for row in found.rows] == ["hotel-sentiment 1.0.0", "comments 1.0.0"]
+    file = write("1.0.0")
+    assert [row.build for row in history.read([file, file]).rows] == [str(file), str(file)]
+
+
+def test_the_command_prints_them(write: Write, tmp_path: Path) -> None:
+    files = [str(write("1.2.0")), str(write("1.3.0", value=0.91, epochs=4.0, cpu="Cortex-A76"))]
+    result = CliRunner().invoke(main, ["report", *files, "--html", str(tmp_path / "page.html")])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert " ".join(lines[1].split()) == "1.2.0 linux-x86_64-cpu fail 89.5 % [87.2, 91.5] 794 1.25 2.02 10.9 24.7"
+    assert "times are from different CPUs, and cannot be compared: AMD EPYC 7B13, Cortex-A76" in result.output
+    assert lines[-2:] == ["1.2.0 -> 1.3.0", "  recipe.teacher.epochs: 3.0 -> 4.0"]
+    told = json.loads(CliRunner().invoke(main, ["report", *files, "--json"]).output)
+    assert [row["build"] for row in told["builds"]] == ["1.2.0", "1.3.0"]
+    assert told["changes"] == [{"before": "1.2.0", "after": "1.3.0", "values": {"recipe.teacher.epochs": [3.0, 4.0]}}]
+
+
+class Words(HTMLParser):
+    """The text and the tags of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.tags = "", list[str]()
+        self.feed(page)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+
+def test_the_page_fetches_nothing_and_runs_nothing(write: Write, tmp_path: Path) -> None:
+    files = [str(write("1.2.0", cpu="<b>")), str(write("1.3.0", epochs=4.0))]
+    CliRunner().invoke(main, ["report", *files, "--html", str(tmp_path / "page.html")], catch_exceptions=False)
+    page = Words((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert not {"script", "link", "img", "iframe", "b"} & set(page.tags)
+    words = " ".join(page.text.split())
+    assert "1.2.0 … 1.3.0" in words and "<b>" in words and "1.2.0 → 1.3.0" in words
+    assert page.tags.count("svg") == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "Invalid JSON"),
+        ("[]", "the file:"),
+        ('{"report": 1}', "name: Field required"),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_report_is_told(content: str | None, why: str, tmp_path: Path, write: Write) -> None:
+    file = tmp_path / "x.report.json"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        history.read([write("1.0.0"), file])
+    assert "x.report.json" in caught.value.what and why in caught.value.why
+
+
+def test_one_report_is_nothing_to_compare(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to compare"):
+        history.read([write("1.0.0")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no report"):
+        history.read([tmp_path / "empty"])
+
+
+@given(st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_no_json_breaks_it(value: Any) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "a.report.json")
+        file.write_text(json.dumps(value), encoding="utf-8")
+        with pytest.raises(UsageError):
+            history.read([file, file])
