@@ -44,6 +44,7 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         "numpy": np.__version__,
         "tokenizers": tokenizers.__version__,
         "kernel": platform.release(),
+        "guest": device.is_guest(root),
         "emulated": why_emulated is not None,
         "emulated_why": why_emulated,
         **moving(root),

@@ -93,6 +93,17 @@ def memory_total_bytes(root: Path = ROOT) -> Optional[int]:
     return _meminfo("MemTotal", root)
 
 
+def is_guest(root: Path = ROOT) -> Optional[bool]:
+    """Whether a hypervisor runs this system: its other guests take memory bandwidth and clock, which nobody tells.
+
+    x86 processors tell; of others only where a hypervisor names itself, so that None is more likely "no" there.
+    """
+    flags = _cpuinfo("flags", root).split()
+    if "hypervisor" in flags or read(root / "sys/hypervisor/type") or (root / "proc/device-tree/hypervisor").exists():
+        return True
+    return False if flags else None
+
+
 def emulation(machine: str, root: Path = ROOT) -> Optional[str]:
     """Why `machine` (what the process sees) seems to be emulated by another kind of CPU, or None.
 

@@ -102,3 +102,22 @@ def test_another_libc_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_c_library_in_c_plus_plus_of_this_system() -> None:
     version = device.libstdcxx()
     assert version is not None and version.startswith("3.4.")  # numpy, which these tests need, is linked with it
+
+
+@pytest.mark.parametrize(
+    ("files", "guest"),
+    [
+        ({"proc/cpuinfo": "flags\t\t: fpu avx2 hypervisor\n"}, True),
+        ({"proc/cpuinfo": "flags\t\t: fpu avx2\n"}, False),
+        ({"proc/cpuinfo": "Features\t: fp asimd\n", "sys/hypervisor/type": "xen\n"}, True),
+        ({"proc/cpuinfo": "Features\t: fp asimd\n", "proc/device-tree/hypervisor/compatible": "linux,kvm"}, True),
+        ({"proc/cpuinfo": "Features\t: fp asimd\n"}, None),
+        ({}, None),
+    ],
+)
+def test_a_guest_of_a_hypervisor_is_told(tmp_path: Path, files: dict[str, str], guest: bool | None) -> None:
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert device.is_guest(tmp_path) is guest
