@@ -168,8 +168,10 @@ def test_a_missed_gate_exits_6_and_delivers_nothing(project: Project) -> None:
 
 def test_gate_command_runs_the_bundles_own_gate(project: Project) -> None:
     done = project.edgepack("gate", str(project.bundle), "--json")
-    receipt = json.loads(done.stdout)
-    assert done.returncode == {"pass": 0, "fail": 6, "inconclusive": 7}[receipt["verdict"]]
+    told = json.loads(done.stdout)
+    (result,) = told["results"]
+    receipt = result["receipt"]
+    assert done.returncode == told["exit_code"] == {"pass": 0, "fail": 6, "inconclusive": 7}[receipt["verdict"]]
     assert receipt["bundle"]["name"] == "tiny"
     assert receipt["accuracy"]["n"] == 120
     assert receipt["conditions"]["providers"] == ["CPUExecutionProvider"]
