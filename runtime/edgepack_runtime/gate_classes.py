@@ -17,8 +17,7 @@ from edgepack_runtime.accuracy_limits import PER_CLASS, Floors
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate_limits import Check, sampled, would_decide
 from edgepack_runtime.metrics import Tally
-from edgepack_runtime.model_config import TOKENS, ModelConfig
-from edgepack_runtime.spans import types_of
+from edgepack_runtime.model_config import ModelConfig
 
 _SHOWN = 3
 _NONE = Tally(0, 0, 0)
@@ -42,7 +41,7 @@ def of_model(config: ModelConfig, floors: Mapping[str, Floors]) -> Sequence[str]
     Raises:
         BundleInvalidError: a floor is for none of them.
     """
-    classes = types_of(config.labels) if config.task == TOKENS else config.labels
+    classes = config.classes
     unknown = sorted({label for asked in floors.values() for label in asked.named} - set(classes))
     if unknown:
         raise BundleInvalidError(

@@ -26,7 +26,7 @@ from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, O
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.metrics import Answer
 from edgepack_runtime.model_config import TOKENS, ModelConfig
-from edgepack_runtime.spans import Span, types_of
+from edgepack_runtime.spans import Span
 from edgepack_runtime.texts import Item
 
 MODEL_FOLDER = "model"
@@ -98,7 +98,7 @@ def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
             `config` has, or when a label is none that the model knows.
     """
     keys, key = _text_keys(config), answer_key(config)
-    known = frozenset(types_of(config.labels) if config.task == TOKENS else config.labels)
+    known = frozenset(config.classes)
     rows = []
     said = (key, f"float_{key}", f"baseline_{key}")
     for where, row in _lines(release, ROWS_FILE, {*keys, key, f"float_{key}"}, optional=said[2]):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.spans import OUTSIDE, split_tag
+from edgepack_runtime.spans import OUTSIDE, split_tag, types_of
 
 FORMAT = 1
 CONFIG_NAME = "model.json"
@@ -81,6 +81,11 @@ class ModelConfig:
     def takes_pairs(self) -> bool:
         """Whether the model is asked about two texts at a time."""
         return self.task == PAIR
+
+    @property
+    def classes(self) -> Tuple[str, ...]:
+        """What answers are made of: the labels, or the types of spans, sorted."""
+        return types_of(self.labels) if self.task == TOKENS else self.labels
 
 
 def dump(config: ModelConfig) -> bytes:

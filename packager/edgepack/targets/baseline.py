@@ -24,8 +24,6 @@ from edgepack_runtime import model_config
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.golden import MODEL_FOLDER
 from edgepack_runtime.manifest import Manifest
-from edgepack_runtime.model_config import TOKENS, ModelConfig
-from edgepack_runtime.spans import types_of
 
 _MOST_CONFIG_BYTES: Final = 2**20
 
@@ -42,8 +40,8 @@ def require_comparable(bundle: Path, task: TaskName, labels: Sequence[str]) -> M
         config = model_config.parse(archive.read(f"{MODEL_FOLDER}/{model_config.CONFIG_NAME}", _MOST_CONFIG_BYTES))
     if config.task != task:
         raise _unlike(bundle, f"it is for {config.task}, and the recipe for {task}")
-    if set(_labels(config)) != set(labels):
-        theirs, ours = ", ".join(sorted(_labels(config))), ", ".join(sorted(labels))
+    if set(config.classes) != set(labels):
+        theirs, ours = ", ".join(sorted(config.classes)), ", ".join(sorted(labels))
         raise _unlike(bundle, f"its labels are {theirs}, and those of the data {ours}")
     return manifest
 
@@ -84,10 +82,6 @@ def _model(bundle: Path) -> Iterator[Path]:
                 with file.open("wb") as out:
                     out.writelines(archive.chunks(member))
         yield Path(scratch, MODEL_FOLDER)
-
-
-def _labels(config: ModelConfig) -> Sequence[str]:
-    return types_of(config.labels) if config.task == TOKENS else config.labels
 
 
 def _unlike(bundle: Path, why: str) -> RecipeInvalidError:

@@ -83,7 +83,7 @@ def test_comments_at_the_top_stay(tmp_path: Path) -> None:
     assert lock.file.read_text(encoding="utf-8") == f"# mine\n# own\n{PRINTED}"
 
 
-@pytest.mark.parametrize("printed", ["", "--find-links scheme://somewhere/\n", "numpy==1.0\n"])
+@pytest.mark.parametrize("printed", ["", f"# scheme://somewhere\n{PRINTED}", "numpy==1.0\n"])
 def test_what_is_no_lock_replaces_none(tmp_path: Path, printed: str) -> None:
     profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
     lock = locking.locks_of(profile)[0]
