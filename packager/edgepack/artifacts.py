@@ -23,6 +23,7 @@ from edgepack_runtime import stats
 from edgepack_runtime.model_config import ONNXRUNTIME
 from edgepack_runtime.spans import Span, tag_names
 
+ROWS_SUFFIX = ".rows.jsonl"  # in place of a bundle's: its golden rows, where they do not travel
 ARTIFACT_FILE = "artifact.json"
 Split = Literal["train", "dev", "test", "unlabelled"]
 LABELLED: Final[tuple[Split, ...]] = ("train", "dev", "test")
@@ -172,10 +173,13 @@ class DataArtifact(Artifact):
         with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
             return [Row.of(json.loads(line)) for line in lines]
 
-    def example(self) -> str:
-        """The beginning of a test text, or of both texts of a pair, as typed in a shell to try the model with."""
+    def example(self, *, own: bool = True) -> str:
+        """The beginning of a test text, or of both texts of a pair, as typed in a shell to try the model with.
+
+        Unless it may be one of its `own`, it is a greeting.
+        """
         pairs = self.task == "text-pair-classification"
-        texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in self.read("test"))
+        texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if own else ()))
         plain = (several for several in texts if not set("".join(several)) & _SHELL_CHARACTERS)
         return " ".join(f'"{text[:_EXAMPLE_CHARACTERS]}"' for text in next(plain, ["你好", "您好"][: 1 + pairs]))
 
@@ -306,10 +310,16 @@ class BundleArtifact(Artifact):
     checks: Checks = field(default_factory=Checks)
     libc_min: str = ""  # oldest glibc that its binaries load on
     examples: Examples | None = None
+    rows_name: str | None = None  # of the file beside it with its golden rows, where they do not travel
 
     @property
     def path(self) -> Path:
         return self.folder / self.file_name
+
+    @property
+    def rows_path(self) -> Path | None:
+        """The golden rows of a bundle that does not carry them."""
+        return None if self.rows_name is None else self.folder / self.rows_name
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack import signing
+from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.choice import TEXTS_FILE
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
@@ -70,7 +71,8 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
     A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
     in `dist` has passed. With `part_bytes` a folder `BUNDLE.split` holds each in parts of that size. Reports are
     written whatever the verdict. `NAME.sha256` lists the digests of it all, for `sha256sum -c` and for the next build,
-    which writes again what is not as it was.
+    which writes again what is not as it was. Golden rows that do not travel lie beside their bundle, readable for
+    their owner, and are not listed: they are not to be copied along.
 
     Raises:
         StageFailedError: when `dist` cannot be written, or a bundle not be signed.
@@ -100,6 +102,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
             ):
                 _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
             # All of it is written before anything in `dist` is replaced: a full disk leaves what was there.
+            kept = [name for item in build.deliveries if (name := _rows(item, dist, staged))]
             if part_bytes is None:
                 for name in fresh:
                     _drop_parts_of_another(staged / name, dist / f"{name}{splitting.SUFFIX}")
@@ -112,7 +115,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
         raise StageFailedError(
             f"{dist} cannot be written", why=_reason(error), fix="free space or choose --dist; the stages are kept"
         ) from error
-    return [*everything, sums]
+    return [*everything, *(dist / name for name in kept), sums]
 
 
 def _drop_parts_of_another(bundle: Path, parts: Path) -> None:
@@ -181,6 +184,18 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str 
         write.flush()
         os.fsync(write.fileno())
     return name
+
+
+def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:
+    """Copy the golden rows of a delivered bundle that stay at home and return their name; else remove earlier ones."""
+    rows = item.bundle.rows_path
+    if rows is None or not (staged / item.bundle.file_name).is_file():
+        (dist / item.bundle.file_name).with_suffix(ROWS_SUFFIX).unlink(missing_ok=True)
+        return None
+    file = staged / rows.name
+    file.touch(mode=0o600)
+    file.write_bytes(rows.read_bytes())
+    return rows.name
 
 
 def _models(build: Build, target: Path) -> None:

@@ -15,6 +15,7 @@ MOST: Final = 20  # of each kind
 class Example:
     """A row in words: what is true, what the float model and the shipped one answer.
 
+    `text` is the number of its line, `#17`, where the rows stay at home.
     `score` is the probability (0 to 1) that the shipped model gives to the truth: of several labels that of the label
     which it is the least right about; null for spans.
     """

@@ -83,7 +83,7 @@ class Gate(_Part):
 
     bundle: Bundle
     verdict: str
-    accuracy: Score
+    accuracy: Score | None  # null where the rows stayed at home
     promised: Score | None = None
     latency: Latency
     conditions: Conditions = Conditions()
@@ -92,9 +92,10 @@ class Gate(_Part):
     @property
     def drift_points(self) -> float | None:
         """Percentage points above what was promised; None where nothing comparable was."""
-        if self.promised is None or (self.promised.metric, self.promised.n) != (self.accuracy.metric, self.accuracy.n):
+        here, there = self.accuracy, self.promised
+        if here is None or there is None or (there.metric, there.n) != (here.metric, here.n):
             return None
-        return 100 * (self.accuracy.value - self.promised.value)
+        return 100 * (here.value - there.value)
 
     @property
     def p95_limit_ms(self) -> float | None:

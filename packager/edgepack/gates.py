@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.fleet import RECEIPT
-from edgepack.report import quantity
+from edgepack.report import NOT_MEASURED, quantity
 from edgepack.targets.distant import Copied
 from edgepack_runtime.durable import make_folder, write_atomic
 from edgepack_runtime.exit_codes import ExitCode
@@ -33,7 +33,6 @@ WORST_FIRST: Final = (
     ExitCode.GATE_INCONCLUSIVE,
     ExitCode.OK,
 )
-NOT_MEASURED: Final = "not measured"
 _MOST_ROWS: Final = 10**12
 _VERDICTS: Final = {ExitCode.OK: "pass", ExitCode.GATE_FAILED: "fail", ExitCode.GATE_INCONCLUSIVE: "inconclusive"}
 Verdict = Literal["pass", "fail", "inconclusive"]
@@ -79,6 +78,13 @@ class _Check(BaseModel):
     detail: str
 
 
+class _Unmeasured(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+    gate: str
+    why: str
+    waived: bool
+
+
 class _Receipt(BaseModel):
     """What is drawn of a receipt, wherever it comes from."""
 
@@ -86,6 +92,7 @@ class _Receipt(BaseModel):
     bundle: _Bundle
     verdict: Verdict
     checks: list[_Check] = Field(max_length=1000)
+    unmeasured: list[_Unmeasured] = Field([], max_length=1000)
     conditions: dict[str, Any] = {}
 
 

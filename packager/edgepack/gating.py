@@ -22,6 +22,7 @@ from edgepack.stages import gate
 from edgepack.targets import address, sent
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Connect, Parcel, Place
+from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Client, Link
 from edgepack.targets.verified import told, verified
 from edgepack.voices import Voice
@@ -42,6 +43,7 @@ class Asked:
         jobs: how many devices at once; 0: all.
         receipts: folder for receipts; None: beside each bundle for devices, and none of this machine.
         remote_python: the Python to run with there, in place of one found on the PATH.
+        rows: what is said of the golden rows of the bundle, where it does not carry them.
     """
 
     bundles: tuple[Path, ...]
@@ -54,6 +56,7 @@ class Asked:
     remote_python: str | None = None
     cache: str | None = None
     clean: bool = False
+    rows: Rows = field(default_factory=Rows)
 
 
 def run(asked: Asked, progress: Progress) -> list[Result]:
@@ -67,6 +70,9 @@ def run(asked: Asked, progress: Progress) -> list[Result]:
     speaking = threading.Lock()
     voices = {name: Voice(progress, name if len(names) > 1 else "", speaking) for name in names}
     bundles: list[_Opened | None] = [_opened(bundle) for bundle in asked.bundles]
+    for bundle in bundles:
+        if bundle is not None and bundle.manifest is not None:
+            asked.rows.require_of(bundle.path.name, bundle.manifest)
     results: dict[str, list[Result]] = {}
     devices: queue.SimpleQueue[tuple[str, Address]] = queue.SimpleQueue()
     for name, target in zip(names, asked.targets, strict=True):
@@ -142,7 +148,7 @@ def _opened(path: Path) -> _Opened:
 
 def _here(bundle: _Opened, asked: Asked, voice: Voice) -> Result:
     def measure() -> Result:
-        code, receipt = gate.gate_here(bundle.path, voice, asked.pythons)
+        code, receipt = gate.gate_here(bundle.path, voice, asked.pythons, asked.rows)
         readable(receipt)
         kept = None if asked.receipts is None else keep(asked.receipts / address.LOCAL, receipt)
         return Result(address.LOCAL, bundle.path.name, bundle.manifest, code, receipt, kept=kept)
@@ -157,9 +163,9 @@ def _there(bundle: _Opened | None, name: str, target: Address, asked: Asked, lin
             parcel = None if bundle is None else stack.enter_context(_parcel(bundle))
             connect = links.to(target, parcel)
             if asked.installed or parcel is None:
-                code, receipt, gated = gate.gate_installed(parcel, connect, place, voice)
+                code, receipt, gated = gate.gate_installed(parcel, connect, place, asked.rows, voice)
             else:
-                code, receipt, gated = gate.gate_there(parcel, connect, place, voice)
+                code, receipt, gated = gate.gate_there(parcel, connect, place, asked.rows, voice)
         folder = asked.receipts or (Path() if bundle is None else bundle.path.parent) / RECEIPTS
         kept = keep(folder / folder_name(name), readable(receipt))
         voice.line(f"receipt {kept}")

@@ -10,7 +10,8 @@ from typing import Any
 from edgepack import datasets
 from edgepack.artifacts import ARTIFACT_FILE, LABELLED, SPLITS, DataArtifact, ModelArtifact, Split
 from edgepack.digest import sha256_file, sha256_folder
-from edgepack.recipe.model import Data, Gates, is_builtin
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import Data, is_builtin
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.workspace import Result
@@ -35,6 +36,7 @@ def of_data(section: Data) -> dict[str, Any]:
 def of_gates(section: Gates) -> dict[str, Any]:
     """The limits. A bundle that they are about counts by its content, elsewhere, and not by where it lies."""
     document = dump(section)
+    del document["golden"]  # which rows they are measured on, no more
     if section.baseline is not None:
         document["accuracy"]["baseline"] = section.baseline.name
     return document

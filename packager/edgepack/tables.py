@@ -155,6 +155,8 @@ def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     for check in receipt["checks"]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
+    for one in receipt.get("unmeasured", ()):
+        yield Text(safe(f"{one['gate']}: not measured: {one['why']}"), style="bold")
     yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
 
 
@@ -305,7 +307,7 @@ def _gated(device: Device) -> Sequence[Text | str]:
     limit_ms, drift = gate.p95_limit_ms, gate.drift_points
     return (
         Text(safe(gate.verdict), style=STYLES.get(gate.verdict, "")),
-        quantity(gate.accuracy.value, "fraction"),
+        NOTHING if gate.accuracy is None else quantity(gate.accuracy.value, "fraction"),
         NOTHING if drift is None else f"{drift:+.2f}",
         quantity(gate.latency.p95_ms, "ms").removesuffix(" ms"),
         NOTHING if limit_ms is None else f"{limit_ms:g}",

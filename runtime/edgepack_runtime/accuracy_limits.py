@@ -1,14 +1,20 @@
-"""What the gates on classes and against an earlier release ask for, read from the manifest (standard library only)."""
+"""What the gates on accuracy ask for, read from the manifest: of classes, against an earlier release, on which rows.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from edgepack_runtime.gate_values import check_keys, invalid, number
 
 ACCURACY_KEYS = ("metric", "min", "max_drop_points", "baseline", "max_regression_points", "per_class", "confidence")
+GOLDEN_KEYS = ("rows", "carry", "sha256")
 FIGURES = ("recall", "precision", "f1")  # of a class
 PER_CLASS = "accuracy.per_class."  # with one of them behind it: the name of its check
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Floors(NamedTuple):
@@ -34,6 +40,20 @@ def baseline(facts: Any) -> Optional[str]:
     if not isinstance(name, str) or not isinstance(version, str):
         raise invalid(f"accuracy.baseline is {facts!r}")
     return f"{name} {version}"
+
+
+def rows_at_home(golden: Mapping[str, Any]) -> Optional[str]:
+    """The sha256 of the labelled rows where they do not travel with the bundle (`carry` is false), else None.
+
+    Raises:
+        BundleInvalidError: it says something else.
+    """
+    carry, digest = golden.get("carry", True), golden.get("sha256")
+    if type(carry) is not bool or carry is not (digest is None):
+        raise invalid(f"golden.carry is {carry!r}, and golden.sha256 {digest!r}")
+    if digest is not None and not (isinstance(digest, str) and _SHA256.match(digest)):
+        raise invalid(f"golden.sha256 is {digest!r}")
+    return digest
 
 
 def floors(section: Any) -> Dict[str, Floors]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from edgepack_runtime import (
     bench,
@@ -18,6 +18,7 @@ from edgepack_runtime import (
     gate_latency,
     gate_load,
     gate_process,
+    gate_rows,
     golden,
     located,
     metrics,
@@ -27,6 +28,7 @@ from edgepack_runtime import (
 )
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.gate_accuracy import Measured
 from edgepack_runtime.gate_limits import Check, Limits, at_least, counted, parse
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
@@ -41,15 +43,27 @@ _EXIT = {
 Say = Callable[[str], None]
 
 
-def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progress: Say) -> Dict[str, Any]:
+def run(
+    release: Path,
+    manifest: Manifest,
+    *,
+    bundle_bytes: Optional[int],
+    progress: Say,
+    rows_file: Optional[Path] = None,
+    without_rows: bool = False,
+) -> Dict[str, Any]:
     """Measure everything that `manifest.gates` asks for, and accuracy and latency in any case; return the receipt.
 
     Args:
         release: an unpacked release whose manifest is `manifest`.
         bundle_bytes: size of the bundle file; None where it is not known (the size gate on it is then inconclusive).
         progress: gets one line for each thing that was done.
+        rows_file: the labelled rows, if they stayed where the bundle was built. Without them the accuracy of such a
+            release is not measured: `accuracy` and `classes` of the receipt are null, and `unmeasured` lists the gates.
+        without_rows: whether the verdict is about the other gates then. If not, it is at best inconclusive.
 
     Raises:
+        UsageError: `rows_file` is not theirs.
         BundleInvalidError: the release lacks something, or its gates are not ones this runtime can measure.
         EnvironmentUnfitError: the model's execution provider is not active.
         StepFailedError: the model or one of the measuring processes broke down.
@@ -62,11 +76,15 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
     metric = gate_accuracy.metric_for(limits.metric, predictor.config)
     classes = gate_classes.of_model(predictor.config, limits.per_class)
-    rows = golden.read_rows(release, predictor.config)
+    rows = gate_rows.read(release, predictor.config, limits, rows_file)
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
-    answers = gate_accuracy.answer(predictor, rows, progress)
-    measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
-    texts = [row.item for row in rows]
+    measured = None
+    if rows is None:
+        progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
+    else:
+        answers = gate_accuracy.answer(predictor, rows, progress)
+        measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
+    texts = golden.read_items(release, predictor.config)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, texts, limits, progress),
         limits,
@@ -77,23 +95,24 @@ def run(release: Path, manifest: Manifest, *, bundle_bytes: Optional[int], progr
     loads = gate_load.measure(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.moving()  # before other processes load the machine
     checks = [
-        *gate_accuracy.checks(measured, limits),
-        *gate_classes.checks(metrics.class_tallies(measured.pairs), limits.per_class, classes, limits.confidence),
+        *([] if measured is None else _accuracy_checks(measured, limits, classes)),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
         *gate_load.checks(loads, limits, where["emulated_why"]),
         *gate_load.energy_checks(timing, limits, where["emulated_why"]),
         *_process_checks(release, limits, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
     ]
+    unmeasured = gate_rows.unmeasured(limits, waived=without_rows) if measured is None else []
     return {
         "receipt": 1,
         "verb": "gate",
         "bundle": receipts.facts(manifest, raw),
-        "verdict": stats.overall([check.verdict for check in checks]),
+        "verdict": stats.overall([*(check.verdict for check in checks), *_undecided(unmeasured)]),
         "checks": [check.as_json() for check in checks],
-        "accuracy": gate_accuracy.summary(measured, limits.confidence),
+        "unmeasured": unmeasured,
+        "accuracy": measured and gate_accuracy.summary(measured, limits.confidence),
         "promised": _promised(manifest),
-        "classes": gate_accuracy.classes(measured, predictor.config),
+        "classes": measured and gate_accuracy.classes(measured, predictor.config),
         "latency": {
             **gate_latency.summary(timing, threads),
             **gate_load.summary(loads),
@@ -125,9 +144,11 @@ def render(receipt: Mapping[str, Any]) -> str:
         rows.append((row["gate"], _figure(row["value"]), interval, limit, str(row["n"]), row["verdict"]))
     lines = [bench.table(rows)]
     lines += ["{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != stats.PASS]
+    lines += ["{gate}: not measured: {why}".format(**row) for row in receipt["unmeasured"]]
     accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
-    lines.append("{metric} {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy))
-    lines.append(gate_accuracy.worst_line(receipt["classes"]))
+    if accuracy is not None:
+        lines.append("{metric} {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy))
+        lines.append(gate_accuracy.worst_line(receipt["classes"]))
     lines.append(
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
         "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
@@ -137,8 +158,21 @@ def render(receipt: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _accuracy_checks(measured: Measured, limits: Limits, classes: Sequence[str]) -> List[Check]:
+    tallies = metrics.class_tallies(measured.pairs)
+    return [
+        *gate_accuracy.checks(measured, limits),
+        *gate_classes.checks(tallies, limits.per_class, classes, limits.confidence),
+    ]
+
+
+def _undecided(unmeasured: Sequence[Mapping[str, Any]]) -> List[str]:
+    """What gates that nothing was measured of have to say in the verdict."""
+    return [stats.INCONCLUSIVE for one in unmeasured if not one["waived"]]
+
+
 def _promised(manifest: Manifest) -> Optional[Dict[str, Any]]:
-    """What the shipped file scored when it was built, on the rows that travel with it."""
+    """What the shipped file scored when it was built, on the rows of the gate."""
     score = manifest.ledger[-1].get("score") if manifest.ledger else None
     return dict(score) if isinstance(score, dict) else None
 

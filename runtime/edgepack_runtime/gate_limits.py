@@ -24,6 +24,7 @@ _KNOWN: Mapping[str, Tuple[str, ...]] = {
     "size": ("model_mib", "bundle_mib"),
     "cold_start": ("ms",),
     "energy": ("mj_per_text",),
+    "golden": accuracy_limits.GOLDEN_KEYS,
 }
 
 
@@ -33,7 +34,8 @@ class Limits:
 
     `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`; None is what such models are
     compared by (`gate_accuracy.metric_for`). `per_class` has those of `FIGURES` that floors are set for.
-    `baseline` names the earlier release that `max_regression_points` is against.
+    `baseline` names the earlier release that `max_regression_points` is against. `rows_sha256` is that of the file of
+    labelled rows, where they do not travel.
     """
 
     accuracy_min: Optional[float] = None
@@ -50,6 +52,7 @@ class Limits:
     baseline: Optional[str] = None
     max_regression_points: Optional[float] = None
     energy_mj_per_text: Optional[float] = None
+    rows_sha256: Optional[str] = None
 
 
 class Check(NamedTuple):
@@ -144,4 +147,5 @@ def parse(gates: Mapping[str, Any]) -> Limits:
         max_regression_points=number(accuracy, "accuracy", "max_regression_points"),
         per_class=accuracy_limits.floors(accuracy.get("per_class")),
         energy_mj_per_text=number(sections.get("energy", {}), "energy", "mj_per_text"),
+        rows_sha256=accuracy_limits.rows_at_home(sections.get("golden", {})),
     )

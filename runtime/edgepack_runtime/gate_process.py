@@ -117,8 +117,8 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
     if job["kind"] == "memory":
         predictor.predict_batch([item.item for item in golden.read_golden(release, predictor.config)], batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
-    rows = golden.read_rows(release, predictor.config)
-    timing = gate_latency.measure(predictor, [row.item for row in rows], parse(job["gates"]), _to_stderr)
+    texts = golden.read_items(release, predictor.config)
+    timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
     return {"windows": [window.as_json() for window in timing.windows], "kinds": timing.kinds}
 
 

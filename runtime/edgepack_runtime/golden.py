@@ -13,11 +13,15 @@ number for each label, or where tokens are classified a list of such lists, one 
 Where the release was held against an earlier one, every row has what that one says too: `baseline_label`,
 `baseline_labels` or `baseline_spans`.
 
+A release whose rows stayed where it was built has `golden/texts.jsonl` in their place: texts alone, made up, of the
+lengths that the rows have.
+
 Standard library only.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -32,6 +36,7 @@ from edgepack_runtime.texts import Item
 MODEL_FOLDER = "model"
 GOLDEN_FILE = "golden/golden.jsonl"
 ROWS_FILE = "golden/rows.jsonl"
+TEXTS_FILE = "golden/texts.jsonl"
 
 
 class GoldenText(NamedTuple):
@@ -79,7 +84,7 @@ def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
     keys, n_labels = _text_keys(config), len(config.labels)
     per = " for each token" if config.task == TOKENS else ""
     golden = []
-    for where, row in _lines(release, GOLDEN_FILE, {*keys, "logits"}):
+    for where, row in _lines(_read(release, GOLDEN_FILE), GOLDEN_FILE, {*keys, "logits"}):
         logits = row.pop("logits")
         table = logits if config.task == TOKENS else [logits]
         if not _are_texts(row.values()) or not isinstance(table, list) or not table:
@@ -90,6 +95,23 @@ def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
     return golden
 
 
+def read_items(release: Path, config: ModelConfig) -> List[Item]:
+    """What the model is asked while it is timed: the texts of the golden rows, or those that stand in for them.
+
+    Raises:
+        BundleInvalidError: as `read_rows`.
+    """
+    if not (release / TEXTS_FILE).is_file():
+        return [row.item for row in read_rows(release, config)]
+    keys = _text_keys(config)
+    items: List[Item] = []
+    for where, row in _lines(_read(release, TEXTS_FILE), TEXTS_FILE, set(keys)):
+        if not _are_texts(row.values()):
+            raise _invalid(where, f"it should hold {_and(keys)}")
+        items.append((row["text"], row["text_pair"]) if "text_pair" in row else row["text"])
+    return items
+
+
 def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
     """The labelled rows of `golden/rows.jsonl`, at least one.
 
@@ -97,11 +119,16 @@ def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
         BundleInvalidError: naming file and line, when it is missing, empty or of another form than a model of
             `config` has, or when a label is none that the model knows.
     """
+    return parse_rows(_read(release, ROWS_FILE), ROWS_FILE, config)
+
+
+def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
+    """`read_rows` of the bytes of a file; `name` is for messages."""
     keys, key = _text_keys(config), answer_key(config)
     known = frozenset(config.classes)
     rows = []
     said = (key, f"float_{key}", f"baseline_{key}")
-    for where, row in _lines(release, ROWS_FILE, {*keys, key, f"float_{key}"}, optional=said[2]):
+    for where, row in _lines(raw, name, {*keys, key, f"float_{key}"}, optional=said[2]):
         given = [row.pop(name) for name in said if name in row]
         if not _are_texts(row.values()):
             raise _invalid(where, f"it should hold {_and(keys)}")
@@ -171,20 +198,26 @@ def _and(keys: Tuple[str, ...]) -> str:
     return " and ".join(f"a {key}" for key in keys)
 
 
-def _lines(release: Path, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
+def _read(release: Path, name: str) -> bytes:
+    try:
+        return (release / name).read_bytes()
+    except OSError as error:
+        raise _invalid(name, str(error)) from error
+
+
+def _lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
     """Each line's place (for messages) and object, which has exactly `keys`; all have `optional`, or none."""
     number = 0
     try:
-        with (release / name).open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                where = f"line {number} of {name}"
-                row = json.loads(line)
-                if number == 1 and isinstance(row, dict) and optional in row:
-                    keys = keys | {optional}
-                if not isinstance(row, dict) or set(row) != keys:
-                    raise _invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
-                yield where, row
-    except (OSError, ValueError) as error:
+        for number, line in enumerate(io.StringIO(raw.decode("utf-8")), start=1):
+            where = f"line {number} of {name}"
+            row = json.loads(line)
+            if number == 1 and isinstance(row, dict) and optional in row:
+                keys = keys | {optional}
+            if not isinstance(row, dict) or set(row) != keys:
+                raise _invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
+            yield where, row
+    except ValueError as error:
         raise _invalid(f"line {number} of {name}" if number else name, str(error)) from error
     if number == 0:
         raise _invalid(name, "it is empty")

@@ -35,7 +35,7 @@ def elsewhere(options: argparse.Namespace, context: Context, arguments: List[str
     path = named(options, context)
     if context.bundle is None:  # `edgert` names it; inside it is meant
         threads = ["--threads", str(options.threads)] if getattr(options, "threads", None) else []
-        arguments = [options.verb, *threads, *(["--json"] if options.json else [])]
+        arguments = [options.verb, *threads, *_about_rows(options), *(["--json"] if options.json else [])]
     if path.is_dir():
         # Whose prefix it may lie in is not asked: keys beside it come from where it comes from.
         _, raw = verify.verify_folder(path)
@@ -49,6 +49,12 @@ def elsewhere(options: argparse.Namespace, context: Context, arguments: List[str
             with Archive(path) as archive:
                 arguments = [*arguments, "--bundle-bytes", str(archive.size)]
         return isolated.run(release, arguments, to_drain=options.verb == "serve")
+
+
+def _about_rows(options: argparse.Namespace) -> List[str]:
+    """What was said of the labelled rows of a gate."""
+    given = ["--rows", str(options.rows)] if getattr(options, "rows", None) else []
+    return [*given, *(["--without-rows"] if getattr(options, "without_rows", False) else [])]
 
 
 def _drop_bytecode(release: Path) -> None:

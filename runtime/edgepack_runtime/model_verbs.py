@@ -91,11 +91,13 @@ def _damage_first(release: Optional[Path]) -> Iterator[None]:
 
 
 def _texts_beside(folder: Path, release: Optional[Path]) -> Path:
-    rows = (release or folder.absolute().parent) / golden.ROWS_FILE
-    beside = folder.absolute().parent / "texts.txt"
-    for path in (rows, beside):
+    around = release or folder.absolute().parent
+    places = [around / golden.ROWS_FILE, around / golden.TEXTS_FILE, folder.absolute().parent / "texts.txt"]
+    for path in places:
         if path.is_file():
             return path
     raise UsageError(
-        "there are no texts to measure with", why=f"neither {rows} nor {beside} exists", fix="give some: --texts FILE"
+        "there are no texts to measure with",
+        why=f"neither {places[0]} nor {places[-1]} exists",
+        fix="give some: --texts FILE",
     )

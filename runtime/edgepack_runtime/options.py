@@ -212,6 +212,14 @@ def _add_proofs(verbs: Verbs) -> None:
     )
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     verbs.add_json(parser)
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument(
+        "--rows",
+        type=Path,
+        metavar="FILE",
+        help="the labelled rows of a bundle that does not carry them, as its build wrote them beside it",
+    )
+    rows.add_argument("--without-rows", action="store_true", help="of such a bundle, judge all but its accuracy")
     # How many bytes the bundle file had: a release does not know, whoever unpacked it does.
     parser.add_argument("--bundle-bytes", type=at_least_one, help=argparse.SUPPRESS)
 

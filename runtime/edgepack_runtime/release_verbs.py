@@ -181,7 +181,14 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     if size is None and prefix is not None:
         state = read_state(prefix)
         size = state.bundle_bytes if state and state.current == context.release.name else None
-    receipt = gate.run(context.release, manifest, bundle_bytes=size, progress=say)
+    receipt = gate.run(
+        context.release,
+        manifest,
+        bundle_bytes=size,
+        progress=say,
+        rows_file=options.rows,
+        without_rows=options.without_rows,
+    )
     emit(options, receipt, gate.render(receipt))
     if prefix is not None:
         _keep_receipt(prefix, receipt)

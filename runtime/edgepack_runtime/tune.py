@@ -159,8 +159,8 @@ class _Arena:
         self._open: Dict[Tuning, Predictor] = {}
         first = self.predictor(Tuning())
         self.engine, self.providers = first.engine, first.providers
-        rows: List[Item] = [row.item for row in golden.read_rows(release, first.config)]
-        self.texts = evenly(rows, _how_many(first, rows))
+        texts = golden.read_items(release, first.config)
+        self.texts = evenly(texts, _how_many(first, texts))
 
     def predictor(self, tuning: Tuning) -> Predictor:
         if tuning not in self._open:
@@ -182,9 +182,9 @@ class _Arena:
         return None
 
 
-def _how_many(predictor: Predictor, rows: Sequence[Item]) -> int:
+def _how_many(predictor: Predictor, texts: Sequence[Item]) -> int:
     """As many texts as fit into the time of a duel, within limits."""
-    probed = evenly(rows, _LEAST_TEXTS)
+    probed = evenly(texts, _LEAST_TEXTS)
     for text in probed:
         predictor.predict(text)
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in probed)

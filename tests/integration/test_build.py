@@ -17,6 +17,7 @@ from tests.integration.conftest import RECIPE, Project
 
 from edgepack.targets.local import base_python
 from edgepack_runtime import model_config
+from edgepack_runtime.archive import Archive
 
 pytestmark = pytest.mark.integration
 TEXT = "服务很好，但是房间太小了"
@@ -175,6 +176,32 @@ def test_gate_command_runs_the_bundles_own_gate(project: Project) -> None:
     assert receipt["bundle"]["name"] == "tiny"
     assert receipt["accuracy"]["n"] == 120
     assert receipt["conditions"]["providers"] == ["CPUExecutionProvider"]
+
+
+def test_golden_rows_may_stay_at_home(project: Project, device_environment: dict[str, str], tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    built = project.edgepack("build", "tiny.yaml", "--set", "gates.golden.carry=false", "--dist", str(dist))
+    assert built.returncode == 0, built.stderr[-4000:]  # the build has them, and gates with them
+    bundle, rows = dist / project.bundle.name, dist / f"{project.bundle.stem}.rows.jsonl"
+    texts = {json.loads(line)["text"] for line in rows.read_text(encoding="utf-8").splitlines()}
+    assert len(texts) > 100
+    with Archive(bundle) as archive:
+        for path, member in archive.members.items():
+            inside = archive.read(path, member.size).decode("utf-8", "replace")
+            assert not [text for text in texts if len(text) > 4 and text in inside], path
+    report = (dist / "tiny-0.1.0.report.json").read_text(encoding="utf-8")
+    assert not [text for text in texts if len(text) > 4 and text in report]
+    line = [base_python(), bundle, "gate", "--json"]
+    for more, code in (([], 7), (["--without-rows"], 0), (["--rows", rows], 0)):
+        done = device(*line, *more, env=device_environment)
+        assert done.returncode == code, done.stderr
+        found = json.loads(done.stdout)
+        assert [bool(one["waived"]) for one in found["unmeasured"]] == ([] if rows in more else [code == 0])
+    assert found["accuracy"]["n"] == 120
+    done = device(base_python(), bundle, "install", "--prefix", tmp_path / "prefix", env=device_environment)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy.min was not measured: the labelled rows stayed where the bundle was built" in done.stderr
+    assert project.edgepack("gate", str(bundle), "--rows", str(rows)).returncode == 0
 
 
 def test_bench_compares_both_files(project: Project, tmp_path: Path) -> None:

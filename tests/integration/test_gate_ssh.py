@@ -300,7 +300,8 @@ def test_what_is_installed_is_gated_and_used(device: Device, project: Project) -
 def test_ctrl_c_ends_what_runs_on_the_device(device: Device, project: Project) -> None:
     here = str(device.folder / "cache")
     kept = sorted((device.folder / "receipts").rglob("*"))
-    with subprocess.Popen(device.line(project.bundle), stderr=subprocess.PIPE, text=True) as process:
+    line = device.line(project.bundle)
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "latency" in line:
@@ -316,6 +317,11 @@ def test_ctrl_c_ends_what_runs_on_the_device(device: Device, project: Project) -
         time.sleep(0.05)
     assert running(here) == []
     assert sorted((device.folder / "receipts").rglob("*")) == kept
+
+
+def heed_ctrl_c() -> None:
+    """In a child: tests that run in the background of a shell ignore SIGINT, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def running(words: str) -> list[str]:

@@ -20,7 +20,7 @@ from edgepack_runtime import receipts, verify
 
 CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
 
-def run(release, manifest, *, bundle_bytes, progress):
+def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows):
     verdict = json.loads((release / "golden/behaviour.json").read_text())["gate"]
     progress("measuring")
     if verdict == "hang":
@@ -39,9 +39,12 @@ def run(release, manifest, *, bundle_bytes, progress):
         "high": None, "limit": 1.0, "unit": "MiB", "n": 1, "confidence": None, "detail": "as it was asked for",
     }
     where = {"cpu_model": "Cortex-A76", "release": str(release)}
+    if rows_file is not None:
+        where["rows"] = rows_file.read_text(encoding="utf-8")
+    unmeasured = [{"gate": "accuracy.min", "why": "they are at home", "waived": True}] if without_rows else []
     return {
         "receipt": 1, "verb": "gate", "bundle": facts, "verdict": verdict, "checks": [check],
-        "accuracy": {"metric": "accuracy", "value": 0.9, "n": 200}, "conditions": where,
+        "unmeasured": unmeasured, "accuracy": {"metric": "accuracy", "value": 0.9, "n": 200}, "conditions": where,
         "latency": {"p50_ms": 5.0, "p95_ms": 8.0, "threads": 1},
     }
 

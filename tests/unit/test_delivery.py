@@ -58,6 +58,22 @@ def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> 
     assert not [path for path in dist.iterdir() if path not in paths]
 
 
+def test_rows_that_stay_at_home_lie_beside_their_bundle_and_in_no_list(passed: Any, tmp_path: Path) -> None:
+    item, dist = passed.deliveries[0], tmp_path / "dist"
+    bundle = replace(item.bundle, rows_name=f"{item.bundle.path.stem}.rows.jsonl")
+    (bundle.folder / str(bundle.rows_name)).write_text("很好\n", encoding="utf-8")
+    paths = deliver(replace(passed, deliveries=(replace(item, bundle=bundle),)), dist)
+    rows = dist / str(bundle.rows_name)
+    assert rows in paths and rows.read_text(encoding="utf-8") == "很好\n"
+    assert rows.stat().st_mode & 0o777 == 0o600
+    assert rows.name not in paths[-1].read_text(encoding="utf-8")
+    failed = replace(item, bundle=bundle, gate=replace(item.gate, verdict="fail", exit_code=6))
+    assert rows not in deliver(replace(passed, deliveries=(failed,)), dist) and not rows.exists()
+    rows.touch()
+    deliver(passed, dist)  # the next build carries them
+    assert not rows.exists()
+
+
 def test_nothing_is_drawn_again_when_nothing_changed(
     passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

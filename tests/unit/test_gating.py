@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import threading
@@ -17,6 +18,7 @@ from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.gates import Result
 from edgepack.gating import Asked
 from edgepack.targets import address, distant
+from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Link
 from edgepack_runtime.exit_codes import ExitCode
 
@@ -160,10 +162,10 @@ def test_an_error_that_nobody_foresaw_is_that_targets_alone(
 ) -> None:
     real = gating.gate.gate_there
 
-    def broken(parcel: Any, connect: Any, place: Any, progress: Any) -> Any:
+    def broken(parcel: Any, connect: Any, place: Any, *more: Any) -> Any:
         if place.prefix == "/opt/x":
             raise ZeroDivisionError("by zero")
-        return real(parcel, connect, place, progress)
+        return real(parcel, connect, place, *more)
 
     monkeypatch.setattr(gating.gate, "gate_there", broken)
     bad, good = ask([bundles["pass"]], "ssh://line3/opt/x", "ssh://line4")
@@ -266,3 +268,18 @@ def test_a_receipt_of_this_machine_is_read_before_it_is_drawn_too(
     (result,) = ask([bundles["pass"]], "local", receipts=None)
     assert (result.exit_code, result.receipt) == (ExitCode.STAGE_FAILED, None)
     assert result.error is not None and "furlongs" in result.error.what
+
+
+def test_rows_are_those_of_the_bundle(ask: Ask, tmp_path: Path) -> None:
+    rows = tmp_path / "tiny.rows.jsonl"
+    rows.write_text("很好\n", encoding="utf-8")
+    digest = hashlib.sha256(rows.read_bytes()).hexdigest()
+    at_home = {"golden": {"rows": 2000, "carry": False, "sha256": digest}}
+    bundle, carries = far_bundle(tmp_path / "a.edgepack", gates=at_home), far_bundle(tmp_path / "b.edgepack")
+    [result] = ask([bundle], "ssh://line3", rows=Rows(rows))
+    assert result.receipt is not None and result.receipt["conditions"]["rows"] == "很好\n"
+    with pytest.raises(UsageError, match="--rows is for bundles whose rows stayed at home"):
+        ask([bundle, carries], "ssh://line3", rows=Rows(rows))
+    rows.write_text("很差\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"tiny\.rows\.jsonl does not hold the rows of a\.edgepack"):
+        ask([bundle], "ssh://line4", rows=Rows(rows))

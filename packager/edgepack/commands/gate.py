@@ -48,6 +48,13 @@ _file = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--junit", type=_file, metavar="FILE", help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write a summary; `-` is stdout.")
+@click.option(
+    "--rows",
+    type=common.existing_file,
+    metavar="FILE",
+    help="The golden rows of a bundle that does not carry them, as its build wrote them. No device keeps them.",
+)
+@click.option("--without-rows", is_flag=True, help="Of such a bundle, judge all but its accuracy.")
 @supplies.pythons_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with every receipt.")
 @click.pass_context
@@ -65,6 +72,8 @@ def command(
     receipts: Path | None,
     junit: Path | None,
     markdown: Path | None,
+    rows: Path | None,
+    without_rows: bool,
     pythons: tuple[Path, ...],
     as_json: bool,
 ) -> None:
@@ -79,8 +88,11 @@ def command(
     """
     from edgepack import gates, gating
     from edgepack.targets import address
+    from edgepack.targets.rows import Rows
     from edgepack.targets.ssh import Client
 
+    if rows is not None and without_rows:
+        raise UsageError("--rows and --without-rows exclude each other", fix="give one of them")
     out = _Out(junit, markdown, as_json)
     console = common.console(context)
     asked = gating.Asked(
@@ -94,6 +106,7 @@ def command(
         remote_python,
         remote_cache,
         clean,
+        Rows(rows, without_rows),
     )
     results = gating.run(asked, console)
     found = gates.document(results)

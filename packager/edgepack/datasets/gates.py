@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from edgepack.artifacts import Row
-from edgepack.recipe.model import AccuracyGate, ClassGate
+from edgepack.recipe.gates import MOST_GOLDEN_ROWS, AccuracyGate, ClassGate, GoldenRows
 from edgepack.wording import counted, metric_name
 from edgepack_runtime import metrics, stats
 from edgepack_runtime.spans import Span
 from edgepack_runtime.stats import Interval
 
-MOST_GATED_ROWS: Final = 2000  # that go with a bundle: 10 s on a device of 5 ms a text, +-1.4 points around 88 %
+MOST_GATED_ROWS: Final = GoldenRows().rows  # where the recipe does not say
 DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests, the first that can be decided
 CHANGED: Final = 0.01  # of the answers are taken to change by INT8, half of them for the better
 _POSITIVE_SHARE: Final = 0.5  # of a label that turns wrong, at a perfect F1: 2 tp / (2 tp + errors) loses by half
@@ -26,15 +26,18 @@ _POSITIVE_SHARE: Final = 0.5  # of a label that turns wrong, at a perfect F1: 2 
 Units = Sequence[float]  # answers that count together, for each class that the metric is a mean of
 
 
-def units_of(metric: str, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str]) -> Units:
-    """How many answers there are for `metric` in the test rows that go with a bundle, MOST_GATED_ROWS at most.
+def units_of(
+    metric: str, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str], most: int = MOST_GATED_ROWS
+) -> Units:
+    """How many answers there are for `metric` in the test rows that a gate is measured on.
 
     Args:
         rows: all test rows.
         read: gives them, where they are needed.
         labels: those of the model.
+        most: rows of a gate, at most.
     """
-    share = min(1.0, MOST_GATED_ROWS / max(rows, 1))
+    share = min(1.0, most / max(rows, 1))
     if metric == metrics.ACCURACY:
         return [rows * share]
     answers = [row.label for row in read()]
@@ -65,15 +68,18 @@ def best_value(units: Units, confidence: float) -> float:
     return stats.mean_of([stats.proportion(number, number, confidence) for number in units]).low
 
 
-def rows_for(rows: int, units: Units, decides: Callable[[Units], bool]) -> int | None:
-    """The fewest test rows, with their labels in the same shares, that `decides`; None if no gate reads as many."""
+def rows_for(rows: int, units: Units, decides: Callable[[Units], bool], most: int) -> int | None:
+    """The fewest test rows, with their labels in the same shares, that `decides`; None if it takes more than `most`.
+
+    `units` are those of `rows`.
+    """
 
     def enough(number: int) -> bool:
-        return decides([one * number / min(rows, MOST_GATED_ROWS) for one in units])
+        return decides([one * number / rows for one in units])
 
-    if not enough(MOST_GATED_ROWS):
+    if not enough(most):
         return None
-    low, high = 0, MOST_GATED_ROWS
+    low, high = 0, most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -87,40 +93,54 @@ def suggested_drop(metric: str, units: Units, confidence: float) -> float | None
 
 
 def rows_for_drop(metric: str, rows: int, units: Units, confidence: float, points: float) -> int | None:
-    """How many test rows decide a limit of so many points if CHANGED of the answers change."""
-    return rows_for(rows, units, lambda some: 100 * best_drop(metric, some, confidence, CHANGED) <= points)
+    """How many test rows decide a limit of so many points if CHANGED of the answers change, if a gate reads as many.
+
+    `units` are those of `rows`, or of as many of them as a gate reads.
+    """
+    gated = min(rows, MOST_GATED_ROWS)
+    return rows_for(
+        gated, units, lambda some: 100 * best_drop(metric, some, confidence, CHANGED) <= points, MOST_GATED_ROWS
+    )
 
 
 def check_gate(
-    gate: AccuracyGate, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str]
+    gate: AccuracyGate,
+    rows: int,
+    read: Callable[[], Iterable[Row]],
+    labels: Sequence[str],
+    most: int = MOST_GATED_ROWS,
 ) -> list[tuple[str, str]]:
     """Reason and fix of each limit that no model can be shown to keep. Arguments as those of `units_of`."""
-    classes = _check_classes(gate.per_class, rows, read, labels, gate.confidence) if gate.per_class else []
+    classes = _check_classes(gate.per_class, rows, read, labels, gate.confidence, most) if gate.per_class else []
     metric = gate.metric
     assert metric is not None, "filled in when the recipe was loaded"
-    units = units_of(metric, rows, read, labels) if gate.min is not None or gate.max_drop_points is not None else []
+    limited = gate.min is not None or gate.max_drop_points is not None
+    units = units_of(metric, rows, read, labels, most) if limited else []
     if not units:
         return classes
-    named, shown = metric_name(metric), counted(min(rows, MOST_GATED_ROWS), "test row")
+    gated = min(rows, most)
+    named, shown = metric_name(metric), counted(gated, "test row")
     found = []
     reached = best_value(units, gate.confidence)
     if gate.min is not None and reached < gate.min:
         limit = gate.min
-        needed = rows_for(rows, units, lambda some: best_value(some, gate.confidence) >= limit)
+        needed = rows_for(gated, units, lambda some: best_value(some, gate.confidence) >= limit, MOST_GOLDEN_ROWS)
         reason = (
             f"`gates.accuracy.min` is {limit:g}, and {shown} cannot show it: were every answer right, {named} would be "
             f"known to be {reached:.4f} or more, and no better"
         )
-        found.append((reason, _fix(needed, f"a limit of {math.floor(100 * reached) / 100:g} or less")))
+        found.append((reason, _fix(needed, most, f"a limit of {math.floor(100 * reached) / 100:g} or less")))
     dropped = 100 * best_drop(metric, units, gate.confidence)
     if gate.max_drop_points is not None and dropped > gate.max_drop_points:
         points = gate.max_drop_points
-        needed = rows_for(rows, units, lambda some: 100 * best_drop(metric, some, gate.confidence) <= points)
+        needed = rows_for(
+            gated, units, lambda some: 100 * best_drop(metric, some, gate.confidence) <= points, MOST_GOLDEN_ROWS
+        )
         reason = (
             f"`gates.accuracy.max_drop_points` is {points:g}, and {shown} cannot show it: were no answer changed, "
             f"{named} could yet have dropped by {dropped:.2f} points"
         )
-        found.append((reason, _fix(needed, f"a limit of {math.ceil(10 * dropped) / 10:g} or more")))
+        found.append((reason, _fix(needed, most, f"a limit of {math.ceil(10 * dropped) / 10:g} or more")))
     return [*found, *classes]
 
 
@@ -132,14 +152,14 @@ def floors(gate: ClassGate) -> Iterator[tuple[str, float | None, Mapping[str, fl
 
 
 def _check_classes(
-    gate: ClassGate, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str], confidence: float
+    gate: ClassGate, rows: int, read: Callable[[], Iterable[Row]], labels: Sequence[str], confidence: float, most: int
 ) -> list[tuple[str, str]]:
     """Reason and fix for each floor that some class has too few answers in the test rows to show.
 
     Of precision it is not known how many answers there will be: taken to be as many as there should be.
     """
     counts = Counter(name for row in read() for name in _names(row.label))
-    share = min(1.0, MOST_GATED_ROWS / max(rows, 1))
+    share = min(1.0, most / max(rows, 1))
     found = []
     for key, every, named in floors(gate):
         asked = {label: floor for label in labels if (floor := named.get(label, every)) is not None}
@@ -165,8 +185,9 @@ def _best_of_class(key: str, answers: float, confidence: float) -> float:
     return 2 * reached / (1 + reached) if key == "f1" else reached
 
 
-def _fix(needed: int | None, limit: str) -> str:
-    rows = f"use {needed} test rows or more, or " if needed is not None else "use "
+def _fix(needed: int | None, most: int, limit: str) -> str:
+    raised = f", with `gates.golden.rows: {needed}`" if needed is not None and needed > most else ""
+    rows = f"use {needed} test rows or more{raised}, or " if needed is not None else "use "
     return f"{rows}{limit}; as it is, the gate ends inconclusive whatever is trained"
 
 

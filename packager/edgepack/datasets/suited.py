@@ -44,7 +44,8 @@ def check_suited(
     limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
     problems = _samples(recipe, train_rows, len(labels))
     if recipe.gates.accuracy is not None and "test" in lengths:
-        problems += check_gate(recipe.gates.accuracy, lengths["test"].texts, read_test, labels)
+        most = recipe.gates.golden.rows
+        problems += check_gate(recipe.gates.accuracy, lengths["test"].texts, read_test, labels, most)
     found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
     return [*found, *check_lengths(lengths, limits, file)]
 

@@ -17,7 +17,8 @@ from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.explain import explain, not_yet
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Candidate, Columns, Gates, Recipe, TaskName, is_builtin
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import Candidate, Columns, Recipe, TaskName, is_builtin
 from edgepack.recipe.parse import parse
 from edgepack.recipe.presets import shape_of
 from edgepack.recipe.section import Section

@@ -20,6 +20,7 @@ _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
     "mJ": (1.0, 2, " mJ"),
 }
 NOTHING: Final = "-"
+NOT_MEASURED: Final = "not measured"
 CHOSEN_ON_DEV: Final = (
     "The best of several on the same dev rows looks better there than it is; the test rows had no say in the choice."
 )

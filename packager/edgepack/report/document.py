@@ -201,6 +201,7 @@ def _target(item: Delivery) -> dict[str, Any]:
             "manifest_sha256": bundle.manifest_sha256,
             "bytes_by_part": bundle.bytes_by_part,
             "checks": asdict(bundle.checks),
+            "rows_name": bundle.rows_name,
         },
         "examples": bundle.examples and asdict(bundle.examples),
         "receipt": ran and ran.receipt,

@@ -28,6 +28,7 @@ def render(report: Mapping[str, Any]) -> str:
             report=report,
             recipe_json=dumps(report["recipe"]),
             examples_by_targets=_examples(report["targets"]),
+            rows_at_home=sorted({name for target in report["targets"] if (name := target["bundle"]["rows_name"])}),
             accuracy_plot=plots.svg("accuracy", lambda figure: plots.accuracy(figure, ledger, gate), len(ledger)),
             cost_plot=plots.svg("cost", lambda figure: plots.cost(figure, costed), len(costed)),
             candidates_plot=plots.svg("candidates", lambda figure: plots.candidates(figure, report), 8)

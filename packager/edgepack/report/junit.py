@@ -1,8 +1,9 @@
 """Gate checks as JUnit XML, which CI servers draw: one suite a target, one case a check.
 
 A check that failed is a `<failure>`. One that could not be decided is an `<error type="inconclusive">`: neither
-passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A target that the
-build machine cannot run is one case that was skipped: its device gates it.
+passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A gate on rows that
+stayed at home is skipped where it was said that the rest is to be judged alone. A target that the build machine cannot
+run is one case that was skipped: its device gates it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
 
 # XML 1.0 has no way to write these, escaped or not.
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -56,13 +57,15 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     receipt, not_run, error = target["receipt"] or {}, target["not_run_here"], target.get("error")
     checks = receipt.get("checks", [])
     verdicts = [check["verdict"] for check in checks]
+    unmeasured = receipt.get("unmeasured", [])
+    waived = [one["waived"] for one in unmeasured]
     suite = ElementTree.Element(
         "testsuite",
         name=_text(" ".join(f"gates of {report['name']} {report['version']} for {target['target']}".split())),
-        tests=str(len(checks) + (not_run is not None) + (error is not None)),
+        tests=str(len(checks) + len(unmeasured) + (not_run is not None) + (error is not None)),
         failures=str(verdicts.count("fail")),
-        errors=str(verdicts.count("inconclusive") + (error is not None)),
-        skipped="0" if not_run is None else "1",
+        errors=str(verdicts.count("inconclusive") + waived.count(False) + (error is not None)),
+        skipped=str(waived.count(True) + (not_run is not None)),
     )
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"bundle": target["bundle"]["file_name"], "manifest_sha256": target["bundle"]["manifest_sha256"]}
@@ -71,6 +74,10 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     class_name = f"{report['name']}.{target['target']}"
     for check in checks:
         suite.append(_case(class_name, check))
+    for one in unmeasured:
+        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name=_text(one["gate"]))
+        element = ElementTree.SubElement(case, "skipped" if one["waived"] else "error", message=_text(one["why"]))
+        element.set("type", NOT_MEASURED)
     if not_run is not None:
         case = ElementTree.SubElement(suite, "testcase", classname=class_name, name="gate")
         told = f"not run here: {not_run['why']}; on the device: {not_run['command']}"

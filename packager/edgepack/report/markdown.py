@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
 from edgepack.wording import counted, safe
 
-_MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "not measured": "⚠️"}
+_MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
@@ -75,10 +75,11 @@ def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
             limit(check),
             str(check["n"] or NOTHING),
         ])  # fmt: skip
-    undecided = [check for check in checks if check["verdict"] != "pass"]
-    if undecided:
+    told = [(one["gate"], one["verdict"], one["detail"]) for one in checks if one["verdict"] != "pass"]
+    told += [(one["gate"], f"{_mark(NOT_MEASURED)} {NOT_MEASURED}", one["why"]) for one in _unmeasured(receipt)]
+    if told:
         yield ""
-        yield from (f"- {code(check['gate'])}: {check['verdict']}: {code(check['detail'])}" for check in undecided)
+        yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in told)
     yield ""
     yield "<details><summary>conditions</summary>"
     yield ""
@@ -86,6 +87,12 @@ def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"- {code(name)}: {code(_plain(value))}" for name, value in conditions.items())
     yield ""
     yield "</details>"
+
+
+def _unmeasured(receipt: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Gates without a verdict: their rows stayed at home."""
+    found: Sequence[Mapping[str, Any]] = receipt.get("unmeasured", ())
+    return found
 
 
 def _row(cells: Sequence[str]) -> str:

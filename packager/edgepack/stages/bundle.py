@@ -17,7 +17,7 @@ from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import SPLITS, BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.artifacts import ROWS_SUFFIX, SPLITS, BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
 from edgepack.content import Checks
 from edgepack.digest import sha256_file
 from edgepack.errors import StageFailedError
@@ -37,7 +37,7 @@ from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 7
+VERSION = 8
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 Members = dict[str, Path | bytes]
@@ -63,7 +63,7 @@ def run(
     out: Path,
     progress: Progress,
 ) -> BundleArtifact:
-    """Write `NAME-VERSION-TARGET.edgepack` into `out`.
+    """Write `NAME-VERSION-TARGET.edgepack` into `out`, and beside it the golden rows, if they do not travel.
 
     Raises:
         RecipeInvalidError, TargetUnreachableError: the target is unknown, or can only be built on another machine.
@@ -73,7 +73,11 @@ def run(
     profile = supply.profile(target)
     fetched = wheels.fetch(profile, export.engine, supply, progress, serve=recipe.serve)
     expected = _golden(recipe, export, data, progress)
+    carried = recipe.gates.golden.carry
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
+    rows_file = file.with_suffix(ROWS_SUFFIX)
+    if not carried:
+        rows_file.write_bytes(expected.rows_jsonl)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
         site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
         model_file = export.folder / export.shipped_model.folder / MODEL_NAME
@@ -81,11 +85,11 @@ def run(
         _tell(site, checks, progress)
         members = _runtime() | _model(export) | _site(site)
         members[names.GOLDEN_FILE] = expected.golden_jsonl
-        members[names.ROWS_FILE] = expected.rows_jsonl
+        members |= _rows(expected)
         members[sbom.SBOM_NAME] = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, target)
-        members[README_NAME] = _readme(recipe, profile, site, file.name, data.example())
-        model = _shipped(export, expected)
-        manifest = _manifest(recipe, _target_facts(profile, export.engine, site), model, ledger, members)
+        members[README_NAME] = _readme(recipe, profile, site, file.name, data.example(own=carried))
+        model, gates = _shipped(export, expected), _gates(recipe, expected)
+        manifest = _manifest(recipe, _target_facts(profile, export.engine, site), model, gates, ledger, members)
         raw = contract.dump(manifest)
         contract.parse(raw)  # what the device does first
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(manifest.total_bytes)} unpacked")
@@ -101,6 +105,7 @@ def run(
         checks=checks,
         libc_min=site.libc_min,
         examples=expected.examples,
+        rows_name=None if carried else rows_file.name,
     )
 
 
@@ -160,8 +165,23 @@ def _golden(recipe: Recipe, export: ExportArtifact, data: DataArtifact, progress
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
     model = export.shipped_model
     reference = export.folder / export.float_model.folder
-    shipped, bundle = export.folder / model.folder, recipe.gates.baseline
-    return golden.make(shipped, reference, model.precision, rows, data.answer, progress, baseline_bundle=bundle)
+    return golden.make(
+        export.folder / model.folder,
+        reference,
+        model.precision,
+        rows,
+        data.answer,
+        progress,
+        wanted=recipe.gates.golden,
+        baseline_bundle=recipe.gates.baseline,
+    )
+
+
+def _rows(expected: golden.Golden) -> Members:
+    """The labelled rows, or the texts that travel in their place."""
+    if expected.texts_jsonl is None:
+        return {names.ROWS_FILE: expected.rows_jsonl}
+    return {names.TEXTS_FILE: expected.texts_jsonl}
 
 
 def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
@@ -226,6 +246,7 @@ def _manifest(
     recipe: Recipe,
     target: contract.TargetFacts,
     model: Mapping[str, Any],
+    gates: Mapping[str, Any],
     ledger: tuple[LedgerRow, ...],
     members: Members,
 ) -> contract.Manifest:
@@ -236,7 +257,7 @@ def _manifest(
         task=recipe.task,
         target=target,
         model=model,
-        gates=_gates(recipe),
+        gates=gates,
         ledger=tuple(asdict(row) for row in ledger),
         tools=tool_versions(),
         recipe_sha256=recipe_sha256(recipe),
@@ -244,9 +265,11 @@ def _manifest(
     )
 
 
-def _gates(recipe: Recipe) -> dict[str, Any]:
-    """The recipe's, with what the baseline is in place of where it lies."""
+def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
+    """The recipe's, with what the baseline is in place of where it lies, and the digest of rows that stay at home."""
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
+    if not recipe.gates.golden.carry:
+        gates["golden"]["sha256"] = hashlib.sha256(expected.rows_jsonl).hexdigest()
     if recipe.gates.baseline is not None:
         gates["accuracy"]["baseline"] = baseline.facts(recipe.gates.baseline)
     return gates

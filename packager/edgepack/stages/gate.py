@@ -8,24 +8,36 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgepack.artifacts import BundleArtifact, GateArtifact, LedgerRow, Score
-from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError, TargetUnreachableError
+from edgepack.errors import (
+    BundleInvalidError,
+    EnvironmentUnfitError,
+    StageFailedError,
+    TargetUnreachableError,
+    UsageError,
+)
 from edgepack.outcome import NotRunHere
 from edgepack.progress import Progress
 from edgepack.targets import distant, here, local
 from edgepack.targets.distant import Connect, Gated, Parcel, Place
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.local import Answer
+from edgepack.targets.rows import Rows
 from edgepack.targets.verified import verified
 from edgepack_runtime.exit_codes import ExitCode
 
 VERSION = 1
 RECEIPT_FILE = "receipt.json"
+NO_ROWS = Rows()
 _DECIDED: dict[int, Literal["pass", "fail", "inconclusive"]] = {
     ExitCode.OK: "pass",
     ExitCode.GATE_FAILED: "fail",
     ExitCode.GATE_INCONCLUSIVE: "inconclusive",
 }
-_ERRORS = {ExitCode.ENVIRONMENT_UNFIT: EnvironmentUnfitError, ExitCode.BUNDLE_INVALID: BundleInvalidError}
+_ERRORS = {
+    ExitCode.USAGE: UsageError,
+    ExitCode.ENVIRONMENT_UNFIT: EnvironmentUnfitError,
+    ExitCode.BUNDLE_INVALID: BundleInvalidError,
+}
 
 
 def run(
@@ -33,7 +45,7 @@ def run(
 ) -> GateArtifact:
     """Gate `bundle` on this machine with `interpreter` and keep the receipt, whatever the verdict."""
     progress.line(f"with CPython {interpreter.version}")
-    exit_code, receipt = gate_file(bundle.path, progress, interpreter)
+    exit_code, receipt = gate_file(bundle.path, progress, interpreter, Rows(bundle.rows_path))
     (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     accuracy, latency = receipt["accuracy"], receipt["latency"]
     row = LedgerRow(
@@ -47,7 +59,9 @@ def run(
     return GateArtifact(out, bundle.target, exit_code, _DECIDED[exit_code], row, receipt)
 
 
-def gate_here(bundle: Path, progress: Progress, pythons: Sequence[Path] = ()) -> tuple[int, dict[str, Any]]:
+def gate_here(
+    bundle: Path, progress: Progress, pythons: Sequence[Path] = (), rows: Rows = NO_ROWS
+) -> tuple[int, dict[str, Any]]:
     """As `gate_file`, with the interpreter that the bundle's target has; `pythons` are looked at first.
 
     Raises:
@@ -63,41 +77,46 @@ def gate_here(bundle: Path, progress: Progress, pythons: Sequence[Path] = ()) ->
             why=found.why,
             fix=f"on a device of target {target.profile}: python3 {bundle.name} gate",
         )
-    return _gate(bundle, progress, found)
+    return _gate(bundle, progress, found, rows)
 
 
-def gate_file(bundle: Path, progress: Progress, interpreter: Interpreter) -> tuple[int, dict[str, Any]]:
+def gate_file(
+    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows = NO_ROWS
+) -> tuple[int, dict[str, Any]]:
     """Run `bundle`'s own gate here; returns its exit code (0, 6 or 7) and its receipt.
 
     Raises:
-        EnvironmentUnfitError, BundleInvalidError: as the bundle itself reported them.
+        EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
         StageFailedError: when it ended without a verdict in any other way.
     """
     verified(bundle)  # nothing of a file that is not a whole bundle is run
-    return _gate(bundle, progress, interpreter)
+    return _gate(bundle, progress, interpreter, rows)
 
 
-def _gate(bundle: Path, progress: Progress, interpreter: Interpreter) -> tuple[int, dict[str, Any]]:
-    return judged(bundle.name, local.run_verb(bundle, "gate", ["--json"], progress, interpreter.path))
+def _gate(bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows) -> tuple[int, dict[str, Any]]:
+    options = ["--json", *rows.arguments()]
+    return judged(bundle.name, local.run_verb(bundle, "gate", options, progress, interpreter.path))
 
 
-def gate_there(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> tuple[int, dict[str, Any], Gated]:
+def gate_there(
+    parcel: Parcel, connect: Connect, place: Place, rows: Rows, progress: Progress
+) -> tuple[int, dict[str, Any], Gated]:
     """As `gate_file`, on a device over SSH; also what was copied.
 
     Raises:
         TargetUnreachableError: it cannot be reached, or is of another kind than the bundle's target.
         As `gate_file`.
     """
-    gated = distant.gate(parcel, connect, place, progress)
+    gated = distant.gate(parcel, connect, place, rows, progress)
     return (*judged(parcel.archive.path.name, gated.answer, parcel.release_id), gated)
 
 
 def gate_installed(
-    parcel: Parcel | None, connect: Connect, place: Place, progress: Progress
+    parcel: Parcel | None, connect: Connect, place: Place, rows: Rows, progress: Progress
 ) -> tuple[int, dict[str, Any], Gated]:
     """As `gate_there`, of the release that serves on the device, which has to be that of `parcel` if one is given."""
     name, release = (None, None) if parcel is None else (parcel.manifest.name, parcel.release_id)
-    gated = distant.gate_installed(name, release, connect, place, progress)
+    gated = distant.gate_installed(name, release, connect, place, rows, progress)
     return (*judged("the installed release", gated.answer, release), gated)
 
 
@@ -108,7 +127,7 @@ def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[in
         release_id: what the receipt has to be about, where that is known.
 
     Raises:
-        EnvironmentUnfitError, BundleInvalidError: as the bundle itself reported them.
+        EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
         StageFailedError: when it ended without a verdict in any other way.
     """
     if answer.exit_code not in _DECIDED:

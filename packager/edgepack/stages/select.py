@@ -15,7 +15,8 @@ from edgepack import scores
 from edgepack.artifacts import DataArtifact, ExportArtifact, ModelArtifact, mebibytes
 from edgepack.choice import TEXTS_FILE
 from edgepack.progress import Progress
-from edgepack.recipe.model import Gates, Prefer, Search
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import Prefer, Search
 from edgepack.report import quantity
 from edgepack.selection import Compared, SelectArtifact
 from edgepack.targets import measure

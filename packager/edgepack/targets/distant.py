@@ -19,6 +19,7 @@ from edgepack.errors import (
 )
 from edgepack.progress import Progress, Task
 from edgepack.targets.local import Answer
+from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Link, LostError
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive, Member
@@ -85,8 +86,8 @@ class Parcel:
         return contract.release_id(self.manifest, self.raw)
 
 
-def gate(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> Gated:
-    """Copy what is missing, have every byte checked there, run the gate.
+def gate(parcel: Parcel, connect: Connect, place: Place, rows: Rows, progress: Progress) -> Gated:
+    """Copy what is missing, have every byte checked there, run the gate. `rows` are given to it, and not kept there.
 
     A link that breaks while something is copied is made again as long as that helps.
 
@@ -106,7 +107,9 @@ def gate(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> 
                 _copy(link, parcel, device, copied, progress)
                 copied.seconds = time.monotonic() - begin
                 doing = "the gate ran"
-                answer = _ask(link, {"do": "gate", "bundle_bytes": parcel.archive.size}, progress)
+                request, data = _about(rows)
+                request |= {"do": "gate", "bundle_bytes": parcel.archive.size}
+                answer = _ask(link, request, progress, data)
                 _tidy(link, place, progress)
                 return Gated(_answer(answer), facts, copied)
             except LostError as lost:
@@ -122,7 +125,7 @@ def gate(parcel: Parcel, connect: Connect, place: Place, progress: Progress) -> 
 
 
 def gate_installed(
-    name: str | None, release_id: str | None, connect: Connect, place: Place, progress: Progress
+    name: str | None, release_id: str | None, connect: Connect, place: Place, rows: Rows, progress: Progress
 ) -> Gated:
     """Run the gate of the release that serves on the device.
 
@@ -135,8 +138,9 @@ def gate_installed(
     """
     with connect() as link, _understood(link):
         try:
-            request = {"do": "installed", "prefix": place.prefix, "name": name, "release_id": release_id}
-            found = _ask(link, request, progress)
+            request, data = _about(rows)
+            request |= {"do": "installed", "prefix": place.prefix, "name": name, "release_id": release_id}
+            found = _ask(link, request, progress, data)
         except LostError as lost:
             _last_words(link, progress)
             raise link.why_lost("the gate ran") from lost
@@ -152,6 +156,12 @@ def _understood(link: Link) -> Iterator[None]:
         raise StageFailedError(
             f"{link.address.name} gives answers that make no sense", why=f"{type(error).__name__}: {error}"
         ) from error
+
+
+def _about(rows: Rows) -> tuple[dict[str, Any], bytes]:
+    """What the request for a gate says of golden rows, and their bytes, which follow it."""
+    data = rows.read()
+    return {"rows_bytes": None if data is None else len(data), "without_rows": rows.without}, data or b""
 
 
 def _answer(found: Mapping[str, Any]) -> Answer:

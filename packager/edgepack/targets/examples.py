@@ -17,7 +17,7 @@ _NOTHING: Final = "-"
 
 
 def choose(
-    texts: Sequence[tuple[str, ...]],
+    texts: Sequence[tuple[str, ...] | None],
     truths: Sequence[Answer],
     float_answers: Sequence[Answer],
     shipped: Sequence[AnyPrediction],
@@ -25,7 +25,7 @@ def choose(
     """The examples among rows.
 
     Args:
-        texts: the text or both texts of each row.
+        texts: the text or both texts of each row; None where they are not to be shown, but numbers of lines.
         truths: what the rows say.
         float_answers: those of the float model of the same student.
         shipped: what the shipped model predicts.
@@ -41,9 +41,10 @@ def choose(
     distances = {number: _distance(truths[number], shipped[number]) for number in wrong}
 
     def told(number: int) -> Example:
-        ours, first = shipped[number], texts[number][0]
+        ours, shown = shipped[number], texts[number]
+        first = None if shown is None else shown[0]
         return Example(
-            text=" ⁄ ".join(map(_cut, texts[number])),
+            text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
             truth=_words(truths[number], first),
             float_answer=_words(float_answers[number], first),
             answer=_words(ours.answer, first),
@@ -78,12 +79,16 @@ def _score(truth: Answer, prediction: AnyPrediction) -> float | None:
     return None
 
 
-def _words(answer: Answer, text: str) -> str:
-    """`好评`, `快, 便宜`, `北京 = 地名`; `-` for no label and no span."""
+def _words(answer: Answer, text: str | None) -> str:
+    """`好评`, `快, 便宜`, `北京 = 地名` (`0-2 = 地名` where the text is not shown); `-` for no label and no span."""
     if isinstance(answer, str):
         return answer
-    parts = [f"{text[one.start : one.end]} = {one.label}" if isinstance(one, Span) else one for one in answer]
+    parts = [f"{_of(one, text)} = {one.label}" if isinstance(one, Span) else one for one in answer]
     return ", ".join(parts) or _NOTHING
+
+
+def _of(span: Span, text: str | None) -> str:
+    return f"{span.start}-{span.end}" if text is None else text[span.start : span.end]
 
 
 def _cut(text: str) -> str:

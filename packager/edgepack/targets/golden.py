@@ -1,7 +1,8 @@
 """Golden files of a bundle: what the model answers here, so that a device can tell whether it does the same.
 
 `golden.jsonl` holds a few texts with their logits (the self-test); `rows.jsonl` holds labelled test rows with
-the label that the float model of the same student gives (the gate: accuracy, paired drop, texts to time).
+the label that the float model of the same student gives (the gate: accuracy, paired drop, texts to time). Where the
+rows stay at home, no text of theirs travels: `texts.jsonl` has made-up ones to time, and the self-test asks such too.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack.artifacts import Answer, Precision, Row
-from edgepack.datasets.gates import MOST_GATED_ROWS
 from edgepack.examples import Examples
 from edgepack.progress import Progress
+from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import AnswerKey
 from edgepack.targets import baseline, measure
 from edgepack.targets.examples import choose
+from edgepack.targets.stand_ins import stand_ins
 from edgepack_runtime.answers import AnyPrediction
 from edgepack_runtime.predictor import Predictor
 
@@ -49,14 +51,16 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class Golden:
-    """Contents of both files, and how far a logit may be off on a device (absolute).
+    """Contents of the files, and how far a logit may be off on a device (absolute).
 
-    `examples` show what the shipped model got wrong here, and what it answers otherwise than the float one.
+    `texts_jsonl` is what travels in place of `rows_jsonl`, where that stays at home; else None. `examples` show what
+    the shipped model got wrong here, and what it answers otherwise than the float one.
     """
 
     texts: tuple[Row, ...]  # of the self-test
     golden_jsonl: bytes
     rows_jsonl: bytes
+    texts_jsonl: bytes | None
     tolerance: float
     examples: Examples
 
@@ -69,6 +73,7 @@ def make(
     key: AnswerKey,
     progress: Progress,
     *,
+    wanted: GoldenRows = GoldenRows(),  # noqa: B008 (frozen)
     baseline_bundle: Path | None = None,
 ) -> Golden:
     """Ask both models and write down what they say.
@@ -80,10 +85,12 @@ def make(
         rows: the test split.
         key: what the answers of rows are called in JSON.
         progress: gets one step a row.
+        wanted: how many of them, and whether they travel.
         baseline_bundle: a release whose answers are written down too.
     """
-    chosen = stratified(rows, MOST_GATED_ROWS)
-    texts = golden_texts(rows)
+    chosen = stratified(rows, wanted.rows)
+    asked = chosen if wanted.carry else stand_ins(chosen, shipped)
+    texts = golden_texts(rows if wanted.carry else asked)
     model, float_model = measure.opened(shipped, threads=1), measure.opened(reference, threads=1)
     logits, float_logits = _alone(model, texts), _alone(float_model, texts)
     answers: list[Answer] = []
@@ -107,8 +114,11 @@ def make(
             {**row.document(key), **{name: given[number] for name, given in said.items()}}
             for number, row in enumerate(chosen)
         ),
+        texts_jsonl=None if wanted.carry else _jsonl(row.document(None) for row in asked),
         tolerance=tolerance(precision, _units(logits), _units(float_logits)),
-        examples=choose([row.texts for row in chosen], [row.label for row in chosen], answers, predictions),
+        examples=choose(
+            [row.texts if wanted.carry else None for row in chosen], [row.label for row in chosen], answers, predictions
+        ),
     )
 
 

@@ -23,7 +23,7 @@ import threading
 import time
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack.targets.remote_store import GoneError, Store
 from edgepack_runtime import device, doctor, isolated, trust
@@ -34,8 +34,10 @@ from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.state import Prefix, default_prefix, read_state
 
 MAX_RESULT_BYTES = 4 * 1024 * 1024  # of what a verb prints on its stdout
+MAX_ROWS_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 2000
 WAIT_S = 1800.0  # for another gate to end
+_PIECE_BYTES = 1 << 16
 _LOOK_S = 0.2
 _GRACE_S = 10.0  # after SIGTERM
 _TOLD_EVERY_S = 0.25
@@ -171,8 +173,15 @@ class Conversation:
         return {"missing": self._opened().check()}
 
     def _gate(self, request: Mapping[str, Any]) -> Dict[str, Any]:
-        verb = ["gate", "--json", "--bundle-bytes", str(request["bundle_bytes"])]
-        return self._ran(isolated.command(self._opened().release, verb))
+        options, rows = self._rows(request)
+        verb = ["gate", "--json", "--bundle-bytes", str(request["bundle_bytes"]), *options]
+        return self._ran(isolated.command(self._opened().release, verb), rows)
+
+    def _rows(self, request: Mapping[str, Any]) -> Tuple[List[str], Optional[bytes]]:
+        """Options of `gate` about golden rows that stay at home, and those rows: its standard input, and no file."""
+        if request["rows_bytes"] is None:
+            return ["--without-rows"] if request["without_rows"] else [], None
+        return ["--rows", "/dev/stdin"], self._payload(request["rows_bytes"], MAX_ROWS_BYTES)
 
     def _tidy(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         self._opened().tidy(everything=request["everything"])
@@ -180,6 +189,7 @@ class Conversation:
 
     def _installed(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         """Gate the release that serves, by its own launcher. It is the one that was named, if one was."""
+        options, rows = self._rows(request)
         root = _prefix(request["prefix"]) or (default_prefix(request["name"]) if request["name"] else None)
         if root is None:
             raise UsageError("which install is meant?", fix="name it: ssh://HOST/PREFIX, or give its bundle")
@@ -194,7 +204,7 @@ class Conversation:
                 fix="install that one first, or leave --installed away to gate it beside the one that serves",
             )
         self.send({"line": f"{serving} serves in {root}"})
-        return {**self._ran([str(prefix.bin / state.name), "gate", "--json"]), "device": _facts()}
+        return {**self._ran([str(prefix.bin / state.name), "gate", "--json", *options], rows), "device": _facts()}
 
     def _sweep(self) -> None:
         """Remove what is old, with the lock still held. What is to be said of a disk that fails was said before."""
@@ -209,10 +219,13 @@ class Conversation:
     def _payload(self, count: int, most: int) -> bytes:
         if not 0 <= count <= most:
             raise UsageError(f"{count} bytes are more than is read")
-        data = self._source.read(count)
-        if len(data) != count:
-            raise GoneError("the other end closed")
-        return data
+        data = bytearray()
+        while len(data) < count:  # piece by piece: whoever sends much over a slow link is not silent
+            piece = self._source.read(min(_PIECE_BYTES, count - len(data)))
+            if not piece:
+                raise GoneError("the other end closed")
+            data += piece
+        return bytes(data)
 
     def _arrived(self, count: int) -> None:
         self._got += count
@@ -236,12 +249,15 @@ class Conversation:
 
         return wait
 
-    def _ran(self, line: Sequence[str]) -> Dict[str, Any]:
-        """Run a verb that prints JSON; its progress is told as it comes. It ends when whoever asked is gone."""
+    def _ran(self, line: Sequence[str], given: Optional[bytes]) -> Dict[str, Any]:
+        """Run a verb that prints JSON, with what it is `given` as its standard input; its progress is told as it comes.
+
+        It ends when whoever asked is gone.
+        """
         try:
             process = subprocess.Popen(
                 list(line),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -255,6 +271,8 @@ class Conversation:
             threading.Thread(target=_read, args=(process.stdout, result), daemon=True),
             threading.Thread(target=self._tell, args=(process.stderr, last), daemon=True),
         ]
+        if given is not None:
+            readers.append(threading.Thread(target=_write, args=(process.stdin, given), daemon=True))
         for reader in readers:
             reader.start()
         try:
@@ -283,6 +301,11 @@ def _read(source: BinaryIO, result: bytearray) -> None:
     for data in iter(lambda: source.read(65536), b""):
         if len(result) <= MAX_RESULT_BYTES:  # the rest is read, so that it can end, and not kept
             result.extend(data)
+
+
+def _write(sink: BinaryIO, data: bytes) -> None:
+    with contextlib.suppress(OSError), sink:  # it may end before it has read all
+        sink.write(data)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

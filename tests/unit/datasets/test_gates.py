@@ -18,7 +18,7 @@ from edgepack.datasets.gates import (
     suggested_drop,
     units_of,
 )
-from edgepack.recipe.model import AccuracyGate
+from edgepack.recipe.gates import AccuracyGate
 from edgepack_runtime import metrics, scoring
 from edgepack_runtime.spans import Span
 
@@ -107,6 +107,8 @@ def test_floors_alone_ask_for_nothing_of_the_mean() -> None:
 def test_what_no_bundle_has_rows_for_is_named() -> None:
     (found,) = said(5000, max_drop_points=0.1)
     assert f"{MOST_GATED_ROWS} test rows cannot show it" in found
+    assert "test rows or more, with `gates.golden.rows: " in found and "or a limit of 0.2 or more" in found
+    (found,) = said(5000, max_drop_points=0.001)
     assert "use a limit of 0.2 or more" in found
     assert said(5000, max_drop_points=0.2) == []
 
@@ -114,6 +116,16 @@ def test_what_no_bundle_has_rows_for_is_named() -> None:
 def test_where_nothing_is_to_be_found_nothing_is_said() -> None:
     gate = AccuracyGate(metric="entity_f1", max_drop_points=1.0)
     assert check_gate(gate, 2, lambda: [Row("一", ()), Row("二", ())], []) == []
+
+
+def test_more_rows_than_a_gate_reads_take_a_key(rows: int = 1000) -> None:
+    gate = AccuracyGate.model_validate({"metric": "accuracy", "min": 0.998})
+    [(reason, fix)] = check_gate(gate, rows, lambda: ONE, LABELS, most=500)
+    assert "500 test rows cannot show it" in reason
+    needed = int(fix.split()[1])
+    assert fix.startswith(f"use {needed} test rows or more, with `gates.golden.rows: {needed}`, or a limit of")
+    assert check_gate(gate, needed, lambda: ONE, LABELS, most=needed) == []
+    assert check_gate(gate, needed, lambda: ONE, LABELS, most=needed - 1) != []
 
 
 @pytest.mark.parametrize("points", DROPS)

@@ -62,3 +62,17 @@ def test_the_report_of_a_build(built: Any) -> None:
     read.update_statistics()
     assert counts(read) == (9, 1, 2, 1)
     assert stated[:3] == counts(read)[:3]
+
+
+@pytest.mark.parametrize(("waived", "kind"), [(True, junitparser.Skipped), (False, junitparser.Error)])
+def test_what_could_not_be_measured_passes_only_where_that_was_asked_for(
+    gates: dict[str, Any], waived: bool, kind: type
+) -> None:
+    why = "the rows are at home"
+    gates["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": why, "waived": waived}]
+    read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
+    stated = counts(read)
+    read.update_statistics()
+    assert counts(read) == stated == (11, 1, 4 + (not waived), int(waived))
+    ((case,),) = [[one for one in suite if one.name == "accuracy.f1"] for suite in read if len(list(suite)) > 1]
+    assert [(type(found), found.message) for found in case.result] == [(kind, why)]

@@ -59,3 +59,8 @@ def test_any_text_is_one_code_span(text: str, cell: bool) -> None:
 def test_chinese_stays_and_what_moves_a_cursor_does_not() -> None:
     assert code("很好\x1b[2J\u202e") == "`很好\\u001b[2J\\u202e`"
     assert code("") == "`-`"
+
+
+def test_gates_without_rows_are_told_beside_those_that_did_not_pass(found: dict[str, Any]) -> None:
+    found["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": "| at home", "waived": True}]
+    assert "- `accuracy.f1`: ⚠️ not measured: `| at home`\n" in render(found)

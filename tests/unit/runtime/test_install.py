@@ -97,6 +97,16 @@ def test_the_same_release_again_is_fine_and_says_so(small_bundle: Path, prefix: 
     assert len(list(prefix.receipts.iterdir())) == 2
 
 
+def test_what_cannot_be_gated_on_a_device_is_noted(prefix: Prefix, make_bundle: Any, device: Device) -> None:
+    bundle = make_bundle(gate="pass at home")
+    done = device(sys.executable, bundle, "install", "--prefix", prefix.root, "--json")
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    assert receipt["notes"][-1] == "accuracy.min was not measured: they are at home"
+    assert receipt["gate"]["unmeasured"][0]["waived"] is True
+    assert "note  accuracy.min was not measured" in done.stderr
+
+
 @pytest.mark.parametrize("tune", [True, False])
 @pytest.mark.usefixtures("proven")
 def test_a_damaged_tuning_is_replaced_by_the_next_install(small_bundle: Path, prefix: Prefix, tune: bool) -> None:

@@ -13,7 +13,8 @@ import pytest
 from edgepack.artifacts import Score, load, save
 from edgepack.outcome import Build
 from edgepack.progress import SILENT
-from edgepack.recipe.model import Gates, Prefer, Search
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import Prefer, Search
 from edgepack.selection import Compared, SelectArtifact
 from edgepack.stages import select
 from edgepack.targets.measure import Latency

@@ -26,10 +26,11 @@ from edgepack.errors import (
     StageFailedError,
     TargetUnreachableError,
 )
-from edgepack.stages.gate import gate_installed, gate_there
+from edgepack.stages.gate import NO_ROWS, gate_installed, gate_there
 from edgepack.targets import distant, splitting
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Gated, Parcel, Place
+from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Client, Link, LostError
 from edgepack_runtime import verify
 from edgepack_runtime.archive import Archive
@@ -65,10 +66,15 @@ def parcel(bundle: Path) -> Iterator[Parcel]:
 
 
 def gate(
-    far: Far, bundle: Path, place: Place = ANYWHERE, progress: Heard | None = None, to: Address = LINE3
+    far: Far,
+    bundle: Path,
+    place: Place = ANYWHERE,
+    progress: Heard | None = None,
+    to: Address = LINE3,
+    rows: Rows = NO_ROWS,
 ) -> tuple[int, dict[str, Any], Gated]:
     with parcel(bundle) as sent:
-        return gate_there(sent, lambda: Link(Client(), to, [far.python]), place, progress or Heard())
+        return gate_there(sent, lambda: Link(Client(), to, [far.python]), place, rows, progress or Heard())
 
 
 def test_the_first_copy_the_second_and_one_of_another_model(far: Far, bundle: Path, changed: Path) -> None:
@@ -207,6 +213,20 @@ def installed(far: Far, bundle: Path) -> Path:
     return prefix
 
 
+def test_rows_that_stay_at_home_reach_the_gate_and_no_disk(far: Far, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("很好的秘密\n" * 20_000, encoding="utf-8")  # more than a pipe holds
+    code, receipt, _ = gate(far, bundle, rows=Rows(file))
+    assert (code, receipt["conditions"]["rows"]) == (0, file.read_text(encoding="utf-8"))
+    kept = [path for path in far.root.rglob("*") if path.is_file() and "很好的秘密".encode() in path.read_bytes()]
+    assert kept == []
+
+
+def test_that_the_rest_is_judged_alone_is_passed_on(far: Far, bundle: Path) -> None:
+    assert gate(far, bundle, rows=Rows(without=True))[1]["unmeasured"][0]["waived"] is True
+    assert gate(far, bundle)[1]["unmeasured"] == []
+
+
 def test_what_an_install_has_is_not_sent(far: Far, changed: Path, installed: Path) -> None:
     code, _, gated = gate(far, changed, Place(prefix=str(installed)))
     assert (code, gated.copied.files) == (0, 1)
@@ -214,13 +234,16 @@ def test_what_an_install_has_is_not_sent(far: Far, changed: Path, installed: Pat
 
 
 def test_the_installed_release_is_gated_where_it_serves(far: Far, bundle: Path, changed: Path, installed: Path) -> None:
-    def ask(which: Path | None, prefix: Path = installed) -> tuple[int, dict[str, Any], Gated]:
+    def ask(which: Path | None, prefix: Path = installed, rows: Rows = NO_ROWS) -> tuple[int, dict[str, Any], Gated]:
         link = lambda: Link(Client(), LINE3, [far.python])  # noqa: E731 - as the command makes it
         if which is None:
-            return gate_installed(None, link, Place(prefix=str(prefix)), Heard())
+            return gate_installed(None, link, Place(prefix=str(prefix)), rows, Heard())
         with parcel(which) as sent:
-            return gate_installed(sent, link, Place(prefix=str(prefix)), Heard())
+            return gate_installed(sent, link, Place(prefix=str(prefix)), rows, Heard())
 
+    file = installed.parent / "rows.jsonl"
+    file.write_text("很好\n", encoding="utf-8")
+    assert ask(None, rows=Rows(file))[1]["conditions"]["rows"] == "很好\n"
     for which in (bundle, None):
         code, receipt, _ = ask(which)
         assert (code, receipt["bundle"]["version"]) == (0, "1.2.0")
@@ -299,7 +322,7 @@ def test_what_runs_there_ends_with_the_link(far: Far, tmp_path: Path) -> None:
 
     def run() -> None:
         with parcel(bundle) as sent, pytest.raises(TargetUnreachableError, match="broke while the gate ran"):
-            gate_there(sent, connect, Place(), Ear())
+            gate_there(sent, connect, Place(), NO_ROWS, Ear())
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -344,7 +367,7 @@ def test_a_python_3_8_will_do_for_the_program(far: Far, tmp_path: Path) -> None:
     version = subprocess.run([old, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True)
     bundle = far_bundle(tmp_path / "x.edgepack", target=target_facts(python=version.stdout.decode().strip()))
     with parcel(bundle) as sent:
-        code, receipt, _ = gate_there(sent, lambda: Link(Client(), LINE3, [old]), Place(), Heard())
+        code, receipt, _ = gate_there(sent, lambda: Link(Client(), LINE3, [old]), Place(), NO_ROWS, Heard())
     assert (code, receipt["verdict"]) == (0, "pass")
 
 

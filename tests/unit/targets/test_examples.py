@@ -33,6 +33,13 @@ def test_an_answer_may_change_and_stay_wrong() -> None:
     assert found.changed == found.wrong
 
 
+def test_what_stays_at_home_is_told_by_its_number() -> None:
+    truths = [(), (Span(0, 2, "地名"),)]
+    wrong = SpansPrediction((SpanPrediction(1, 2, "地名", 0.9, "京"),))
+    (one,) = choose([None, None], truths, truths, [SpansPrediction(()), wrong]).wrong
+    assert (one.text, one.truth, one.answer) == ("#2", "0-2 = 地名", "1-2 = 地名")
+
+
 def test_both_texts_of_a_pair_are_shown_and_long_ones_cut() -> None:
     found = choose([("长" * 400, "短")], ["good"], ["good"], [said("bad", 0.1)])
     assert found.wrong[0].text == "长" * 299 + "… ⁄ 短"

@@ -100,7 +100,16 @@ def test_a_device_without_a_python_or_a_shell() -> None:
 
 def test_a_link_through_a_login_that_prints(far: Far) -> None:
     with Link(Client(), Address("noisy"), [far.python]) as link:
-        link.send({"do": "installed", "prefix": str(far.root / "none"), "name": None, "release_id": None})
+        link.send(
+            {
+                "do": "installed",
+                "prefix": str(far.root / "none"),
+                "name": None,
+                "release_id": None,
+                "rows_bytes": None,
+                "without_rows": False,
+            }
+        )
         told = link.receive()
     assert told is not None
     assert told["error"]["exit_code"] == 9
@@ -130,7 +139,16 @@ def test_a_link_that_is_none(far: Far, host: str, python: str, what: str) -> Non
 def test_nothing_is_run_by_a_python_with_a_strange_name(far: Far) -> None:
     strange = f"x'; touch {far.root}/broken; '"
     with Link(Client(), Address("line3"), [strange, far.python]) as link:
-        link.send({"do": "installed", "prefix": "/nonexistent", "name": None, "release_id": None})
+        link.send(
+            {
+                "do": "installed",
+                "prefix": "/nonexistent",
+                "name": None,
+                "release_id": None,
+                "rows_bytes": None,
+                "without_rows": False,
+            }
+        )
         assert link.receive() is not None
     assert not (far.root / "broken").exists()
 
