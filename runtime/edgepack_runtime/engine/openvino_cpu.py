@@ -10,6 +10,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
+from edgepack_runtime.engine import signal_stack
 from edgepack_runtime.engine.graph_inputs import checked_inputs, model_path
 from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
 from edgepack_runtime.model_config import EngineConfig
@@ -26,9 +27,10 @@ class OpenVinoEngine:
 
     def __init__(self, config: EngineConfig, folder: Path, tuning: Tuning) -> None:
         path = model_path(folder)
-        core = openvino.Core()
-        _require_available(core, config.provider)
-        self._compiled = _compiled(core, config.provider, path, tuning.threads)
+        with signal_stack.kept():
+            core = openvino.Core()
+            _require_available(core, config.provider)
+            self._compiled = _compiled(core, config.provider, path, tuning.threads)
         # Its one stream runs one request at a time, on all the threads that there are; a second request would wait for
         # the first inside of OpenVINO instead of here.
         self._request = self._compiled.create_infer_request()

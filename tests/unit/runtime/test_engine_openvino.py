@@ -51,6 +51,27 @@ def test_both_engines_answer_alike(tmp_path: Path) -> None:
         assert np.array_equal(ours.logits([item]), theirs.logits([item]))
 
 
+CLOSED = """\
+import signal, sys
+sys.path[:] = {path!r}
+from edgepack_runtime.predictor import Predictor
+
+heard = []
+signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+first, second = Predictor({folder!r}), Predictor({folder!r})
+del first
+del second
+signal.raise_signal(signal.SIGTERM)
+print([int(number) for number in heard])
+"""
+
+
+def test_a_signal_is_handled_after_models_were_closed(tmp_path: Path) -> None:
+    code = CLOSED.format(path=[str(RUNTIME), *sys.path], folder=str(folder(tmp_path)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[15]\n"), done.stderr
+
+
 def test_threads_do_not_mix_answers_up(predictor: Predictor) -> None:
     texts = ["好" * n + "差" * (14 - n) for n in range(15)] * 20
     expected = [predictor.predict(text) for text in texts]
