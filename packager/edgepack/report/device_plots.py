@@ -43,9 +43,7 @@ def latency(figure: Figure, receipt: Mapping[str, Any]) -> None:
     points = shares(receipt["latency"]["distribution"])
     _cumulative(above, points)
     limits = {check["gate"].removeprefix("latency."): check["limit"] for check in receipt["checks"]}
-    for key in _HEIGHTS:
-        if key in limits:
-            _asked(above, key, limits[key], points[-1][0])
+    _asked(above, {key: limits[key] for key in _HEIGHTS if key in limits}, points[-1][0])
     above.set_xlabel(words("text in to label out, ms"))
     above.set_ylabel(words("answers within that time, %"))
     _steps(below, receipt["latency"])
@@ -102,7 +100,7 @@ def _percent(key: str) -> float:
 def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     axes.plot(*zip(*points, strict=True), "o-", color=ACCENT, linewidth=2, markersize=4, zorder=3)
     axes.set_ylim(0, 104)
-    axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 95, 100]))
+    axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 95]))
     fastest, slowest = points[0][0], points[-1][0]
     if 0 < _WIDE * fastest < slowest:
         axes.set_xscale("log")
@@ -114,18 +112,24 @@ def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     axes.set_axisbelow(True)
 
 
-def _asked(axes: Axes, key: str, limit_ms: float, slowest_ms: float) -> None:
-    """A dashed line that the curve has to reach its height left of; a limit far off is told at the edge."""
-    percent, told = _percent(key), f"{key.removesuffix('_ms')} {limit_ms:g} ms"
-    far = limit_ms > _FAR * slowest_ms
-    if not far:
+def _asked(axes: Axes, limits: Mapping[str, float], slowest_ms: float) -> None:
+    """Dashed lines that the curve has to reach their height left of; limits far off are told at the edge."""
+    near = {key: limit_ms for key, limit_ms in limits.items() if limit_ms <= _FAR * slowest_ms}
+    for key, limit_ms in near.items():
+        percent = _percent(key)
         axes.plot([limit_ms] * 2, [0, percent], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
         axes.plot([limit_ms], [percent], "_", color=LIMIT, markersize=12, markeredgewidth=2, zorder=2)
-    axes.annotate(
-        words("gate {} (far above)" if far else "gate {}", told), (1.0 if far else limit_ms, _HEIGHTS[key]),
-        (0 if far else 5, 0), axes.get_yaxis_transform() if far else "data", "offset points",
-        ha="right" if far else "left", va="center", color=LIMIT, fontsize=9, zorder=4,
-    ).set_in_layout(False)  # fmt: skip
+    axes.get_xlim()  # from here on it holds the lines
+    for key, limit_ms in limits.items():
+        right = axes.transAxes.inverted().transform(axes.transData.transform((limit_ms, 0)))[0]
+        place = min(right, 1.0) if key in near else 1.0
+        leftward = place > 0.5
+        told = "gate {}" if key in near else "gate {} (far above)"
+        axes.annotate(
+            words(told, f"{key.removesuffix('_ms')} {limit_ms:g} ms"), (place, _HEIGHTS[key]),
+            (-5 if leftward else 5, 0), axes.get_yaxis_transform(), "offset points",
+            ha="right" if leftward else "left", va="center", color=LIMIT, fontsize=9, zorder=4,
+        ).set_in_layout(False)  # fmt: skip
 
 
 def _steps(axes: Axes, told: Mapping[str, Any]) -> None:

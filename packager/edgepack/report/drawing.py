@@ -56,7 +56,7 @@ def gate(axes: Axes, axis: str, limit: float, figures: Sequence[float], figure: 
     them, and is told of.
     """
     reach = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
-    dashed: dict[str, Any] = {"color": LIMIT, "linewidth": 1.2, "linestyle": (0, (4, 3)), "zorder": 0}
+    dashed: dict[str, Any] = {"color": LIMIT, "linewidth": 1.2, "linestyle": (0, (4, 3)), "zorder": 0.8}
     told: dict[str, Any] = {"color": LIMIT, "fontsize": 9, "textcoords": "offset points"}
     near = min(figures) - reach <= limit <= max(figures) + reach
     above = limit > max(figures)
