@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from edgepack.report import drawing
 from edgepack.report.drawing import ACCENT, GRID, INK, LIMIT, SECOND, Fill, words
@@ -27,6 +27,7 @@ _FILLS: Final[tuple[Fill, ...]] = (
 _HEIGHTS: Final = {"p50_ms": 40, "p95_ms": 80, "p99_ms": 62}  # in % of the words about a limit: none over another
 _STEPS: Final = (("tokenizer {}", "tokenize_p50_ms"), ("model {}", "run_p50_ms"), ("label {}", "post_p50_ms"))
 _FAR: Final = 1.3  # times the slowest answer: a limit beyond that would squeeze the curve
+_TICKS: Final = 5  # at most, of times: there may be many targets
 _WIDE: Final = 5.0  # from where on the slowest answer against the fastest makes the axis logarithmic
 
 
@@ -101,6 +102,7 @@ def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     axes.plot(*zip(*points, strict=True), "o-", color=ACCENT, linewidth=2, markersize=4, zorder=3)
     axes.set_ylim(0, 104)
     axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 95]))
+    axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
     fastest, slowest = points[0][0], points[-1][0]
     if 0 < _WIDE * fastest < slowest:
         axes.set_xscale("log")
@@ -138,6 +140,7 @@ def _steps(axes: Axes, told: Mapping[str, Any]) -> None:
     fills = _FILLS[: len(figures)]
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
     axes.set_xlim(0, _stack(axes, 0, figures, fills))
     axes.set_xlabel(words("one answer at the median, ms"))
     texts = [words(text, f"{ms:.3g}") for (text, _), ms in zip(_STEPS, figures, strict=True)]

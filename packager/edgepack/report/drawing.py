@@ -21,6 +21,10 @@ from edgepack.report.languages import CHINESE
 Fill = tuple[str, str, str]  # colour inside, colour of the edge and of the hatching, hatching
 _BETWEEN: Final = "\u00a6"  # two languages of one text, until they are two
 _TWO: Final = re.compile(rf"<text([^>]*)>([^<{_BETWEEN}]*){_BETWEEN}([^<]*)</text>")
+_TAG: Final = re.compile(r"<[^>]*>")
+# Hundredths of a point are more than anyone sees, and a text that is not turned need not say so.
+_NEEDLESS: Final = re.compile(r"(?<=\.\d\d)\d+| transform=\"rotate\(-0 [^\"]*\"")
+_INDENTED: Final = re.compile(r"\n +")
 _FONTS: Final = re.compile(r" font-family: [^;\"]*;?")  # the page has its own
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)  # matplotlib writes each text there once more
 _REACH: Final = 2  # how far from the candidates, in their own spread, a limit is still drawn
@@ -98,7 +102,8 @@ def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Seque
     for place, height in zip(order, heights, strict=True):
         axes.annotate(
             names[place], points[place], (1.04, height), textcoords="axes fraction", fontsize=9, va="center",
-            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.6, "alpha": 0.5, "shrinkA": 2, "shrinkB": 5},
+            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.6, "alpha": 0.5, "shrinkA": 2, "shrinkB": 5,
+                        "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
@@ -139,7 +144,8 @@ def svg(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
         figure.savefig(stream, format="svg", metadata=nothing)
     drawing = stream.getvalue()
     drawing = drawing[drawing.index("<svg") :]
-    drawing = _FONTS.sub("", drawing)
+    drawing = _INDENTED.sub("\n", _FONTS.sub("", drawing))
+    drawing = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), drawing)
     drawing = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawing)
     for drawn, shown in _CSS.items():
         drawing = drawing.replace(drawn, shown)
