@@ -25,6 +25,7 @@ from edgepack_runtime.texts import Item
 from edgepack_runtime.timed_texts import Kind
 
 MAX_DRIFT = 0.10
+_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 Say = Callable[[str], None]
 
 
@@ -106,12 +107,27 @@ def summary(timing: Timing, threads: int) -> Dict[str, Any]:
     """The receipt's `latency`."""
     return {
         **bench.summarize(timing.samples),
+        "distribution": distribution([sample.total_ms for sample in timing.samples]),
         "threads": threads,
         "stable": timing.stable,
         "window_p50_ms": [round(value, 4) for value in timing.medians_ms],
         "processes": timing.processes,
         "contention": timing.contention.as_json(),
     }
+
+
+def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
+    """How long answers took, as at most eleven figures in ms: `min_ms`, `p1_ms` to `p99_ms`, `max_ms`.
+
+    They are of the samples themselves, whatever others did meanwhile (`noise` counts in the checks alone). A percentile
+    is left out where the samples are too few to bound it from outside (p1 and p99 take 662); no sample, no figure.
+    """
+    ordered = sorted(totals_ms)
+    if not ordered:
+        return {}
+    enough = [part for part in _SHARES if len(ordered) >= stats.n_for_percentile(max(part, 1 - part), bench.CONFIDENCE)]
+    figures = {f"p{round(100 * part)}_ms": round(stats.percentile(ordered, part), 4) for part in enough}
+    return {"min_ms": round(ordered[0], 4), **figures, "max_ms": round(ordered[-1], 4)}
 
 
 def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[Check]:

@@ -121,6 +121,10 @@ def receipt() -> dict[str, Any]:
         "latency": {
             "n": 662, "p50_ms": 1.248, "p95_ms": 2.02, "tokenize_p50_ms": 0.121, "run_p50_ms": 1.089,
             "post_p50_ms": 0.021, "threads": 1,
+            "distribution": {
+                "min_ms": 1.012, "p1_ms": 1.031, "p5_ms": 1.074, "p10_ms": 1.102, "p25_ms": 1.171, "p50_ms": 1.248,
+                "p75_ms": 1.402, "p90_ms": 1.733, "p95_ms": 2.02, "p99_ms": 2.611, "max_ms": 3.905,
+            },
         },
         "conditions": {
             "cpu_model": "AMD EPYC 7B13", "cpu_flags": ["avx2", "fma"], "cores": 2, "governor": None, "threads": 1,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, plots, quantity, span
+from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, limit, plots, quantity, span
 from edgepack.report.document import dumps
+from edgepack.report.drawing import svg
 from edgepack.report.languages import both
 from edgepack.wording import metric_name
 
@@ -18,24 +21,42 @@ TEMPLATE: Final = "report.html.jinja"
 
 def render(report: Mapping[str, Any]) -> str:
     """The page for a report made by `edgepack.report.document.make`. The same report gives the same bytes."""
-    candidates = report["selection"]["candidates"] if report["selection"] else []
-    costed = [row for row in report["ledger"] if row["model_mib"] is not None or row["p50_ms"] is not None]
-    ledger, gate = report["ledger"], report["recipe"]["gates"]["accuracy"]
-    return (
-        environment()
-        .get_template(TEMPLATE)
-        .render(
-            report=report,
-            recipe_json=dumps(report["recipe"]),
-            examples_by_targets=_examples(report["targets"]),
-            rows_at_home=sorted({name for target in report["targets"] if (name := target["bundle"]["rows_name"])}),
-            accuracy_plot=plots.svg("accuracy", lambda figure: plots.accuracy(figure, ledger, gate), len(ledger)),
-            cost_plot=plots.svg("cost", lambda figure: plots.cost(figure, costed), len(costed)),
-            candidates_plot=plots.svg("candidates", lambda figure: plots.candidates(figure, report), 8)
-            if candidates
-            else "",
-        )
+    template = environment().get_template(TEMPLATE)
+    return template.render(
+        report=report,
+        recipe_json=dumps(report["recipe"]),
+        examples_by_targets=_examples(report["targets"]),
+        rows_at_home=sorted({name for target in report["targets"] if (name := target["bundle"]["rows_name"])}),
+        plots=_plots(report),
+        latency_plots=[_latency(number, target["receipt"]) for number, target in enumerate(report["targets"])],
     )
+
+
+def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
+    """The plots by their names, empty where there is nothing to draw."""
+    ledger, gates = report["ledger"], report["recipe"]["gates"]
+    costed = [row for row in ledger if row["model_mib"] is not None or row["p50_ms"] is not None]
+    timed = plots.timed(ledger)
+    bundles = [(target["target"], target["bundle"]["bytes_by_part"]) for target in report["targets"]]
+    int8 = report["quantization"]["int8"]
+    costly = device_plots.costly(int8["parts"]) if int8 else []
+    candidates = report["selection"]["candidates"] if report["selection"] else []
+    asked: list[tuple[str, Callable[[Figure], None], float]] = [
+        ("accuracy", lambda figure: plots.accuracy(figure, ledger, gates["accuracy"]), len(ledger)),
+        ("cost", lambda figure: plots.cost(figure, costed), len(costed)),
+        ("trade", lambda figure: plots.trade(figure, timed, gates), max(8, len(timed)) if timed else 0),
+        ("candidates", lambda figure: plots.candidates(figure, report), 8 if candidates else 0),
+        ("sizes", lambda figure: device_plots.sizes(figure, bundles), len(bundles) and len(bundles) + 0.8),
+        ("parts", lambda figure: device_plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
+    ]
+    return {name: svg(name, draw, rows) if rows else Markup() for name, draw, rows in asked}
+
+
+def _latency(number: int, receipt: Mapping[str, Any] | None) -> Markup:
+    """How long the answers of one target took; empty where its receipt does not tell."""
+    if receipt is None or not (receipt["latency"] or {}).get("distribution"):
+        return Markup()
+    return svg(f"latency{number}", lambda figure: device_plots.latency(figure, receipt), 8)
 
 
 def environment() -> jinja2.Environment:
@@ -49,7 +70,9 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size, "t": both}
-    made.globals.update(words, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV)
+    made.globals.update(
+        words, told=_told, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=device_plots.MOST_PARTS
+    )
     return made
 
 
@@ -63,6 +86,15 @@ def _examples(targets: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], Map
         elif target["examples"] is not None:
             found.append(([target["target"]], target["examples"]))
     return found
+
+
+def _told(value: Any) -> str:
+    """A condition of a measurement, whatever it is made of."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_told(member)}" for name, member in value.items()) or NOTHING
+    if isinstance(value, list | tuple):
+        return " ".join(map(_told, value)) or NOTHING
+    return NOTHING if value is None else str(value)
 
 
 def _size(size_bytes: float) -> str:

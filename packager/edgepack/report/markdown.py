@@ -2,12 +2,16 @@
 
 It is GitHub's dialect, which GitLab reads too. Whatever comes from recipes and devices stands in code spans: nothing in
 it is a link, a mention, or an end of the table.
+
+GitHub takes no comment of more than 65,536 characters. What would be longer loses details until it fits, those of
+results that passed first, and says how much is left out.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,12 +19,28 @@ from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
 from edgepack.wording import counted, safe
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
+MOST_CHARACTERS: Final = 65_536
+_ROOM: Final = MOST_CHARACTERS - 500  # for the first line and for what is said of details that are left out
+# Conditions that a figure is first judged by; the others are folded away.
+_FIRST: Final = {
+    "cpu_model": "cpu {}", "engine": "engine {}", "governor": "governor {}", "temperature_c": "temperature {} °C",
+    "emulated": "emulated {}", "load_average": "load average {}",
+}  # fmt: skip
+# How much of a result is shown, from all of it to nothing, and what is said of those that are not all there.
+_WHOLE, _FIRST_CONDITIONS, _HEADING, _NOTHING = range(4)
+_LEFT_OUT: Final = {_FIRST_CONDITIONS: "folded conditions", _HEADING: "details", _NOTHING: "everything"}
 _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
 def render(found: Mapping[str, Any]) -> str:
-    """Markdown of a document made by `edgepack.gates.document`, with one final newline."""
-    return "\n".join(_lines(found)) + "\n"
+    """Markdown of a document made by `edgepack.gates.document`, of at most `MOST_CHARACTERS`, one of them a final
+    newline.
+    """
+    results = found["results"]
+    versions = [_versions(result) for result in results]
+    levels = _fitting([result["verdict"] == "pass" for result in results], versions)
+    shown = [versions[place][level] for place, level in enumerate(levels)]
+    return "".join((f"{_title(found)}\n", *_left_out(results, levels), *shown))
 
 
 def code(text: object, *, cell: bool = False) -> str:
@@ -36,16 +56,57 @@ def code(text: object, *, cell: bool = False) -> str:
     return f"{fence}{blank}{shown}{blank}{fence}"
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _title(found: Mapping[str, Any]) -> str:
     results = found["results"]
     passed = [result for result in results if result["verdict"] == "pass"]
     of = f" ({len(passed)} of {counted(len(results), 'result')} passed)" if len(results) > 1 else ""
-    yield f"## {_MARKS[found['verdict']]} Gate: {found['verdict']}{of}"
-    for result in results:
-        yield ""
-        yield f"### {_mark(result['verdict'])} {code(result['target'])}: {_bundle(result)}"
-        yield ""
-        yield from _failed(result["error"]) if result["receipt"] is None else _measured(result["receipt"])
+    return f"## {_MARKS[found['verdict']]} Gate: {found['verdict']}{of}"
+
+
+def _versions(result: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """A result as text, by how much of it is shown."""
+    heading = ["", f"### {_mark(result['verdict'])} {code(result['target'])}: {_bundle(result)}"]
+    receipt = result["receipt"]
+    if receipt is None:
+        first = whole = [*heading, "", *_failed(result["error"])]
+    else:
+        first = [*heading, "", *_measured(receipt)]
+        whole = [*first, *_folded(receipt)]
+    text, shorter, shortest = ("".join(f"{line}\n" for line in lines) for lines in (whole, first, heading))
+    return text, shorter, shortest, ""
+
+
+def _fitting(passed: Sequence[bool], versions: Sequence[Sequence[str]]) -> list[int]:
+    """How much of each result is shown, so that all of it fits; of results alike the last ones lose first."""
+    levels = [_WHOLE] * len(versions)
+    backwards = range(len(versions) - 1, -1, -1)
+    good, other = ([place for place in backwards if passed[place] is kind] for kind in (True, False))
+    steps = [(good, _HEADING), (other, _FIRST_CONDITIONS), (other, _HEADING), (good, _NOTHING), (other, _NOTHING)]
+    length = sum(len(texts[_WHOLE]) for texts in versions)
+    for places, level in steps:
+        for place in places:
+            if length <= _ROOM:
+                return levels
+            saved = len(versions[place][levels[place]]) - len(versions[place][level])
+            if saved:  # what could not be measured has no conditions to lose
+                levels[place] = level
+                length -= saved
+    return levels
+
+
+def _left_out(results: Sequence[Mapping[str, Any]], levels: Sequence[int]) -> Iterator[str]:
+    """What of how many results is not shown, where that is anything."""
+    counts = Counter(
+        (level, "passed" if result["verdict"] == "pass" else "did not pass")
+        for result, level in zip(results, levels, strict=True)
+        if level != _WHOLE
+    )
+    if counts:
+        told = [
+            f"{_LEFT_OUT[level]} of {counted(many, 'result')} that {which}"
+            for (level, which), many in sorted(counts.items())
+        ]
+        yield f"\nLeft out, for a comment holds {MOST_CHARACTERS:,} characters: {'; '.join(told)}. `--json` has all.\n"
 
 
 def _bundle(result: Mapping[str, Any]) -> str:
@@ -80,11 +141,23 @@ def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
     if told:
         yield ""
         yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in told)
-    yield ""
-    yield "<details><summary>conditions</summary>"
-    yield ""
     conditions = receipt.get("conditions") or {}
-    yield from (f"- {code(name)}: {code(_plain(value))}" for name, value in conditions.items())
+    first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
+    if first:
+        yield ""
+        yield f"On {', '.join(words.format(code(_plain(value))) for words, value in first.items())}."
+
+
+def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
+    """The conditions that are not told at first."""
+    conditions = receipt.get("conditions") or {}
+    others = [name for name in conditions if name not in _FIRST or conditions[name] is None]
+    if not others:
+        return
+    yield ""
+    yield "<details><summary>other conditions</summary>"
+    yield ""
+    yield from (f"- {code(name)}: {code(_plain(conditions[name]))}" for name in others)
     yield ""
     yield "</details>"
 

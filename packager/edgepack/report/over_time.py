@@ -9,6 +9,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from edgepack.report import NOTHING, html, plots
+from edgepack.report.drawing import svg
 
 TEMPLATE: Final = "over_time.html.jinja"
 
@@ -40,8 +41,8 @@ def _plots(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Markup, Markup
     scored = [row for row in stages if row["score"] is not None]
     costed = [row for row in stages if row["model_mib"] is not None or row["p50_ms"] is not None]
     return (
-        plots.svg(f"{name}-score", lambda figure: plots.accuracy(figure, scored), len(scored)) if scored else Markup(),
-        plots.svg(f"{name}-cost", lambda figure: plots.cost(figure, costed), len(costed)) if costed else Markup(),
+        svg(f"{name}-score", lambda figure: plots.accuracy(figure, scored), len(scored)) if scored else Markup(),
+        svg(f"{name}-cost", lambda figure: plots.cost(figure, costed), len(costed)) if costed else Markup(),
     )
 
 

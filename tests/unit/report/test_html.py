@@ -12,7 +12,7 @@ import pytest
 from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
 
 from edgepack.artifacts import LedgerRow
-from edgepack.report import html
+from edgepack.report import device_plots, html
 from edgepack.report.document import make
 from edgepack.report.html import render
 from edgepack.report.languages import CHINESE, both
@@ -160,8 +160,7 @@ def test_candidates_are_there_where_there_were_several(built: Any, selection: An
 
 def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
     text = render(make(replace(built, selection=selection)))
-    svg = next(part for part in text.split("<figure")[1:] if "Score of each candidate" in part)
-    words = " ".join(Page("<p>" + svg[svg.index(">") + 1 : svg.index("</figure>")] + "</p>").words.split())
+    words = _figure(make(replace(built, selection=selection)), "Score of each candidate")
     assert re.search(r"\b1 2 ", words)
     assert "gate 88.0 %" in words
     assert "gate 5 ms (far above)" in words
@@ -169,7 +168,7 @@ def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, sel
     assert text.count('id="candidates-') > 5
     two_threads = make(replace(built, selection=selection))
     two_threads["recipe"]["gates"]["latency"]["threads"] = 2
-    assert "gate 5 ms" not in render(two_threads)
+    assert "gate 5 ms" not in _figure(two_threads, "Score of each candidate")
 
 
 @pytest.mark.parametrize(
@@ -182,6 +181,14 @@ def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, sel
 )
 def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], front: list[tuple[float, float]]) -> None:
     assert pareto(points) == front
+
+
+def _figure(report: dict[str, Any], label: str, language: str = "en") -> str:
+    """The words of the one figure whose label begins so; empty where there is none."""
+    found = [part for part in render(report).split('<figure role="img" aria-label="')[1:] if part.startswith(label)]
+    assert len(found) < 2
+    drawn = "".join(f"<p>{part[part.index('>') + 1 : part.index('</figure>')]}</p>" for part in found)
+    return " ".join(Page(drawn, language).words.split())
 
 
 def with_last_row(built: Any, row: LedgerRow) -> Any:
@@ -215,9 +222,94 @@ def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
     assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
 
 
+def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]) -> None:
+    label = "Score of each timed stage"
+    words = _figure(report, label)
+    for drawn in (
+        "float ONNX", "INT8 ONNX", "on linux-x86_64-cpu", "gate 5 ms", "gate 88.0 %", "accuracy on the test rows, %",
+    ):  # fmt: skip
+        assert drawn in words, drawn
+    assert "teacher" not in words and "far" not in words
+    assert "测试样本上的 accuracy，%" in _figure(report, label, "zh")
+    report["recipe"]["gates"] = {**report["recipe"]["gates"], "accuracy": None, "latency": None}
+    assert "gate" not in _figure(report, label)
+    for row in report["ledger"][:-1]:
+        row["p50_ms"] = None
+    assert _figure(report, label) == ""
+
+
+def test_of_two_metrics_the_first_timed_one_is_drawn(report: dict[str, Any]) -> None:
+    report["ledger"][-1]["score"] = {**report["ledger"][-1]["score"], "metric": "macro_f1"}
+    words = _figure(report, "Score of each timed stage")
+    assert "INT8 ONNX" in words and "on linux" not in words
+    report["ledger"][-2]["score"] = report["ledger"][-1]["score"]
+    assert _figure(report, "Score of each timed stage") == ""
+
+
+def test_how_long_answers_took_and_what_one_is_made_of(report: dict[str, Any]) -> None:
+    label, receipt = "How many of the timed answers", report["targets"][0]["receipt"]
+    words = _figure(report, label)
+    for drawn in (
+        "gate p95 1.9 ms", "gate p50 5 ms", "gate p99 9 ms (far above)", "answers within that time, %",
+        "tokenizer 0.121", "model 1.09", "label 0.021", "one answer at the median, ms",
+    ):  # fmt: skip
+        assert drawn in words, drawn
+    assert "分词 0.121" in _figure(report, label, "zh")
+    del receipt["latency"]["distribution"]
+    assert _figure(report, label) == ""
+
+
+def test_the_axis_of_times_holds_slow_answers_too(report: dict[str, Any]) -> None:
+    told = report["targets"][0]["receipt"]["latency"]["distribution"]
+    told["max_ms"] = 480.0
+    assert " 500 " in _figure(report, "How many of the timed answers")
+    told |= dict.fromkeys(told, 2.0)
+    assert "gate p95 1.9 ms" in _figure(report, "How many of the timed answers")
+
+
+def test_shares_are_in_order_whatever_the_receipt_s_is() -> None:
+    told = {"max_ms": 9.0, "p95_ms": 7.0, "min_ms": 1.0, "p5_ms": 1.0, "p50_ms": 2.0}
+    assert device_plots.shares(told) == [(1.0, 0.0), (1.0, 5.0), (2.0, 50.0), (7.0, 95.0), (9.0, 100.0)]
+
+
+def test_size_by_part_has_a_bar_for_each_target(built: Any) -> None:
+    words = _figure(make(beside_one_not_run(built)), "Packed size of each bundle")
+    assert words.count("24.7") == 2
+    for drawn in ("linux-x86_64-cpu", "rpi-bookworm", "site model golden runtime other", "packed, MiB"):
+        assert drawn in words.replace(" | ", " "), drawn
+    assert _figure(make(replace(built, deliveries=())), "Packed size of each bundle") == ""
+
+
+def test_what_int8_costs_each_part_is_drawn_the_worst_first(report: dict[str, Any]) -> None:
+    label, int8 = "Divergence of each part", report["quantization"]["int8"]
+    words = _figure(report, label)
+    assert re.search(r"layers\.3\.down.* head .*words", words)
+    assert "≤ 0" in words and "divergence, nats" in words
+    costs = [{"part": f"layers.{number}.up", "divergence": 1e-4 * number} for number in range(30)]
+    int8["parts"] = costs
+    words = _figure(report, label)
+    assert "layers.29.up" in words and "layers.10.up" in words and "layers.9.up" not in words
+    assert "The 20 parts of 30 that cost most." in Page(render(report)).words
+    int8["parts"] = [{"part": "head", "divergence": 0.0}]
+    assert _figure(report, label) == ""
+    int8["parts"] = []
+    assert _figure(report, label) == ""
+
+
+def test_every_figure_says_what_it_shows(built: Any, selection: Any) -> None:
+    page = Page(render(make(replace(built, selection=selection))))
+    figures = [attributes for tag, attributes in page.tags if tag == "figure"]
+    assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) == 7
+    assert all(one["role"] == "img" and len(str(one["aria-label"])) > 30 for one in figures)
+
+
+def test_plots_leave_the_page_small(built: Any, selection: Any) -> None:
+    assert len(render(make(replace(built, selection=selection))).encode()) < 200_000
+
+
 def test_plots_take_the_page_s_colours(report: dict[str, Any]) -> None:
     plots = re.findall(r"<svg.*?</svg>", render(report), flags=re.DOTALL)
-    assert len(plots) == 2
+    assert len(plots) == 6
     for plot in plots:
         assert "currentColor" in plot
         assert "var(--rule)" in plot
@@ -251,7 +343,7 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     )
     page = Page(render(make(bare)))
     assert "The recipe sets no gates." in page.words
-    assert sum(tag == "svg" for tag, _ in page.tags) == 2
+    assert sum(tag == "svg" for tag, _ in page.tags) == 4  # scores, sizes of the stages and of the bundles, parts
     Page(render(make(replace(bare, deliveries=()))))
 
 
@@ -319,6 +411,14 @@ def test_a_reader_of_chinese_sees_chinese(built: Any, selection: Any) -> None:
     said_in_english = [english for english in CHINESE if len(english) > 20 and "{}" not in english and english in words]
     assert said_in_english == []
     assert "¦" not in text
+
+
+def test_conditions_are_told_with_all_that_they_are_made_of(report: dict[str, Any]) -> None:
+    receipt = report["targets"][0]["receipt"]
+    receipt["conditions"]["after"] = {"temperature_c": 61.5, "throttle": {"caps": None, "now": ["heat", "<b>"]}}
+    words = " ".join(Page(render(report)).words.split())
+    assert "after temperature_c 61.5, throttle caps -, now heat <b> " in words
+    assert "governor - " in words and "cpu_flags avx2 fma " in words
 
 
 def test_what_is_filled_in_is_escaped_in_both_languages() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgepack.report.markdown import code, render
+from edgepack.report.markdown import MOST_CHARACTERS, code, render
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gate.md"
 
@@ -64,3 +64,77 @@ def test_chinese_stays_and_what_moves_a_cursor_does_not() -> None:
 def test_gates_without_rows_are_told_beside_those_that_did_not_pass(found: dict[str, Any]) -> None:
     found["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": "| at home", "waived": True}]
     assert "- `accuracy.f1`: ⚠️ not measured: `| at home`\n" in render(found)
+
+
+def test_first_conditions_are_told_at_once_and_those_that_are_not_known_are_folded(found: dict[str, Any]) -> None:
+    receipt = found["results"][0]["receipt"]
+    receipt["conditions"] |= {"temperature_c": 61.5, "governor": "performance"}
+    text = render(found)
+    told = (
+        "On cpu `AMD EPYC 7B13`, engine `onnxruntime 1.20.1`, governor `performance`, temperature `61.5` °C, emulated"
+    )
+    assert told in text.partition("<details>")[0]
+    assert "- `governor`" not in text and "- `kernel`: `6.1.0`" in text.partition("<details>")[2]
+    receipt["conditions"] = {"cpu_model": "A"}
+    assert "On cpu `A`.\n" in render(found) and "<details>" not in render(found)
+    receipt["conditions"] = {}
+    assert "\nOn " not in render(found)
+
+
+def many(result: dict[str, Any], verdicts: list[str], words: str = "") -> dict[str, Any]:
+    """As many results as `verdicts`, each with `words` in the detail of its checks."""
+    checks = [{**check, "detail": words} for check in result["receipt"]["checks"]]
+    results = [
+        {
+            **result,
+            "target": f"line{number}",
+            "verdict": verdict,
+            "receipt": {**result["receipt"], "verdict": verdict, "checks": checks},
+        }
+        for number, verdict in enumerate(verdicts)
+    ]
+    return {"verdict": "fail", "exit_code": 6, "results": results}
+
+
+def test_of_many_results_those_that_passed_lose_their_details_first(found: dict[str, Any]) -> None:
+    text = render(many(found["results"][0], ["pass"] * 60 + ["fail"]))
+    assert len(text) <= MOST_CHARACTERS
+    left = re.search(r"^Left out, .*: details of (\d+) results that passed\. `--json` has all\.$", text, re.MULTILINE)
+    assert left is not None
+    assert text.count("| gate |") == 61 - int(left[1])
+    assert text.count("\n### ") == 61
+    assert "| gate |" in text.partition("`line60`")[2] and "<details>" in text.partition("`line60`")[2]
+    assert len(text) > MOST_CHARACTERS - 3000  # no more than has to go
+
+
+def test_then_others_lose_folded_conditions_and_details_and_at_last_whole_results(found: dict[str, Any]) -> None:
+    text = render(many(found["results"][0], ["pass", *["fail"] * 80]))
+    assert "details of 1 result that passed" in text.replace("; ", " ")
+    assert re.search(r"folded conditions of \d+ results that did not pass", text)
+    text = render(many(found["results"][0], ["fail"] * 3, "x" * 30_000))
+    assert re.search(r"details of 3 results that did not pass", text)
+    text = render(many(found["results"][0], ["fail"] * 2000 + ["pass"] * 20))
+    assert "everything of 20 results that passed" in text
+    assert re.search(r"everything of \d+ results that did not pass", text)
+    assert "`line0`" in text and "`line1999`" not in text
+    assert text.startswith("## ❌ Gate: fail (20 of 2020 results passed)\n")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    st.lists(st.sampled_from(["pass", "fail", "inconclusive"]), max_size=90),
+    st.sampled_from(["", "`", "|", "很", "❌\n"]),
+    st.integers(0, 70_000),
+)
+def test_no_comment_is_longer_than_github_takes(
+    found: dict[str, Any], verdicts: list[str], words: str, times: int
+) -> None:
+    result = {**found["results"][0], "bundle": {**found["results"][0]["bundle"], "file_name": words * (times % 70_000)}}
+    everything = many(result, verdicts, words * (times // 100))
+    everything["results"] += [{**found["results"][1], "target": words * times}]
+    text = render(everything)
+    assert len(text) <= MOST_CHARACTERS
+    assert text.startswith("## ❌ Gate: fail") and text.endswith("\n")
+    headings = text.count("\n### ")
+    left = sum(int(number) for number in re.findall(r"everything of (\d+) result", text))
+    assert headings + left == len(everything["results"])

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_model import write_release
 
 from edgepack_runtime import (
@@ -95,6 +97,7 @@ def test_a_good_release_passes_every_gate(tmp_path: Path) -> None:
     assert receipt["latency"]["n"] >= 130 and 0 < receipt["latency"]["p50_ms"] <= receipt["latency"]["p95_ms"]
     told = receipt["latency"]
     assert [told[key] for key in ("open_loop", "after_idle", "sustained")] == [None] * 3  # not asked for
+    assert told["distribution"]["p50_ms"] == told["p50_ms"] and "p95_ms" in told["distribution"]
     assert told["contention"]["own_cpu_ms"] > 0 and "getrusage" in told["contention"]["looked_at"]
     assert ("energy_mj_per_text" in told and told["p99_ms"] is None) or told["n"] >= 662
     assert {"load_average", "clock_mhz", "temperature_c", "throttle"} == set(receipt["conditions"]["after"])
@@ -257,6 +260,24 @@ def test_a_gate_that_cannot_be_measured_is_never_skipped(gates: dict[str, Any]) 
 
 
 # --- latency --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(1e-6, 1e9), max_size=1500))
+def test_a_distribution_is_small_finite_and_in_order(totals_ms: list[float]) -> None:
+    told = gate_latency.distribution(totals_ms)
+    assert len(json.dumps(told, allow_nan=False)) < 400
+    assert list(told.values()) == sorted(told.values()) and len(told) <= 11
+    assert bool(told) == bool(totals_ms)
+
+
+def test_a_distribution_has_the_percentiles_that_there_are_samples_for() -> None:
+    told = gate_latency.distribution([float(ms) for ms in range(1000, 0, -1)])
+    assert told == {
+        "min_ms": 1.0, "p1_ms": 10.0, "p5_ms": 50.0, "p10_ms": 100.0, "p25_ms": 250.0, "p50_ms": 500.0,
+        "p75_ms": 750.0, "p90_ms": 900.0, "p95_ms": 950.0, "p99_ms": 990.0, "max_ms": 1000.0,
+    }  # fmt: skip
+    assert {"p1_ms", "p99_ms"}.isdisjoint(gate_latency.distribution([1.0] * 661))
+    assert gate_latency.distribution([2.0]) == {"min_ms": 2.0, "max_ms": 2.0}
 
 
 def verdicts(timed: Timing, limit_ms: float) -> list[str]:
