@@ -14,35 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import io
 import os
 import shutil
 import stat
-import zlib
 from pathlib import Path
-from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from edgepack.targets.remote_files import Got, Read, copy, has_size, unpack, write
 from edgepack_runtime import doctor, verify
 from edgepack_runtime import manifest as contract
-from edgepack_runtime.archive import DEFLATED, STORED
-from edgepack_runtime.durable import FILE_MODE, FOLDER_MODE, remove_tree
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
+from edgepack_runtime.durable import FOLDER_MODE, remove_tree
+from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
 from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.manifest import FileEntry, Manifest
 from edgepack_runtime.state import RELEASE_ID, Prefix
 
 KEPT = 2  # releases of one bundle and target: the newest, and the one before for what they have in common
 RESUMED_BYTES = 256 * 1024  # of smaller files no beginning is kept
-_PIECE_BYTES = 64 * 1024
 _FOLDER = "edgepack-gate"
 _SYSTEM_TEMPORARY = ("/var/tmp", "/tmp")
-Got = Callable[[int], None]
-Read = Callable[[int], bytes]  # as of a file: so many bytes, fewer at the end only
-
-
-class GoneError(Exception):
-    """Whoever asked is gone."""
 
 
 def candidates(asked: Optional[str]) -> List[Path]:
@@ -106,7 +97,7 @@ class Store:
         lacking = {
             entry.sha256: entry.size
             for entry in self.manifest.files
-            if entry.sha256 not in found and not any(_has_size(folder / entry.path, entry.size) for folder in here)
+            if entry.sha256 not in found and not any(has_size(folder / entry.path, entry.size) for folder in here)
         }
         needed = sum(lacking.values()) + max(lacking.values(), default=0)
         checks = [
@@ -154,7 +145,7 @@ class Store:
         for entry in self.manifest.files:
             path = self.staging / entry.path
             source = known.get(entry.sha256)
-            if not _has_size(path, entry.size) and source is not None:
+            if not has_size(path, entry.size) and source is not None:
                 self._take(source, entry, ours=self.prefix.releases in source.parents)
         return self.missing()
 
@@ -162,7 +153,7 @@ class Store:
         """Numbers of files that do not lie in the staged release, each content once."""
         found: Dict[str, int] = {}
         for number, entry in enumerate(self.manifest.files):
-            if not _has_size(self.staging / entry.path, entry.size):
+            if not has_size(self.staging / entry.path, entry.size):
                 found.setdefault(entry.sha256, number)
         return sorted(found.values())
 
@@ -185,16 +176,16 @@ class Store:
         target = self._fresh(entry)
         if size < RESUMED_BYTES:
             packed = io.BytesIO()
-            _copy(read, packed, size, got)
-            _unpack(packed, method, entry, target)
+            copy(read, packed, size, got)
+            unpack(packed, method, entry, target)
         else:
             self._make(self._incoming)
             part = self._incoming / f"{entry.sha256}.{method}.{size}.part"
             with part.open("r+b" if offset else "w+b") as file:
                 file.seek(offset)
                 file.truncate()
-                _copy(read, file, size - offset, got)
-                _unpack(file, method, entry, target)
+                copy(read, file, size - offset, got)
+                unpack(file, method, entry, target)
             part.unlink()
         if not target.exists():
             return
@@ -211,7 +202,7 @@ class Store:
         for name, content in ((contract.MANIFEST_NAME, self._raw), (contract.SIGNATURE_NAME, self._signature)):
             remove_tree(self.staging / name)
             if content is not None:
-                _write(self.staging / name, iter([content]))
+                write(self.staging / name, iter([content]))
         for damage in verify.find_damage(self.staging, self.manifest):
             remove_tree(self.staging / damage.path)
         missing = self.missing()
@@ -262,7 +253,7 @@ class Store:
                 return
         try:
             with source.open("rb") as file:
-                _write(path, iter(lambda: file.read(CHUNK_BYTES), b""))
+                write(path, iter(lambda: file.read(CHUNK_BYTES), b""))
         except OSError:
             remove_tree(path)  # it is asked for instead
             if shutil.disk_usage(self.staging).free < entry.size:
@@ -286,7 +277,7 @@ def _known(folders: Sequence[Path]) -> Dict[str, Path]:
         except DeviceError:
             continue  # not one that anything could be taken from
         for entry in manifest.files:
-            if entry.sha256 not in found and _has_size(release / entry.path, entry.size):
+            if entry.sha256 not in found and has_size(release / entry.path, entry.size):
                 found[entry.sha256] = release / entry.path
     return found
 
@@ -296,68 +287,3 @@ def _releases(folder: Path) -> List[Path]:
         return sorted(path for path in folder.iterdir() if RELEASE_ID.match(path.name) and not path.is_symlink())
     except OSError:
         return []
-
-
-def _has_size(path: Path, size: int) -> bool:
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
-
-
-def _copy(read: Read, out: BinaryIO, count: int, got: Got) -> None:
-    while count:
-        data = read(min(_PIECE_BYTES, count))
-        out.write(data)
-        if not data:
-            raise GoneError("the other end closed")
-        count -= len(data)
-        got(len(data))
-
-
-def _unpack(packed: BinaryIO, method: int, entry: FileEntry, target: Path) -> None:
-    """Write the content of `entry` to `target`; nothing is there where it is not what the manifest lists."""
-    packed.seek(0)
-    digest = hashlib.sha256()
-    temporary = target.with_name(f"{target.name}.tmp")
-    with contextlib.suppress(ValueError, zlib.error):  # the digest says so too
-        _write(temporary, _counted(_inflated(packed, method), entry.size, digest))
-    if digest.hexdigest() == entry.sha256:
-        temporary.replace(target)
-    else:
-        remove_tree(temporary)
-
-
-def _counted(pieces: Iterator[bytes], size: int, digest: hashlib._Hash) -> Iterator[bytes]:
-    for data in pieces:
-        size -= len(data)
-        if size < 0:
-            raise ValueError("it holds more than the manifest lists")
-        digest.update(data)
-        yield data
-
-
-def _inflated(file: BinaryIO, method: int) -> Iterator[bytes]:
-    pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
-    if method == STORED:
-        yield from pieces
-        return
-    if method != DEFLATED:
-        raise BundleInvalidError(f"a file was packed in a way that nobody knows ({method})")
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    for piece in pieces:
-        data = inflater.decompress(piece, CHUNK_BYTES)
-        while data or inflater.unconsumed_tail:
-            yield data
-            data = inflater.decompress(inflater.unconsumed_tail, CHUNK_BYTES)
-
-
-def _write(path: Path, pieces: Iterator[bytes]) -> None:
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)
-        for data in pieces:
-            out.write(data)

@@ -11,7 +11,7 @@ import pytest
 
 from edgepack.targets import sent
 from edgepack.targets.local import base_python
-from edgepack.targets.remote import Input
+from edgepack.targets.remote_input import Input
 
 
 @pytest.fixture
