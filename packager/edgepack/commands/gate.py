@@ -153,7 +153,10 @@ def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose:
             if result.target not in error.what and len(results) > 1:
                 error.what = f"{result.target}: {error.what}"
             console.error(error, verbose=verbose)
-        elif tables and result.receipt is not None:
+            continue
+        if result.unkept is not None:
+            console.error(result.unkept, verbose=verbose)  # it names the target's folder
+        if tables and result.receipt is not None:
             if len(results) > 1:
                 console.closing([f"{result.target}:"])
             console.gate(result.receipt)
