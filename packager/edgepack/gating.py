@@ -24,7 +24,7 @@ from edgepack.targets import address, sent
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Connect, Parcel, Place
 from edgepack.targets.rows import Rows
-from edgepack.targets.ssh import Client, Link
+from edgepack.targets.ssh import Client, Limit, Link
 from edgepack.targets.verified import told, verified
 from edgepack.voices import Voice
 from edgepack_runtime import manifest as contract
@@ -33,6 +33,7 @@ from edgepack_runtime.archive import Archive
 from edgepack_runtime.manifest import Manifest
 
 RECEIPTS: Final = "receipts"
+TIMEOUT_MINUTES: Final = 240
 _STOP_S: Final = 15.0
 
 
@@ -44,6 +45,7 @@ class Asked:
         jobs: how many devices at once; 0: all.
         receipts: folder for receipts; None: beside each bundle for devices, and none of this machine.
         remote_python: the Python to run with there, in place of one found on the PATH.
+        timeout_minutes: how long one bundle may take on one device, with all that belongs to it.
         rows: what is said of the golden rows of the bundle, where it does not carry them.
     """
 
@@ -57,6 +59,7 @@ class Asked:
     remote_python: str | None = None
     cache: str | None = None
     clean: bool = False
+    timeout_minutes: float = TIMEOUT_MINUTES
     rows: Rows = field(default_factory=Rows)
 
 
@@ -250,7 +253,8 @@ class _Links:
         self._stopped = False
 
     def to(self, target: Address, parcel: Parcel | None) -> Connect:
-        """What makes a connection to `target`, with a Python there that `parcel` can run on."""
+        """What makes connections to `target`, with a Python there that `parcel` can run on, from now on for so long."""
+        limit = Limit.of(self._asked.timeout_minutes)
         named = self._asked.remote_python
         wanted = sent.PYTHONS if parcel is None else sent.pythons_for(parcel.manifest.target.python)
         pythons = wanted if named is None else (named,)
@@ -259,7 +263,7 @@ class _Links:
             with self._lock:
                 if self._stopped:
                     raise TargetUnreachableError(f"{target.name}: interrupted")
-                link = Link(self._asked.client, target, pythons)
+                link = Link(self._asked.client, target, pythons, limit)
                 self._open.append(link)
                 return link
 

@@ -211,6 +211,14 @@ def test_a_verdict_is_not_lost_with_its_receipt(
     assert document["not_kept"]["why"] == "No space left on device"
 
 
+def test_a_gate_that_hangs_ends_with_its_time(ask: Ask, tmp_path: Path) -> None:
+    bundle = far_bundle(tmp_path / "hang.edgepack", gate="hang")
+    (result,) = ask([bundle], "ssh://line3", timeout_minutes=0.05)
+    assert (result.exit_code, result.verdict) == (9, "not measured")
+    assert result.error is not None
+    assert result.error.what.startswith("line3 took more than 0.05 minutes")
+
+
 def test_an_interrupt_ends_what_runs_on_devices(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = far_bundle(tmp_path / "hang.edgepack", gate="hang")
     running, links = threading.Event(), []

@@ -2,8 +2,9 @@
 
 One JSON object a line on standard input, with the bytes that it announces behind it; answers are JSON objects, a line
 each, on standard output. A request ends with `{"ok": {...}}` or `{"error": {...}}`; between come `{"line": "..."}`, for
-people, and `{"got": N}`, bytes that arrived. Whoever waits for an answer sends an empty line now and then. When the
-input ends, or nothing comes for too long because the network is gone, whatever runs is ended, and so is this.
+people, and `{"got": N}`, bytes that arrived. Both ends say now and then that they are there: `{"alive": true}`, and an
+empty line from whoever waits for an answer. When the input ends, or nothing comes for too long because the network is
+gone, whatever runs is ended, and so is this.
 
 Nothing of a bundle runs before its manifest was accepted by whom this device trusts, the device was found to fit, and
 every byte of the release was hashed against that manifest.
@@ -33,6 +34,7 @@ from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.state import Prefix, default_prefix, read_state
 
 MAX_ROWS_BYTES = 256 * 1024 * 1024
+ALIVE_EVERY_S = 10.0  # whoever waits for us hears something
 WAIT_S = 1800.0  # for another gate to end
 _PIECE_BYTES = 1 << 16
 _TOLD_EVERY_S = 0.25
@@ -82,6 +84,13 @@ class Conversation:
                 if request["do"] != "put":
                     self.send({"ok": answer})
         return None
+
+    def say_alive(self) -> None:
+        """Say now and then that this program runs, whatever else it does, until nobody hears it."""
+        with contextlib.suppress(GoneError):
+            while True:
+                time.sleep(ALIVE_EVERY_S)
+                self.send({"alive": True})
 
     def send(self, answer: Mapping[str, Any]) -> None:
         """One line to whoever asked.
@@ -286,6 +295,7 @@ def main(nonce: str, silent_s: float, shared: Sequence[str]) -> int:
     sink.write(f"\n{nonce}\n".encode("ascii"))
     sink.flush()
     conversation = Conversation(Input(sys.stdin.buffer, silent_s), sink, shared)
+    threading.Thread(target=conversation.say_alive, daemon=True).start()
     try:
         conversation.run()
     except Exception as error:  # noqa: BLE001 - nobody is there to see a traceback

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import pytest
 
-from edgepack.targets import sent
+from edgepack.targets import remote, sent
 from edgepack.targets.local import base_python
 from edgepack.targets.remote_input import Input
 
@@ -58,3 +58,27 @@ def test_it_ends_by_itself_where_nothing_comes_any_more() -> None:
         process.stdin.flush()  # and it stays open
         assert process.stdout.read() == b"\nthere\n"
         assert process.wait(60) == 1
+
+
+def test_it_says_now_and_then_that_it_runs(monkeypatch: pytest.MonkeyPatch, pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    reader, _ = pipe
+    monkeypatch.setattr(remote, "ALIVE_EVERY_S", 0.0)
+    sink = Lines(3)
+    remote.Conversation(Input(reader, 60.0), cast("BinaryIO", sink)).say_alive()  # until nobody hears it
+    assert sink.lines == [b'{"alive": true}\n'] * 3
+
+
+class Lines:
+    """Takes so many lines, and is closed."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.lines: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if len(self.lines) == self._count:
+            raise BrokenPipeError
+        self.lines.append(data)
+
+    def flush(self) -> None:
+        """Nothing waits in it."""
