@@ -128,6 +128,8 @@ class Conversation:
         self._held.enter_context(self._store.locked(lambda: waiting("")))
         self._held.callback(self._sweep)  # however this ends: gates that are always interrupted would fill the disk
         missing = self._store.stage(others)
+        if self._store.removed:
+            self.send({"line": f"removed there, for room: {', '.join(self._store.removed)}"})
         return {
             "device": _facts(),
             "place": str(self._store.prefix.root),

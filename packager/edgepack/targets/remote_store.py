@@ -13,22 +13,24 @@ Files are told apart by their sha256. What releases here, or installed ones, hav
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import io
 import os
 import shutil
 import stat
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack.targets.remote_files import Got, Read, copy, has_size, unpack, write
+from edgepack.targets.remote_room import evict, freed_bytes, identities, left, parts, releases
 from edgepack_runtime import doctor, verify
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.durable import FOLDER_MODE, remove_tree
-from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
+from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
 from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.manifest import FileEntry, Manifest
-from edgepack_runtime.state import RELEASE_ID, Prefix
+from edgepack_runtime.state import Prefix
 
 KEPT = 2  # releases of one bundle and target: the newest, and the one before for what they have in common
 RESUMED_BYTES = 256 * 1024  # of smaller files no beginning is kept
@@ -56,6 +58,7 @@ class Store:
         self.release = self.prefix.releases / contract.release_id(manifest, raw)
         self.staging = self.prefix.staging / self.release.name
         self._incoming = root / "incoming"
+        self.removed: List[str] = []  # what went to make room
 
     @classmethod
     def open(
@@ -66,7 +69,7 @@ class Store:
         signature: Optional[bytes],
         others: Sequence[Path],
     ) -> Store:
-        """The first folder that may be written, can hold libraries, and has room for what it lacks.
+        """The first folder that may be written, can hold libraries, and has, or can be given, room for what it lacks.
 
         Args:
             others: folders that hold releases, of installs.
@@ -93,18 +96,13 @@ class Store:
     def _unfit(self, others: Sequence[Path]) -> str:
         place = doctor.existing_parent(self.prefix.root)
         found = _known([self.prefix.releases])
-        here = [folder for folder in (self.staging, self.release) if folder.is_dir()]
-        lacking = {
-            entry.sha256: entry.size
-            for entry in self.manifest.files
-            if entry.sha256 not in found and not any(has_size(folder / entry.path, entry.size) for folder in here)
-        }
-        needed = sum(lacking.values()) + max(lacking.values(), default=0)
-        checks = [
-            doctor.check_writable(place),
-            doctor.check_executable(place),
-            doctor.check_space(place, needed),
-        ]
+        needed = self._needed_bytes(found, [folder for folder in (self.staging, self.release) if folder.is_dir()])
+        space = doctor.check_space(place, needed)
+        if not space.ok:
+            used = identities(found[entry.sha256] for entry in self.manifest.files if entry.sha256 in found)
+            if doctor.check_space(place, needed - freed_bytes(self._left(), used)).ok:
+                space = dataclasses.replace(space, ok=True)  # `stage` makes it, once nobody else uses what lies there
+        checks = [doctor.check_writable(place), doctor.check_executable(place), space]
         wrong = [check.what for check in checks if not check.ok]
         if wrong:
             return "; ".join(wrong)
@@ -115,6 +113,21 @@ class Store:
         if not stat.S_ISDIR(found_there.st_mode) or found_there.st_uid != os.geteuid() or found_there.st_mode & 0o022:
             return f"{self.prefix.root} is no folder that this user alone may write"
         return ""
+
+    def _needed_bytes(self, known: Mapping[str, Path], here: Sequence[Path]) -> int:
+        """Room for content that is neither `known` nor lies in a folder of `here`, and to unpack the largest."""
+        lacking = {
+            entry.sha256: entry.size
+            for entry in self.manifest.files
+            if entry.sha256 not in known and not any(has_size(folder / entry.path, entry.size) for folder in here)
+        }
+        return sum(lacking.values()) + max(lacking.values(), default=0)
+
+    def _left(self) -> List[Path]:
+        """What earlier gates left and this one has no use for, oldest first."""
+        ours = {entry.sha256 for entry in self.manifest.files}
+        begun = [path for digest, (_, _, path) in parts(self._incoming).items() if digest in ours]
+        return left(self.prefix, self._incoming, [self.release, self.staging, *begun])
 
     @contextlib.contextmanager
     def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
@@ -135,19 +148,31 @@ class Store:
     def stage(self, others: Sequence[Path]) -> List[int]:
         """Put together what is here; the numbers of the manifest's files that are not, each content once.
 
-        A release that is whole is left where it is, and nothing is missing.
+        Where there is no room for those, the oldest of what earlier gates left is `removed`.
+
+        Raises:
+            EnvironmentUnfitError: there is no room with all of that gone.
         """
         if self.release.is_dir() and not self.staging.exists():
             self._make(self.staging.parent)
             self.release.rename(self.staging)  # until it is proven whole once more
         self._make(self.staging)
-        known = _known([self.prefix.releases, *others])
-        for entry in self.manifest.files:
-            path = self.staging / entry.path
-            source = known.get(entry.sha256)
-            if not has_size(path, entry.size) and source is not None:
-                self._take(source, entry, ours=self.prefix.releases in source.parents)
+        self._take_all(_known([self.prefix.releases]), ours=True)  # links: they stay, whatever is removed
+        self._make_room()
+        self._take_all(_known(others), ours=False)
         return self.missing()
+
+    def _make_room(self) -> None:
+        needed = self._needed_bytes({}, [self.staging])
+        if needed:
+            self.removed = evict(self.prefix, self._left(), lambda: doctor.check_space(self.prefix.root, needed).ok)
+            doctor.require([doctor.check_space(self.prefix.root, needed)])
+
+    def _take_all(self, known: Mapping[str, Path], *, ours: bool) -> None:
+        for entry in self.manifest.files:
+            source = known.get(entry.sha256)
+            if source is not None and not has_size(self.staging / entry.path, entry.size):
+                self._take(source, entry, ours=ours)
 
     def missing(self) -> List[int]:
         """Numbers of files that do not lie in the staged release, each content once."""
@@ -159,12 +184,9 @@ class Store:
 
     def begun(self, numbers: Sequence[int]) -> Dict[int, Tuple[int, int, int]]:
         """Of those files that came in part: how they were packed, their packed size, and how much of it is here."""
-        parts: Dict[str, Tuple[int, int, int]] = {}
-        for path in sorted(self._incoming.glob("*.part")):
-            digest, method, size = path.name.split(".")[:3]
-            parts[digest] = (int(method), int(size), path.stat().st_size)
-        found = {number: parts.get(self.manifest.files[number].sha256) for number in numbers}
-        return {number: part for number, part in found.items() if part is not None}
+        there = parts(self._incoming)
+        found = {number: there.get(self.manifest.files[number].sha256) for number in numbers}
+        return {number: (part[0], part[1], part[2].stat().st_size) for number, part in found.items() if part}
 
     def receive(self, number: int, method: int, size: int, offset: int, read: Read, got: Got) -> None:
         """Take the packed bytes of a file from `offset` to `size`; what is not as listed is dropped.
@@ -204,10 +226,11 @@ class Store:
             if content is not None:
                 write(self.staging / name, iter([content]))
         for damage in verify.find_damage(self.staging, self.manifest):
+            if damage.path == contract.SIGNATURE_NAME:
+                raise BundleInvalidError(f"the bundle's signature {damage.why}")
             remove_tree(self.staging / damage.path)
         missing = self.missing()
-        if not missing:
-            verify.verify_staged(self.staging, self.manifest, self._raw, self._signature)
+        if not missing:  # what is listed was hashed just now, and what is not is gone
             remove_tree(self.release)
             self.staging.rename(self.release)
             os.utime(self.release)
@@ -222,7 +245,7 @@ class Store:
                 remove_tree(path)
             return
         same = []
-        for release in _releases(self.prefix.releases):
+        for release in releases(self.prefix.releases):
             with contextlib.suppress(DeviceError):
                 other, _ = verify.read_manifest(release)
                 if (other.name, other.target.profile) != (self.manifest.name, self.manifest.target.profile):
@@ -271,7 +294,7 @@ class Store:
 def _known(folders: Sequence[Path]) -> Dict[str, Path]:
     """Where the content with a sha256 lies, as the manifests of the releases in `folders` tell; nothing is hashed."""
     found: Dict[str, Path] = {}
-    for release in (release for folder in folders for release in _releases(folder)):
+    for release in (release for folder in folders for release in releases(folder)):
         try:
             manifest, _ = verify.read_manifest(release)
         except DeviceError:
@@ -280,10 +303,3 @@ def _known(folders: Sequence[Path]) -> Dict[str, Path]:
             if entry.sha256 not in found and has_size(release / entry.path, entry.size):
                 found[entry.sha256] = release / entry.path
     return found
-
-
-def _releases(folder: Path) -> List[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if RELEASE_ID.match(path.name) and not path.is_symlink())
-    except OSError:
-        return []

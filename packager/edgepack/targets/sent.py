@@ -21,7 +21,15 @@ RUNTIME_MODULES: Final = (
     "nvidia_libraries", "cuda_driver", "doctor", "split", "onnx_file", "archive", "sshsig", "state", "verify", "trust",
     "unpacking", "isolated",
 )  # fmt: skip
-OWN_MODULES: Final = ("remote_input", "remote_files", "remote_store", "remote_lock", "remote_run", "remote")
+OWN_MODULES: Final = (
+    "remote_input",
+    "remote_files",
+    "remote_room",
+    "remote_store",
+    "remote_lock",
+    "remote_run",
+    "remote",
+)
 # What all users of a device share, for a lock; a system has some of them.
 SHARED_FOLDERS: Final = ("/run/lock", "/var/lock", "/tmp")
 PACKAGE: Final = "edgepack.targets"
