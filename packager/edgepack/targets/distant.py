@@ -202,6 +202,7 @@ def _look(link: Link, parcel: Parcel, place: Place, progress: Progress) -> dict[
         "signature_bytes": None if signature is None else len(signature),
         "prefix": place.prefix,
         "cache": place.cache,
+        "clean": place.clean,
     }
     return _ask(link, request, progress, packed, signature or b"")
 

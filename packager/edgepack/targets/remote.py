@@ -59,6 +59,7 @@ class Conversation:
         self._sending = threading.Lock()
         self._store: Optional[Store] = None
         self._held = contextlib.ExitStack()
+        source.before_end = self._held.close
         self._got = 0
         self._told_at = 0.0
 
@@ -126,7 +127,8 @@ class Conversation:
         self._alone(waiting)
         self._store = Store.open(request["cache"], manifest, raw, signature, others)
         self._held.enter_context(self._store.locked(lambda: waiting("")))
-        self._held.callback(self._sweep)  # however this ends: gates that are always interrupted would fill the disk
+        # However this ends: gates that are always interrupted would fill the disk.
+        self._held.callback(self._sweep, everything=request["clean"])
         missing = self._store.stage(others)
         if self._store.removed:
             self.send({"line": f"removed there, for room: {', '.join(self._store.removed)}"})
@@ -187,10 +189,10 @@ class Conversation:
             raise MismatchedError(f"{root} was changed while another gate was waited for", fix="try again")
         return {**self._ran([str(prefix.bin / state.name), "gate", "--json", *options], rows), "device": _facts()}
 
-    def _sweep(self) -> None:
+    def _sweep(self, *, everything: bool) -> None:
         """Remove what is old, with the lock still held. What is to be said of a disk that fails was said before."""
         with contextlib.suppress(OSError):
-            self._opened().tidy(everything=False)
+            self._opened().tidy(everything=everything)
 
     def _opened(self) -> Store:
         if self._store is None:

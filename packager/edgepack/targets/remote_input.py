@@ -18,6 +18,7 @@ class Input:
 
     def __init__(self, source: BinaryIO, silent_s: float) -> None:
         self._source, self._silent_s = source, silent_s
+        self.before_end: Callable[[], None] = lambda: None  # of this process, where nothing comes any more
         self._since: Optional[float] = None
         self._heard_at = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -46,4 +47,7 @@ class Input:
             time.sleep(min(1.0, self._silent_s))
             since = self._since
             if since is not None and time.monotonic() - since > self._silent_s:
-                os._exit(1)  # nothing runs while it is waited for input, and the lock goes with this process
+                try:
+                    self.before_end()
+                finally:
+                    os._exit(1)  # nothing runs while it is waited for input, and the lock goes with this process

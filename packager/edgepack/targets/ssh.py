@@ -45,8 +45,12 @@ _ALWAYS: Final = (
     "-o", "BatchMode=yes", "-o", "RemoteCommand=none", "-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no",
     "-o", "LogLevel=INFO",
 )  # fmt: skip
-# Last, so that what the user gives comes before: a link that is dead ends within a minute.
-_UNLESS_GIVEN: Final = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3")
+# Last, so that what the user gives comes before: a link that is dead ends within a minute. It is one of its own: a
+# shared one (ControlMaster in a configuration file) has its own limits, and would outlive us.
+_UNLESS_GIVEN: Final = (
+    "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
+    "-o", "ControlMaster=no", "-o", "ControlPath=none",
+)  # fmt: skip
 _OPTION: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*\s*[= ]\s*\S.*")
 
 

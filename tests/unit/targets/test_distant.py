@@ -168,6 +168,25 @@ def test_nothing_stays_where_nothing_is_to_stay(far: Far, bundle: Path) -> None:
     assert not far.cache("line3").exists()
 
 
+def test_nothing_stays_however_it_ends_where_nothing_is_to_stay(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = far.root / "elsewhere"
+    with pytest.raises(StageFailedError):
+        gate(far, far_bundle(tmp_path / "break.edgepack", gate="break"), Place(cache=str(cache), clean=True))
+    assert [path.name for path in cache.rglob("*")] == ["edgepack-gate", ".lock"]
+    monkeypatch.setattr(distant, "ATTEMPTS", 1)
+    far.breaks_after("line3", 2_000_000)
+    bundle = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(3 << 20)})
+    with pytest.raises(TargetUnreachableError, match="broke while the bundle was copied"):
+        gate(far, bundle, Place(cache=str(cache), clean=True))
+    for _ in range(600):  # what runs there ends a moment after the link
+        if len(list(cache.rglob("*"))) == 2:
+            break
+        time.sleep(0.05)
+    assert [path.name for path in cache.rglob("*")] == ["edgepack-gate", ".lock"]
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

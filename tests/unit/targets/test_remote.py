@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
@@ -58,6 +60,17 @@ def test_it_ends_by_itself_where_nothing_comes_any_more() -> None:
         process.stdin.flush()  # and it stays open
         assert process.stdout.read() == b"\nthere\n"
         assert process.wait(60) == 1
+
+
+def test_what_is_to_be_done_before_the_end_is_done_where_nobody_is_there_any_more(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom edgepack.targets.remote_input import Input\n"
+        "source = Input(sys.stdin.buffer, 0.1)\nsource.before_end = Path(sys.argv[1]).touch\nsource.readline()\n"
+    )
+    line = [sys.executable, "-c", script, str(tmp_path / "done")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE) as process:
+        assert process.wait(60) == 1
+    assert (tmp_path / "done").exists()
 
 
 def test_it_says_now_and_then_that_it_runs(monkeypatch: pytest.MonkeyPatch, pipe: tuple[BinaryIO, BinaryIO]) -> None:

@@ -24,6 +24,7 @@ def test_the_users_options_come_before_ours_and_after_what_must_hold(far: Far) -
     assert line[-3:] == ["--", "line3", "exec sh"]
     words = " ".join(line)
     assert words.index("BatchMode=yes") < words.index("ConnectTimeout=60") < words.index("ConnectTimeout=15")
+    assert words.index("ConnectTimeout=60") < words.index("ControlMaster=no") < words.index("ControlPath=none")
     assert "-o StrictHostKeyChecking accept-new" in words
     assert "-i /keys/id -p 2222 -l pi --" in words
 
