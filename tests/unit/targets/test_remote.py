@@ -11,9 +11,10 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from edgepack.targets import remote, sent
+from edgepack.targets import remote, remote_lock, sent
 from edgepack.targets.local import base_python
 from edgepack.targets.remote_input import Input
+from edgepack_runtime.errors import EnvironmentUnfitError
 
 
 @pytest.fixture
@@ -79,6 +80,23 @@ def test_it_says_now_and_then_that_it_runs(monkeypatch: pytest.MonkeyPatch, pipe
     sink = Lines(3)
     remote.Conversation(Input(reader, 60.0), cast("BinaryIO", sink)).say_alive()  # until nobody hears it
     assert sink.lines == [b'{"alive": true}\n'] * 3
+
+
+def test_a_lock_that_is_held_for_too_long_is_told_with_who_holds_it(
+    monkeypatch: pytest.MonkeyPatch, pipe: tuple[BinaryIO, BinaryIO], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(remote, "WAIT_S", -60.0)
+    sink = Lines(1)
+    waiting = remote.Conversation(Input(pipe[0], 60.0), cast("BinaryIO", sink))._waiting()
+    with (
+        remote_lock.held([str(tmp_path)], waiting),
+        pytest.raises(EnvironmentUnfitError, match="does not end") as error,
+        remote_lock.held([str(tmp_path)], waiting),
+    ):
+        pytest.fail("it did not wait")
+    assert f"last by process {os.getpid()} of " in error.value.why
+    assert error.value.exit_code == 4
+    assert b"another gate is running on this device (process " in sink.lines[0]
 
 
 class Lines:
