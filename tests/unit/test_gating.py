@@ -20,6 +20,7 @@ from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.gates import Result
 from edgepack.gating import Asked
 from edgepack.targets import address, distant
+from edgepack.targets.local import Answer
 from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Link
 from edgepack_runtime.exit_codes import ExitCode
@@ -290,6 +291,12 @@ def test_a_device_may_say_nan_of_its_conditions(ask: Ask, tmp_path: Path) -> Non
             assert "NaN" not in text and "Infinity" not in text
         assert result.receipt is not None
         assert result.receipt["conditions"]["cpu_model"] is None
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "", "[]", '{"verdict": "pass"}'])
+def test_what_is_no_receipt_is_none(text: str) -> None:
+    with pytest.raises(StageFailedError, match="printed no receipt"):
+        gating.gate.judged("x", Answer(0, text, ""))
 
 
 @pytest.mark.parametrize("change", [{"verdict": "fine"}, {"checks": [{}]}, {"bundle": None}, {"checks": "x"}])

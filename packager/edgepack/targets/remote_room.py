@@ -31,8 +31,9 @@ def parts(incoming: Path) -> Dict[str, Tuple[int, int, Path]]:
     found = {}
     for path in sorted(incoming.glob("*")):
         name = _PART.match(path.name)
-        if name and stat.S_ISREG(path.lstat().st_mode):
-            found[name["sha256"]] = (int(name["method"]), int(name["size"]), path)
+        with contextlib.suppress(FileNotFoundError):
+            if name and stat.S_ISREG(path.lstat().st_mode):
+                found[name["sha256"]] = (int(name["method"]), int(name["size"]), path)
     return found
 
 
