@@ -217,7 +217,8 @@ class Link:
             return TargetUnreachableError(
                 f"{self.address.name} {self.given_up}" + (f" while {doing}" if doing else ""),
                 why=self.said.splitlines()[-1].strip() if self.said else "",
-                fix=f"look whether it hangs: {self.address.typed} uptime; --timeout gives it more time in all",
+                fix=f"look whether it hangs: {self.address.typed} uptime"
+                + ("; or give it more time with --timeout" if self.given_up.startswith("took") else ""),
             )
         return explain(self.address, self._process.returncode, self.said, doing)
 
