@@ -1,9 +1,9 @@
-"""What gates on several targets ended with: results, the one exit code for all of them, receipts that are kept."""
+"""What gates on several targets ended with: results, the one exit code for all of them, receipts that can be read."""
 
 from __future__ import annotations
 
 import json
-import re
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,11 +11,9 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.fleet import RECEIPT
+from edgepack.errors import EdgepackError, StageFailedError
 from edgepack.report import NOT_MEASURED, quantity
 from edgepack.targets.distant import Copied
-from edgepack_runtime.durable import make_folder, write_atomic
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.manifest import Manifest
 
@@ -40,7 +38,10 @@ Verdict = Literal["pass", "fail", "inconclusive"]
 
 @dataclass(frozen=True)
 class Result:
-    """One bundle on one target. Either there is a receipt, or an error says why there is none."""
+    """One bundle on one target. Either there is a receipt, or an error says why there is none.
+
+    A receipt that was to be kept and could not be is here all the same, and `unkept` says why.
+    """
 
     target: str
     bundle: str | None
@@ -51,6 +52,7 @@ class Result:
     device: Mapping[str, Any] = field(default_factory=dict)
     copied: Copied | None = None
     kept: Path | None = None
+    unkept: EdgepackError | None = None
 
     @property
     def verdict(self) -> str:
@@ -125,6 +127,7 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
                 "device": dict(result.device) or None,
                 "copied": result.copied and asdict(result.copied),
                 "kept": None if result.kept is None else str(result.kept),
+                "not_kept": None if result.unkept is None else _told(result.unkept),
             }
             for result in results
         ],
@@ -136,18 +139,22 @@ def _told(error: EdgepackError) -> dict[str, str]:
 
 
 def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`receipt`, which has all that is drawn of one.
+    """`receipt`, which has all that is drawn of one, as JSON: what is no finite number in its conditions is null.
 
     Raises:
         StageFailedError: it has not, or not as it should be.
     """
     try:
         checks = _Receipt.model_validate(receipt).checks
+        found = {**receipt, "conditions": _finite(receipt.get("conditions", {}))}
+        json.dumps(found, allow_nan=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise StageFailedError(
             "gate: the receipt cannot be read", why=f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         ) from error
+    except (ValueError, RecursionError) as error:
+        raise StageFailedError("gate: the receipt cannot be read", why=str(error)) from error
     for check in checks:
         try:
             quantity(0.0, check.unit)
@@ -157,30 +164,13 @@ def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
                 why="this edgepack does not know that unit; what is installed there is newer",
                 fix="use the edgepack that built it",
             ) from error
-    return receipt
+    return found
 
 
-def keep(folder: Path, receipt: Mapping[str, Any]) -> Path:
-    """Write a receipt as the next one of the device that `folder` is called after, as `edgepack receipts` reads them.
-
-    Raises:
-        EnvironmentUnfitError: it cannot be written.
-    """
-    text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    try:
-        make_folder(folder)
-        there = [int(found[1]) for path in folder.iterdir() if (found := RECEIPT.match(path.name))]
-        path = folder / f"{max(there, default=0) + 1:06d}-gate.json"
-        write_atomic(path, text.encode("utf-8", "replace"))
-    except OSError as error:
-        raise EnvironmentUnfitError(
-            f"the receipt cannot be kept in {folder}",
-            why=error.strerror or str(error),
-            fix="name another folder with --receipts",
-        ) from error
-    return path
-
-
-def folder_name(target: str) -> str:
-    """What a device's folder of receipts is called: its name, with `_` for what file systems take ill."""
-    return re.sub(r"[^A-Za-z0-9_.@+-]", "_", target).lstrip(".") or "_"
+def _finite(value: Any) -> Any:
+    """`value` with null for every number that JSON has none for: a sensor that failed may have said NaN."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,19 +11,20 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from edgepack.errors import BundleInvalidError, EdgepackError, TargetUnreachableError, UsageError
-from edgepack.gates import Result, folder_name, keep, readable
+from edgepack.gates import Result, readable
+from edgepack.kept import folder_name, keep, try_folder
 from edgepack.progress import Progress
 from edgepack.stages import gate
 from edgepack.targets import address, sent
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Connect, Parcel, Place
 from edgepack.targets.rows import Rows
-from edgepack.targets.ssh import Client, Link
+from edgepack.targets.ssh import Client, Limit, Link
 from edgepack.targets.verified import told, verified
 from edgepack.voices import Voice
 from edgepack_runtime import manifest as contract
@@ -32,6 +33,7 @@ from edgepack_runtime.archive import Archive
 from edgepack_runtime.manifest import Manifest
 
 RECEIPTS: Final = "receipts"
+TIMEOUT_MINUTES: Final = 240
 _STOP_S: Final = 15.0
 
 
@@ -43,6 +45,7 @@ class Asked:
         jobs: how many devices at once; 0: all.
         receipts: folder for receipts; None: beside each bundle for devices, and none of this machine.
         remote_python: the Python to run with there, in place of one found on the PATH.
+        timeout_minutes: how long one bundle may take on one device, with all that belongs to it.
         rows: what is said of the golden rows of the bundle, where it does not carry them.
     """
 
@@ -56,6 +59,7 @@ class Asked:
     remote_python: str | None = None
     cache: str | None = None
     clean: bool = False
+    timeout_minutes: float = TIMEOUT_MINUTES
     rows: Rows = field(default_factory=Rows)
 
 
@@ -64,6 +68,7 @@ def run(asked: Asked, progress: Progress) -> list[Result]:
 
     Raises:
         UsageError: what is asked for makes no sense.
+        EnvironmentUnfitError: receipts could not be kept.
         KeyboardInterrupt: what ran on devices was ended.
     """
     names = _names(asked)
@@ -73,11 +78,18 @@ def run(asked: Asked, progress: Progress) -> list[Result]:
     for bundle in bundles:
         if bundle is not None and bundle.manifest is not None:
             asked.rows.require_of(bundle.path.name, bundle.manifest)
-    results: dict[str, list[Result]] = {}
+    for folder in dict.fromkeys(
+        folder
+        for name, target in zip(names, asked.targets, strict=True)
+        for bundle in bundles or [None]
+        if (folder := _folder(bundle, name, target, asked)) is not None
+    ):
+        try_folder(folder)  # before a verdict of minutes is there, and nowhere to keep it
+    results: dict[str, list[Result]] = {name: [] for name in names}
     devices: queue.SimpleQueue[tuple[str, Address]] = queue.SimpleQueue()
     for name, target in zip(names, asked.targets, strict=True):
         if target is None:
-            results[name] = [_here(bundle, asked, voices[name]) for bundle in bundles if bundle]
+            results[name] += [_here(bundle, asked, voices[name]) for bundle in bundles if bundle]
         else:
             devices.put((name, target))
     links = _Links(asked)
@@ -88,7 +100,12 @@ def run(asked: Asked, progress: Progress) -> list[Result]:
                 name, target = devices.get(block=False)
             except queue.Empty:
                 return
-            results[name] = [_there(bundle, name, target, asked, links, voices[name]) for bundle in bundles or [None]]
+            for bundle in bundles or [None]:
+                try:
+                    found = _there(bundle, name, target, asked, links, voices[name])
+                except BaseException as error:  # noqa: BLE001 - nobody sees the end of a thread
+                    found = _failed(bundle, name, _unexpected(error))
+                results[name].append(found)
 
     count = devices.qsize()
     workers = [
@@ -115,11 +132,6 @@ def _names(asked: Asked) -> list[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"{', '.join(twice)} is named twice", fix="name each target once")
-    folders = [folder_name(name) for name in names]
-    if len(set(folders)) < len(folders):
-        raise UsageError(
-            f"receipts of {' and '.join(names)} would lie in one folder", fix="gate them one after the other"
-        )
     if asked.installed and None in asked.targets:
         raise UsageError(
             "--installed is about devices that are reached over SSH",
@@ -149,9 +161,8 @@ def _opened(path: Path) -> _Opened:
 def _here(bundle: _Opened, asked: Asked, voice: Voice) -> Result:
     def measure() -> Result:
         code, receipt = gate.gate_here(bundle.path, voice, asked.pythons, asked.rows)
-        readable(receipt)
-        kept = None if asked.receipts is None else keep(asked.receipts / address.LOCAL, receipt)
-        return Result(address.LOCAL, bundle.path.name, bundle.manifest, code, receipt, kept=kept)
+        result = Result(address.LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
+        return _kept(result, _folder(bundle, address.LOCAL, None, asked))
 
     return _settled(bundle, measure, voice, address.LOCAL)
 
@@ -166,14 +177,33 @@ def _there(bundle: _Opened | None, name: str, target: Address, asked: Asked, lin
                 code, receipt, gated = gate.gate_installed(parcel, connect, place, asked.rows, voice)
             else:
                 code, receipt, gated = gate.gate_there(parcel, connect, place, asked.rows, voice)
-        folder = asked.receipts or (Path() if bundle is None else bundle.path.parent) / RECEIPTS
-        kept = keep(folder / folder_name(name), readable(receipt))
-        voice.line(f"receipt {kept}")
         copied = None if asked.installed else gated.copied
         file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
-        return Result(name, file, manifest, code, receipt, device=gated.device, copied=copied, kept=kept)
+        result = Result(name, file, manifest, code, readable(receipt), device=gated.device, copied=copied)
+        result = _kept(result, _folder(bundle, name, target, asked))
+        if result.kept is not None:
+            voice.line(f"receipt {result.kept}")
+        return result
 
     return _settled(bundle, measure, voice, name)
+
+
+def _folder(bundle: _Opened | None, name: str, target: Address | None, asked: Asked) -> Path | None:
+    """Where receipts of the target called `name` are kept; None: nowhere."""
+    if asked.receipts is not None:
+        return asked.receipts / folder_name(name)
+    beside = Path() if bundle is None else bundle.path.parent
+    return None if target is None else beside / RECEIPTS / folder_name(name)
+
+
+def _kept(result: Result, folder: Path | None) -> Result:
+    """`result` with where its receipt lies, or why it lies nowhere: a verdict that is known is not lost for that."""
+    if folder is None or result.receipt is None:
+        return result
+    try:
+        return replace(result, kept=keep(folder, result.receipt))
+    except EdgepackError as error:
+        return replace(result, unkept=error)
 
 
 def _settled(bundle: _Opened | None, measure: Callable[[], Result], voice: Voice, name: str) -> Result:
@@ -185,10 +215,19 @@ def _settled(bundle: _Opened | None, measure: Callable[[], Result], voice: Voice
     except EdgepackError as error:
         failed = error
     except Exception as error:  # noqa: BLE001 - one target must not hide what the others found
-        failed = EdgepackError(f"unexpected {type(error).__name__}: {error}", fix="run again with -v and report it")
-        failed.__cause__ = error
+        failed = _unexpected(error)
     if voice.name:  # others may go on for minutes
         voice.line(f"not measured: {failed.what}")
+    return _failed(bundle, name, failed)
+
+
+def _unexpected(error: BaseException) -> EdgepackError:
+    failed = EdgepackError(f"unexpected {type(error).__name__}: {error}", fix="run again with -v and report it")
+    failed.__cause__ = error
+    return failed
+
+
+def _failed(bundle: _Opened | None, name: str, failed: EdgepackError) -> Result:
     file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
     return Result(name, file, manifest, int(failed.exit_code), error=failed)
 
@@ -214,7 +253,8 @@ class _Links:
         self._stopped = False
 
     def to(self, target: Address, parcel: Parcel | None) -> Connect:
-        """What makes a connection to `target`, with a Python there that `parcel` can run on."""
+        """What makes connections to `target`, with a Python there that `parcel` can run on, from now on for so long."""
+        limit = Limit.of(self._asked.timeout_minutes)
         named = self._asked.remote_python
         wanted = sent.PYTHONS if parcel is None else sent.pythons_for(parcel.manifest.target.python)
         pythons = wanted if named is None else (named,)
@@ -223,7 +263,7 @@ class _Links:
             with self._lock:
                 if self._stopped:
                     raise TargetUnreachableError(f"{target.name}: interrupted")
-                link = Link(self._asked.client, target, pythons)
+                link = Link(self._asked.client, target, pythons, limit)
                 self._open.append(link)
                 return link
 

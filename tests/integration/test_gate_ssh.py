@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Project
 
+from edgepack.targets import remote_lock, sent
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.local import base_python
 from edgepack_runtime import manifest as contract
@@ -295,6 +296,24 @@ def test_what_is_installed_is_gated_and_used(device: Device, project: Project) -
     assert len(list((prefix / "receipts").glob("*-gate.json"))) == 1
     fresh = copied(device.gate(project.bundle, "--json", "--remote-cache", device.folder / "beside", target=url))
     assert fresh["files"] == 0
+
+
+def test_one_waits_for_another_whatever_folder_it_has(device: Device, project: Project) -> None:
+    cache = device.folder / "one"
+    line = [*device.line(project.bundle), "--remote-cache", str(cache), "--clean"]
+    heard = []
+    with contextlib.ExitStack() as another:
+        another.enter_context(remote_lock.held(sent.SHARED_FOLDERS, lambda holder: time.sleep(0.1)))
+        with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            for told in process.stderr:
+                heard.append(told)
+                if "another gate is running" in told:
+                    assert not cache.exists()
+                    another.close()
+    assert process.returncode == 0, heard[-10:]
+    assert f"another gate is running on this device (process {os.getpid()} of " in heard[0]
+    assert sorted(path.name for path in cache.rglob("*")) == [".lock", "edgepack-gate"]
 
 
 def test_ctrl_c_ends_what_runs_on_the_device(device: Device, project: Project) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.runtime.conftest import make_manifest, runnable_members
 
+from edgepack.targets import sent
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.local import base_python
 from edgepack_runtime.manifest import dump
@@ -137,6 +138,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
     program.write_text(SSH.format(root=root, python=base_python()), encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setattr(sent, "SHARED_FOLDERS", ("~",))  # these devices share one machine, and no lock
     return Far(root)
 
 

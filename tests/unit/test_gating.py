@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.far import Far, Heard, far, far_bundle
+from tests.unit.far import GATE, Far, Heard, far, far_bundle
 
-from edgepack import fleet, gates, gating
+from edgepack import fleet, gates, gating, kept
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.gates import Result
 from edgepack.gating import Asked
 from edgepack.targets import address, distant
+from edgepack.targets.local import Answer
 from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Link
 from edgepack_runtime.exit_codes import ExitCode
@@ -64,16 +67,16 @@ def test_one_that_cannot_be_reached_does_not_stop_the_others(
     assert gates.worst([one.exit_code for one in results]) == ExitCode.GATE_FAILED
     assert {line.split(": ")[0] for line in heard.lines} == {"line3", "refused", "pi@line4:2222/opt/x"}
     assert heard.lines.count("refused: not measured: refused cannot be reached") == 2
-    kept = sorted(
+    there = sorted(
         path.relative_to(tmp_path / "receipts").as_posix() for path in (tmp_path / "receipts").rglob("*.json")
     )
-    assert kept == [
-        f"{folder}/00000{number}-gate.json" for folder in ("line3", "pi@line4_2222_opt_x") for number in (1, 2)
+    assert there == [
+        f"{folder}/00000{number}-gate.json" for folder in ("line3", "pi@line4%3A2222%2Fopt%2Fx") for number in (1, 2)
     ]
     summary = fleet.summarize(tmp_path / "receipts")
     assert [(device.name, device.receipts, device.unreadable) for device in summary.devices] == [
         ("line3", 2, ()),
-        ("pi@line4_2222_opt_x", 2, ()),
+        ("pi@line4%3A2222%2Fopt%2Fx", 2, ()),
     ]
     assert summary.devices[0].gate is not None
     assert summary.devices[0].gate.verdict == "fail"
@@ -146,7 +149,6 @@ def test_this_machine_and_a_device(ask: Ask, bundles: dict[str, Path], far: Far,
     [
         (["a"], [], {}, "there is no target"),
         (["a"], ["ssh://a", "ssh://a"], {}, "a is named twice"),
-        (["a"], ["ssh://a/x/y", "ssh://a/x_y"], {}, "would lie in one folder"),
         ([], ["ssh://a"], {}, "which bundle"),
         (["a"], ["local"], {"installed": True}, "--installed is about devices"),
     ],
@@ -172,6 +174,50 @@ def test_an_error_that_nobody_foresaw_is_that_targets_alone(
     assert (bad.exit_code, good.exit_code) == (1, 0)
     assert bad.error is not None
     assert bad.error.what == "unexpected ZeroDivisionError: by zero"
+
+
+def test_a_thread_that_dies_takes_no_results_with_it(ask: Ask, bundles: dict[str, Path]) -> None:
+    class Mute(Heard):
+        def line(self, text: str) -> None:
+            if text.startswith("refused: "):
+                raise OSError("nobody reads it")
+
+    gone, good = ask([bundles["pass"]], "ssh://refused", "ssh://line3", progress=Mute())
+    assert (gone.exit_code, good.exit_code) == (1, 0)
+    assert gone.error is not None
+    assert gone.error.what == "unexpected OSError: nobody reads it"
+
+
+def test_receipts_that_cannot_be_kept_are_told_before_anything_is_reached(
+    ask: Ask, far: Far, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentUnfitError, match=r"the receipt cannot be kept in .*file/line3"):
+        ask([bundles["pass"]], "ssh://line3", receipts=tmp_path / "file")
+    assert not (far.root / "calls").exists()
+
+
+@pytest.mark.parametrize("target", ["local", "ssh://line3"])
+def test_a_verdict_is_not_lost_with_its_receipt(
+    ask: Ask, bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(kept, "fsync_folder", full)
+    (result,) = ask([bundles["fail"]], target)
+    assert (result.exit_code, result.verdict, result.kept, result.error) == (6, "fail", None, None)
+    document = gates.document([result])["results"][0]
+    assert document["receipt"]["verdict"] == "fail"
+    assert document["not_kept"]["why"] == "No space left on device"
+
+
+def test_a_gate_that_hangs_ends_with_its_time(ask: Ask, tmp_path: Path) -> None:
+    bundle = far_bundle(tmp_path / "hang.edgepack", gate="hang")
+    (result,) = ask([bundle], "ssh://line3", timeout_minutes=0.05)
+    assert (result.exit_code, result.verdict) == (9, "not measured")
+    assert result.error is not None
+    assert result.error.what.startswith("line3 took more than 0.05 minutes")
 
 
 def test_an_interrupt_ends_what_runs_on_devices(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,27 +262,6 @@ def test_every_exit_code_has_its_place_among_the_worst() -> None:
         assert gates.worst([0, code]) == ExitCode.UNEXPECTED
 
 
-def test_receipts_are_numbered_on(tmp_path: Path) -> None:
-    folder = tmp_path / "line3"
-    assert gates.keep(folder, {"a": "很好"}).name == "000001-gate.json"
-    (folder / "000007-install.json").write_text("{}")
-    path = gates.keep(folder, {"a": "很好"})
-    assert path.name == "000008-gate.json"
-    assert path.read_text(encoding="utf-8") == '{\n "a": "很好"\n}\n'
-    (tmp_path / "file").write_text("")
-    with pytest.raises(EnvironmentUnfitError, match="cannot be kept") as error:
-        gates.keep(tmp_path / "file" / "x", {})
-    assert "--receipts" in error.value.fix
-
-
-@pytest.mark.parametrize("name", ["line3", "pi@line3", "a:22/opt/..", "../x", "[::1]", "~", "…", "."])
-def test_a_folder_of_receipts_stays_where_it_is(name: str) -> None:
-    found = gates.folder_name(name)
-    assert Path(found).name == found
-    assert found not in ("", ".", "..")
-    assert not set(found) & set(":/~[]")
-
-
 @pytest.mark.parametrize("figure", ["value", "low", "high", "limit", "n"])
 @pytest.mark.parametrize("nonsense", ["5", True, 10**400, float("nan"), [5.0]])
 def test_a_figure_that_is_no_number_is_refused(receipt: dict[str, Any], figure: str, nonsense: Any) -> None:
@@ -244,6 +269,34 @@ def test_a_figure_that_is_no_number_is_refused(receipt: dict[str, Any], figure: 
     with pytest.raises(StageFailedError, match=r"cannot be read") as error:
         gates.readable(receipt)
     assert error.value.why.startswith(f"checks.0.{figure}: ")
+
+
+def test_a_condition_that_is_no_number_is_null_and_nothing_else_may_be(receipt: dict[str, Any]) -> None:
+    receipt["conditions"] = {"temperature_c": math.nan, "loads": [1.0, {"a": -math.inf}], "cpu_model": "NaN"}
+    found = gates.readable(receipt)
+    assert found["conditions"] == {"temperature_c": None, "loads": [1.0, {"a": None}], "cpu_model": "NaN"}
+    receipt["latency"] = {"p50_ms": math.inf}
+    with pytest.raises(StageFailedError, match="cannot be read") as error:
+        gates.readable(receipt)
+    assert "not JSON compliant" in error.value.why
+
+
+def test_a_device_may_say_nan_of_its_conditions(ask: Ask, tmp_path: Path) -> None:
+    source = GATE.replace('"Cortex-A76"', 'float("nan"), "depth": 1e999')
+    bundle = far_bundle(tmp_path / "nan.edgepack", more={"edgepack_runtime/gate.py": source.encode()})
+    for target in ("local", "ssh://line3"):
+        (result,) = ask([bundle], target)
+        assert result.kept is not None
+        for text in (json.dumps(gates.document([result])), result.kept.read_text(encoding="utf-8")):
+            assert "NaN" not in text and "Infinity" not in text
+        assert result.receipt is not None
+        assert result.receipt["conditions"]["cpu_model"] is None
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "", "[]", '{"verdict": "pass"}'])
+def test_what_is_no_receipt_is_none(text: str) -> None:
+    with pytest.raises(StageFailedError, match="printed no receipt"):
+        gating.gate.judged("x", Answer(0, text, ""))
 
 
 @pytest.mark.parametrize("change", [{"verdict": "fine"}, {"checks": [{}]}, {"bundle": None}, {"checks": "x"}])

@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"cli"},
     {"commands"},
     {"gating"},
-    {"gates"},
+    {"gates", "kept"},
     {"delivery", "inspection", "examination", "fleet", "history"},
     {"plan"},
     {"pipeline"},

@@ -41,6 +41,15 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--remote-cache", metavar="DIR", help="Where devices keep what is copied.  [default: ~/.cache]")
 @click.option("--clean", is_flag=True, help="Leave nothing of what is copied on the devices.")
 @click.option(
+    "--timeout",
+    "timeout_minutes",
+    type=click.IntRange(min=1),
+    default=240,
+    show_default=True,
+    metavar="MINUTES",
+    help="How long a FILE may take on a device, copying and waiting included.",
+)
+@click.option(
     "--receipts",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
@@ -69,6 +78,7 @@ def command(
     remote_python: str | None,
     remote_cache: str | None,
     clean: bool,
+    timeout_minutes: int,
     receipts: Path | None,
     junit: Path | None,
     markdown: Path | None,
@@ -106,6 +116,7 @@ def command(
         remote_python,
         remote_cache,
         clean,
+        timeout_minutes,
         Rows(rows, without_rows),
     )
     results = gating.run(asked, console)
@@ -153,7 +164,10 @@ def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose:
             if result.target not in error.what and len(results) > 1:
                 error.what = f"{result.target}: {error.what}"
             console.error(error, verbose=verbose)
-        elif tables and result.receipt is not None:
+            continue
+        if result.unkept is not None:
+            console.error(result.unkept, verbose=verbose)  # it names the target's folder
+        if tables and result.receipt is not None:
             if len(results) > 1:
                 console.closing([f"{result.target}:"])
             console.gate(result.receipt)

@@ -143,7 +143,7 @@ def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[in
     try:
         receipt = json.loads(answer.stdout)
         told = receipt["verdict"], receipt["bundle"]["release_id"]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StageFailedError(f"gate: {name} printed no receipt", why=answer.stderr_tail) from error
     if told != (_DECIDED[answer.exit_code], release_id or told[1]):
         raise StageFailedError(

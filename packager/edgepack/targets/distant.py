@@ -116,7 +116,7 @@ def gate(parcel: Parcel, connect: Connect, place: Place, rows: Rows, progress: P
                 _last_words(link, progress)
                 error = link.why_lost(doing)
                 goes_on = doing == _COPYING or (copied.links > 1 and not link.greeted)
-                if copied.links == ATTEMPTS or not goes_on:
+                if copied.links == ATTEMPTS or not goes_on or link.given_up:
                     raise error from lost
                 progress.line(f"{error.what}; connecting again")
             finally:
@@ -202,6 +202,7 @@ def _look(link: Link, parcel: Parcel, place: Place, progress: Progress) -> dict[
         "signature_bytes": None if signature is None else len(signature),
         "prefix": place.prefix,
         "cache": place.cache,
+        "clean": place.clean,
     }
     return _ask(link, request, progress, packed, signature or b"")
 

@@ -2,8 +2,9 @@
 
 One JSON object a line on standard input, with the bytes that it announces behind it; answers are JSON objects, a line
 each, on standard output. A request ends with `{"ok": {...}}` or `{"error": {...}}`; between come `{"line": "..."}`, for
-people, and `{"got": N}`, bytes that arrived. Whoever waits for an answer sends an empty line now and then. When the
-input ends, or nothing comes for too long because the network is gone, whatever runs is ended, and so is this.
+people, and `{"got": N}`, bytes that arrived. Both ends say now and then that they are there: `{"alive": true}`, and an
+empty line from whoever waits for an answer. When the input ends, or nothing comes for too long because the network is
+gone, whatever runs is ended, and so is this.
 
 Nothing of a bundle runs before its manifest was accepted by whom this device trusts, the device was found to fit, and
 every byte of the release was hashed against that manifest.
@@ -15,9 +16,6 @@ import contextlib
 import json
 import os
 import platform
-import select
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -25,21 +23,20 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack.targets.remote_store import GoneError, Store
+from edgepack.targets import remote_lock, remote_run
+from edgepack.targets.remote_input import GoneError, Input
+from edgepack.targets.remote_store import Store
 from edgepack_runtime import device, doctor, isolated, trust
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.durable import unfit
-from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, StepFailedError, UsageError
+from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.state import Prefix, default_prefix, read_state
 
-MAX_RESULT_BYTES = 4 * 1024 * 1024  # of what a verb prints on its stdout
 MAX_ROWS_BYTES = 256 * 1024 * 1024
-MAX_LINE_BYTES = 2000
+ALIVE_EVERY_S = 10.0  # whoever waits for us hears something
 WAIT_S = 1800.0  # for another gate to end
 _PIECE_BYTES = 1 << 16
-_LOOK_S = 0.2
-_GRACE_S = 10.0  # after SIGTERM
 _TOLD_EVERY_S = 0.25
 # Of doctor's checks, those that say that it is another kind of device; the rest is about the state it is in.
 OF_ANOTHER_KIND = ("system", "libc", "python", "gpu", "tensorrt")
@@ -51,50 +48,18 @@ class MismatchedError(DeviceError):
     exit_code = ExitCode.TARGET_UNREACHABLE
 
 
-class Input:
-    """Standard input, watched: where it is waited for longer than `silent_s` seconds, this process ends."""
-
-    def __init__(self, source: BinaryIO, silent_s: float) -> None:
-        self._source, self._silent_s = source, silent_s
-        self._since: Optional[float] = None
-        self._heard_at = time.monotonic()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def read(self, count: int) -> bytes:
-        return self._waited(lambda: self._source.read(count))
-
-    def readline(self) -> bytes:
-        return self._waited(self._source.readline)
-
-    def is_over(self, seconds: float) -> bool:
-        """Wait for so long: whether whoever waits for us is gone, or says what nobody says who waits."""
-        if select.select([self._source], [], [], seconds)[0] and self.readline() != b"\n":
-            return True
-        return time.monotonic() - self._heard_at > self._silent_s
-
-    def _waited(self, read: Callable[[], bytes]) -> bytes:
-        self._since = time.monotonic()
-        try:
-            return read()
-        finally:
-            self._since, self._heard_at = None, time.monotonic()
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(min(1.0, self._silent_s))
-            since = self._since
-            if since is not None and time.monotonic() - since > self._silent_s:
-                os._exit(1)  # nothing runs while it is waited for input, and the lock goes with this process
-
-
 class Conversation:
     """One connection's requests: `look`, `put` for each missing file, `check`, `gate`, `tidy`; or `installed` alone."""
 
-    def __init__(self, source: Input, sink: BinaryIO) -> None:
-        self._source, self._sink = source, sink
+    def __init__(self, source: Input, sink: BinaryIO, shared: Sequence[str] = ()) -> None:
+        """Args:
+        shared: folders that all users of this device have in common, for the lock.
+        """
+        self._source, self._sink, self._shared = source, sink, shared
         self._sending = threading.Lock()
         self._store: Optional[Store] = None
         self._held = contextlib.ExitStack()
+        source.before_end = self._held.close
         self._got = 0
         self._told_at = 0.0
 
@@ -120,6 +85,13 @@ class Conversation:
                 if request["do"] != "put":
                     self.send({"ok": answer})
         return None
+
+    def say_alive(self) -> None:
+        """Say now and then that this program runs, whatever else it does, until nobody hears it."""
+        with contextlib.suppress(GoneError):
+            while True:
+                time.sleep(ALIVE_EVERY_S)
+                self.send({"alive": True})
 
     def send(self, answer: Mapping[str, Any]) -> None:
         """One line to whoever asked.
@@ -151,10 +123,15 @@ class Conversation:
             raise UsageError(f"the bundle's name is {manifest.name}, and not {request['name']}")
         _require_fit(manifest)
         others = [] if root is None else [Prefix(root).releases]
+        waiting = self._waiting()
+        self._alone(waiting)
         self._store = Store.open(request["cache"], manifest, raw, signature, others)
-        self._held.enter_context(self._store.locked(self._waiting()))
-        self._held.callback(self._sweep)  # however this ends: gates that are always interrupted would fill the disk
+        self._held.enter_context(self._store.locked(lambda: waiting("")))
+        # However this ends: gates that are always interrupted would fill the disk.
+        self._held.callback(self._sweep, everything=request["clean"])
         missing = self._store.stage(others)
+        if self._store.removed:
+            self.send({"line": f"removed there, for room: {', '.join(self._store.removed)}"})
         return {
             "device": _facts(),
             "place": str(self._store.prefix.root),
@@ -176,6 +153,9 @@ class Conversation:
         options, rows = self._rows(request)
         verb = ["gate", "--json", "--bundle-bytes", str(request["bundle_bytes"]), *options]
         return self._ran(isolated.command(self._opened().release, verb), rows)
+
+    def _ran(self, line: Sequence[str], rows: Optional[bytes]) -> Dict[str, Any]:
+        return remote_run.run(line, rows, self._source, lambda text: self.send({"line": text}))
 
     def _rows(self, request: Mapping[str, Any]) -> Tuple[List[str], Optional[bytes]]:
         """Options of `gate` about golden rows that stay at home, and those rows: its standard input, and no file."""
@@ -204,12 +184,15 @@ class Conversation:
                 fix="install that one first, or leave --installed away to gate it beside the one that serves",
             )
         self.send({"line": f"{serving} serves in {root}"})
+        self._alone(self._waiting())
+        if prefix.current_id() != serving:
+            raise MismatchedError(f"{root} was changed while another gate was waited for", fix="try again")
         return {**self._ran([str(prefix.bin / state.name), "gate", "--json", *options], rows), "device": _facts()}
 
-    def _sweep(self) -> None:
+    def _sweep(self, *, everything: bool) -> None:
         """Remove what is old, with the lock still held. What is to be said of a disk that fails was said before."""
         with contextlib.suppress(OSError):
-            self._opened().tidy(everything=False)
+            self._opened().tidy(everything=everything)
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -233,92 +216,36 @@ class Conversation:
             self._told_at = time.monotonic()
             self.send({"got": self._got})
 
-    def _waiting(self) -> Callable[[], None]:
-        """Tells once that it waits; ends with whoever asked, or when it took too long."""
+    def _alone(self, waiting: remote_lock.Waiting) -> None:
+        """Be the only gate on this device from here on, as far as one can be that is no more than a user of it."""
+        found = self._held.enter_context(remote_lock.held(self._shared, waiting))
+        if not found.folders:
+            why = "; ".join(found.unfit)
+            self.send({"line": f"note: gates of other users here are not waited for, and disturb times: {why}"})
+
+    def _waiting(self) -> remote_lock.Waiting:
+        """Tells once that it waits; ends with whoever asked, or when it took too long.
+
+        It fails then, and does not go on: a time that was measured beside another gate is about both of them.
+        """
         until = time.monotonic() + WAIT_S
         told: List[bool] = []
 
-        def wait() -> None:
+        def wait(holder: str) -> None:
+            by = f" ({holder})" if holder else ""
             if not told:
                 told.append(True)
-                self.send({"line": "another gate is running on this device; waiting for it to end"})
+                self.send({"line": f"another gate is running on this device{by}; waiting for it to end"})
             if time.monotonic() > until:
-                raise EnvironmentUnfitError("another gate on this device does not end", fix="look what runs there")
-            if self._source.is_over(_LOOK_S):
+                raise EnvironmentUnfitError(
+                    "another gate on this device does not end",
+                    why=f"its lock was held for {WAIT_S / 60:.0f} minutes{f', last by {holder}' if holder else ''}",
+                    fix="look what runs there: any user of the device can hold that lock",
+                )
+            if self._source.is_over(remote_run.LOOK_S):
                 raise GoneError("the other end closed")
 
         return wait
-
-    def _ran(self, line: Sequence[str], given: Optional[bytes]) -> Dict[str, Any]:
-        """Run a verb that prints JSON, with what it is `given` as its standard input; its progress is told as it comes.
-
-        It ends when whoever asked is gone.
-        """
-        try:
-            process = subprocess.Popen(
-                list(line),
-                stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                preexec_fn=isolated.dies_with_us(),
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise EnvironmentUnfitError(f"{line[0]} cannot be started", why=str(error)) from error
-        assert process.stdout is not None and process.stderr is not None
-        result, last = bytearray(), [""] * 8
-        readers = [
-            threading.Thread(target=_read, args=(process.stdout, result), daemon=True),
-            threading.Thread(target=self._tell, args=(process.stderr, last), daemon=True),
-        ]
-        if given is not None:
-            readers.append(threading.Thread(target=_write, args=(process.stdin, given), daemon=True))
-        for reader in readers:
-            reader.start()
-        try:
-            while process.poll() is None:
-                if self._source.is_over(_LOOK_S):
-                    raise GoneError("the other end closed")
-        finally:
-            _end(process)
-        for reader in readers:
-            reader.join(timeout=_GRACE_S)
-        if len(result) > MAX_RESULT_BYTES:
-            raise StepFailedError(f"the gate printed more than {MAX_RESULT_BYTES} bytes")
-        if process.returncode < 0:
-            raise isolated.died("gate", process.returncode)
-        tail = "\n".join(filter(None, last[-8:]))
-        return {"exit_code": process.returncode, "stdout": result.decode("utf-8", "replace"), "tail": tail}
-
-    def _tell(self, source: BinaryIO, last: List[str]) -> None:
-        with contextlib.suppress(GoneError):
-            for line in iter(lambda: source.readline(MAX_LINE_BYTES), b""):
-                last.append(line.decode("utf-8", "replace").rstrip())
-                self.send({"line": last[-1]})
-
-
-def _read(source: BinaryIO, result: bytearray) -> None:
-    for data in iter(lambda: source.read(65536), b""):
-        if len(result) <= MAX_RESULT_BYTES:  # the rest is read, so that it can end, and not kept
-            result.extend(data)
-
-
-def _write(sink: BinaryIO, data: bytes) -> None:
-    with contextlib.suppress(OSError), sink:  # it may end before it has read all
-        sink.write(data)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of the process and of those it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # children that outlived it
 
 
 def _require_fit(manifest: contract.Manifest) -> None:
@@ -360,17 +287,19 @@ def _facts() -> Dict[str, Any]:
     }
 
 
-def main(nonce: str, silent_s: float) -> int:
+def main(nonce: str, silent_s: float, shared: Sequence[str]) -> int:
     """Say `nonce`, then answer requests. Whatever else writes to standard output here writes to standard error.
 
     Args:
         silent_s: seconds after which somebody who says nothing is gone.
+        shared: as of `Conversation`.
     """
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sink.write(f"\n{nonce}\n".encode("ascii"))
     sink.flush()
-    conversation = Conversation(Input(sys.stdin.buffer, silent_s), sink)
+    conversation = Conversation(Input(sys.stdin.buffer, silent_s), sink, shared)
+    threading.Thread(target=conversation.say_alive, daemon=True).start()
     try:
         conversation.run()
     except Exception as error:  # noqa: BLE001 - nobody is there to see a traceback

@@ -13,36 +13,29 @@ Files are told apart by their sha256. What releases here, or installed ones, hav
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
-import hashlib
 import io
 import os
 import shutil
 import stat
-import zlib
 from pathlib import Path
-from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from edgepack.targets.remote_files import Got, Read, copy, has_size, unpack, write
+from edgepack.targets.remote_room import evict, freed_bytes, identities, left, parts, releases
 from edgepack_runtime import doctor, verify
 from edgepack_runtime import manifest as contract
-from edgepack_runtime.archive import DEFLATED, STORED
-from edgepack_runtime.durable import FILE_MODE, FOLDER_MODE, remove_tree
+from edgepack_runtime.durable import FOLDER_MODE, remove_tree
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
 from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.manifest import FileEntry, Manifest
-from edgepack_runtime.state import RELEASE_ID, Prefix
+from edgepack_runtime.state import Prefix
 
 KEPT = 2  # releases of one bundle and target: the newest, and the one before for what they have in common
 RESUMED_BYTES = 256 * 1024  # of smaller files no beginning is kept
-_PIECE_BYTES = 64 * 1024
 _FOLDER = "edgepack-gate"
 _SYSTEM_TEMPORARY = ("/var/tmp", "/tmp")
-Got = Callable[[int], None]
-Read = Callable[[int], bytes]  # as of a file: so many bytes, fewer at the end only
-
-
-class GoneError(Exception):
-    """Whoever asked is gone."""
 
 
 def candidates(asked: Optional[str]) -> List[Path]:
@@ -65,6 +58,7 @@ class Store:
         self.release = self.prefix.releases / contract.release_id(manifest, raw)
         self.staging = self.prefix.staging / self.release.name
         self._incoming = root / "incoming"
+        self.removed: List[str] = []  # what went to make room
 
     @classmethod
     def open(
@@ -75,7 +69,7 @@ class Store:
         signature: Optional[bytes],
         others: Sequence[Path],
     ) -> Store:
-        """The first folder that may be written, can hold libraries, and has room for what it lacks.
+        """The first folder that may be written, can hold libraries, and has, or can be given, room for what it lacks.
 
         Args:
             others: folders that hold releases, of installs.
@@ -102,18 +96,13 @@ class Store:
     def _unfit(self, others: Sequence[Path]) -> str:
         place = doctor.existing_parent(self.prefix.root)
         found = _known([self.prefix.releases])
-        here = [folder for folder in (self.staging, self.release) if folder.is_dir()]
-        lacking = {
-            entry.sha256: entry.size
-            for entry in self.manifest.files
-            if entry.sha256 not in found and not any(_has_size(folder / entry.path, entry.size) for folder in here)
-        }
-        needed = sum(lacking.values()) + max(lacking.values(), default=0)
-        checks = [
-            doctor.check_writable(place),
-            doctor.check_executable(place),
-            doctor.check_space(place, needed),
-        ]
+        needed = self._needed_bytes(found, [folder for folder in (self.staging, self.release) if folder.is_dir()])
+        space = doctor.check_space(place, needed)
+        if not space.ok:
+            used = identities(found[entry.sha256] for entry in self.manifest.files if entry.sha256 in found)
+            if doctor.check_space(place, needed - freed_bytes(self._left(), used)).ok:
+                space = dataclasses.replace(space, ok=True)  # `stage` makes it, once nobody else uses what lies there
+        checks = [doctor.check_writable(place), doctor.check_executable(place), space]
         wrong = [check.what for check in checks if not check.ok]
         if wrong:
             return "; ".join(wrong)
@@ -124,6 +113,21 @@ class Store:
         if not stat.S_ISDIR(found_there.st_mode) or found_there.st_uid != os.geteuid() or found_there.st_mode & 0o022:
             return f"{self.prefix.root} is no folder that this user alone may write"
         return ""
+
+    def _needed_bytes(self, known: Mapping[str, Path], here: Sequence[Path]) -> int:
+        """Room for content that is neither `known` nor lies in a folder of `here`, and to unpack the largest."""
+        lacking = {
+            entry.sha256: entry.size
+            for entry in self.manifest.files
+            if entry.sha256 not in known and not any(has_size(folder / entry.path, entry.size) for folder in here)
+        }
+        return sum(lacking.values()) + max(lacking.values(), default=0)
+
+    def _left(self) -> List[Path]:
+        """What earlier gates left and this one has no use for, oldest first."""
+        ours = {entry.sha256 for entry in self.manifest.files}
+        begun = [path for digest, (_, _, path) in parts(self._incoming).items() if digest in ours]
+        return left(self.prefix, self._incoming, [self.release, self.staging, *begun])
 
     @contextlib.contextmanager
     def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
@@ -144,36 +148,45 @@ class Store:
     def stage(self, others: Sequence[Path]) -> List[int]:
         """Put together what is here; the numbers of the manifest's files that are not, each content once.
 
-        A release that is whole is left where it is, and nothing is missing.
+        Where there is no room for those, the oldest of what earlier gates left is `removed`.
+
+        Raises:
+            EnvironmentUnfitError: there is no room with all of that gone.
         """
         if self.release.is_dir() and not self.staging.exists():
             self._make(self.staging.parent)
             self.release.rename(self.staging)  # until it is proven whole once more
         self._make(self.staging)
-        known = _known([self.prefix.releases, *others])
-        for entry in self.manifest.files:
-            path = self.staging / entry.path
-            source = known.get(entry.sha256)
-            if not _has_size(path, entry.size) and source is not None:
-                self._take(source, entry, ours=self.prefix.releases in source.parents)
+        self._take_all(_known([self.prefix.releases]), ours=True)  # links: they stay, whatever is removed
+        self._make_room()
+        self._take_all(_known(others), ours=False)
         return self.missing()
+
+    def _make_room(self) -> None:
+        needed = self._needed_bytes({}, [self.staging])
+        if needed:
+            self.removed = evict(self.prefix, self._left(), lambda: doctor.check_space(self.prefix.root, needed).ok)
+            doctor.require([doctor.check_space(self.prefix.root, needed)])
+
+    def _take_all(self, known: Mapping[str, Path], *, ours: bool) -> None:
+        for entry in self.manifest.files:
+            source = known.get(entry.sha256)
+            if source is not None and not has_size(self.staging / entry.path, entry.size):
+                self._take(source, entry, ours=ours)
 
     def missing(self) -> List[int]:
         """Numbers of files that do not lie in the staged release, each content once."""
         found: Dict[str, int] = {}
         for number, entry in enumerate(self.manifest.files):
-            if not _has_size(self.staging / entry.path, entry.size):
+            if not has_size(self.staging / entry.path, entry.size):
                 found.setdefault(entry.sha256, number)
         return sorted(found.values())
 
     def begun(self, numbers: Sequence[int]) -> Dict[int, Tuple[int, int, int]]:
         """Of those files that came in part: how they were packed, their packed size, and how much of it is here."""
-        parts: Dict[str, Tuple[int, int, int]] = {}
-        for path in sorted(self._incoming.glob("*.part")):
-            digest, method, size = path.name.split(".")[:3]
-            parts[digest] = (int(method), int(size), path.stat().st_size)
-        found = {number: parts.get(self.manifest.files[number].sha256) for number in numbers}
-        return {number: part for number, part in found.items() if part is not None}
+        there = parts(self._incoming)
+        found = {number: there.get(self.manifest.files[number].sha256) for number in numbers}
+        return {number: (part[0], part[1], part[2].stat().st_size) for number, part in found.items() if part}
 
     def receive(self, number: int, method: int, size: int, offset: int, read: Read, got: Got) -> None:
         """Take the packed bytes of a file from `offset` to `size`; what is not as listed is dropped.
@@ -185,16 +198,16 @@ class Store:
         target = self._fresh(entry)
         if size < RESUMED_BYTES:
             packed = io.BytesIO()
-            _copy(read, packed, size, got)
-            _unpack(packed, method, entry, target)
+            copy(read, packed, size, got)
+            unpack(packed, method, entry, target)
         else:
             self._make(self._incoming)
             part = self._incoming / f"{entry.sha256}.{method}.{size}.part"
             with part.open("r+b" if offset else "w+b") as file:
                 file.seek(offset)
                 file.truncate()
-                _copy(read, file, size - offset, got)
-                _unpack(file, method, entry, target)
+                copy(read, file, size - offset, got)
+                unpack(file, method, entry, target)
             part.unlink()
         if not target.exists():
             return
@@ -211,12 +224,13 @@ class Store:
         for name, content in ((contract.MANIFEST_NAME, self._raw), (contract.SIGNATURE_NAME, self._signature)):
             remove_tree(self.staging / name)
             if content is not None:
-                _write(self.staging / name, iter([content]))
+                write(self.staging / name, iter([content]))
         for damage in verify.find_damage(self.staging, self.manifest):
+            if damage.path == contract.SIGNATURE_NAME:
+                raise BundleInvalidError(f"the bundle's signature {damage.why}")
             remove_tree(self.staging / damage.path)
         missing = self.missing()
-        if not missing:
-            verify.verify_staged(self.staging, self.manifest, self._raw, self._signature)
+        if not missing:  # what is listed was hashed just now, and what is not is gone
             remove_tree(self.release)
             self.staging.rename(self.release)
             os.utime(self.release)
@@ -231,7 +245,7 @@ class Store:
                 remove_tree(path)
             return
         same = []
-        for release in _releases(self.prefix.releases):
+        for release in releases(self.prefix.releases):
             with contextlib.suppress(DeviceError):
                 other, _ = verify.read_manifest(release)
                 if (other.name, other.target.profile) != (self.manifest.name, self.manifest.target.profile):
@@ -262,7 +276,7 @@ class Store:
                 return
         try:
             with source.open("rb") as file:
-                _write(path, iter(lambda: file.read(CHUNK_BYTES), b""))
+                write(path, iter(lambda: file.read(CHUNK_BYTES), b""))
         except OSError:
             remove_tree(path)  # it is asked for instead
             if shutil.disk_usage(self.staging).free < entry.size:
@@ -280,84 +294,12 @@ class Store:
 def _known(folders: Sequence[Path]) -> Dict[str, Path]:
     """Where the content with a sha256 lies, as the manifests of the releases in `folders` tell; nothing is hashed."""
     found: Dict[str, Path] = {}
-    for release in (release for folder in folders for release in _releases(folder)):
+    for release in (release for folder in folders for release in releases(folder)):
         try:
             manifest, _ = verify.read_manifest(release)
         except DeviceError:
             continue  # not one that anything could be taken from
         for entry in manifest.files:
-            if entry.sha256 not in found and _has_size(release / entry.path, entry.size):
+            if entry.sha256 not in found and has_size(release / entry.path, entry.size):
                 found[entry.sha256] = release / entry.path
     return found
-
-
-def _releases(folder: Path) -> List[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if RELEASE_ID.match(path.name) and not path.is_symlink())
-    except OSError:
-        return []
-
-
-def _has_size(path: Path, size: int) -> bool:
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
-
-
-def _copy(read: Read, out: BinaryIO, count: int, got: Got) -> None:
-    while count:
-        data = read(min(_PIECE_BYTES, count))
-        out.write(data)
-        if not data:
-            raise GoneError("the other end closed")
-        count -= len(data)
-        got(len(data))
-
-
-def _unpack(packed: BinaryIO, method: int, entry: FileEntry, target: Path) -> None:
-    """Write the content of `entry` to `target`; nothing is there where it is not what the manifest lists."""
-    packed.seek(0)
-    digest = hashlib.sha256()
-    temporary = target.with_name(f"{target.name}.tmp")
-    with contextlib.suppress(ValueError, zlib.error):  # the digest says so too
-        _write(temporary, _counted(_inflated(packed, method), entry.size, digest))
-    if digest.hexdigest() == entry.sha256:
-        temporary.replace(target)
-    else:
-        remove_tree(temporary)
-
-
-def _counted(pieces: Iterator[bytes], size: int, digest: hashlib._Hash) -> Iterator[bytes]:
-    for data in pieces:
-        size -= len(data)
-        if size < 0:
-            raise ValueError("it holds more than the manifest lists")
-        digest.update(data)
-        yield data
-
-
-def _inflated(file: BinaryIO, method: int) -> Iterator[bytes]:
-    pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
-    if method == STORED:
-        yield from pieces
-        return
-    if method != DEFLATED:
-        raise BundleInvalidError(f"a file was packed in a way that nobody knows ({method})")
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    for piece in pieces:
-        data = inflater.decompress(piece, CHUNK_BYTES)
-        while data or inflater.unconsumed_tail:
-            yield data
-            data = inflater.decompress(inflater.unconsumed_tail, CHUNK_BYTES)
-
-
-def _write(path: Path, pieces: Iterator[bytes]) -> None:
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)
-        for data in pieces:
-            out.write(data)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import queue
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +36,21 @@ _GRACE_S: Final = 10.0
 # The device sees no end of a network that is gone, and would hold its lock for hours: it is told that we are there.
 ALIVE_EVERY_S: Final = 10.0
 SILENT_S: Final = 120.0
+# It says so too. Longer than it can be busy with nothing but one file, and shorter than anybody waits for nothing.
+HEARD_WITHIN_S: Final = 300.0
+WATCH_EVERY_S: Final = 1.0
 # First: nothing is asked, no port or agent of ours is forwarded, and no command of a configuration replaces ours.
 _ALWAYS: Final = (
     "-T", "-a", "-x",
     "-o", "BatchMode=yes", "-o", "RemoteCommand=none", "-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no",
     "-o", "LogLevel=INFO",
 )  # fmt: skip
-# Last, so that what the user gives comes before: a link that is dead ends within a minute.
-_UNLESS_GIVEN: Final = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3")
+# Last, so that what the user gives comes before: a link that is dead ends within a minute. One that is shared already
+# (ControlPath in a configuration file) is used: it may be the only way in. None is started, which would outlive us.
+_UNLESS_GIVEN: Final = (
+    "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
+    "-o", "ControlMaster=no",
+)  # fmt: skip
 _OPTION: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*\s*[= ]\s*\S.*")
 
 
@@ -78,15 +88,33 @@ class Client:
         return [ssh, *_ALWAYS, *given, *_UNLESS_GIVEN, *identity, *port, *user, "--", address.host, command]
 
 
+@dataclass(frozen=True)
+class Limit:
+    """When a link is ended, whatever goes on there: on the monotonic clock, so many minutes after it began."""
+
+    until: float
+    minutes: float
+
+    @classmethod
+    def of(cls, minutes: float) -> Limit:
+        """One that begins now."""
+        return cls(time.monotonic() + 60 * minutes, minutes)
+
+
 class Link:
     """A connection with the program of `remote.py` at its other end. Use it in a `with` block.
+
+    It is ended where nothing is heard for `HEARD_WITHIN_S`, and at the end of a `limit`.
 
     Raises:
         As `Client.line`, when it is made.
     """
 
-    def __init__(self, client: Client, address: Address, pythons: Sequence[str]) -> None:
+    def __init__(self, client: Client, address: Address, pythons: Sequence[str], limit: Limit | None = None) -> None:
         self.address = address
+        self._limit = limit
+        self._heard_at = time.monotonic()
+        self.given_up = ""  # why, where it was ended from here
         line = client.line(address, shell_line(pythons))
         self._nonce = f"edgepack-{secrets.token_hex(16)}"
         self._process = subprocess.Popen(
@@ -110,6 +138,7 @@ class Link:
         self._sending = threading.Lock()
         self._ended = threading.Event()
         self._readers.append(threading.Thread(target=self._say_alive, daemon=True))
+        self._readers.append(threading.Thread(target=self._watch, daemon=True))
         for reader in self._readers:
             reader.start()
 
@@ -183,7 +212,30 @@ class Link:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
         self.stop()
-        return explain(self.address, self._process.returncode, self.said, doing if self.greeted else "")
+        doing = doing if self.greeted else ""
+        if self.given_up:
+            return TargetUnreachableError(
+                f"{self.address.name} {self.given_up}" + (f" while {doing}" if doing else ""),
+                why=self.said.splitlines()[-1].strip() if self.said else "",
+                fix=f"look whether it hangs: {self.address.typed} uptime"
+                + ("; or give it more time with --timeout" if self.given_up.startswith("took") else ""),
+            )
+        return explain(self.address, self._process.returncode, self.said, doing)
+
+    def _watch(self) -> None:
+        """End it where the other end is silent for too long, or all of it lasts too long."""
+        while not self._ended.wait(WATCH_EVERY_S):
+            now = time.monotonic()
+            if now - self._heard_at > HEARD_WITHIN_S:
+                self.given_up = f"said nothing for {HEARD_WITHIN_S / 60:g} minutes"
+            elif self._limit is not None and now > self._limit.until:
+                self.given_up = f"took more than {self._limit.minutes:g} minutes"
+            else:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # with a ProxyCommand, which may hang as well
+            self._answers.put(None)
+            return
 
     def _say_alive(self) -> None:
         """Send an empty line now and then, but not into what is being sent."""
@@ -211,6 +263,7 @@ class Link:
         noise = answers = heard = 0
         with stdout, io.BufferedReader(stdout) as lines:
             for line in iter(lambda: lines.readline(MAX_LINE_BYTES), b""):
+                self._heard_at = time.monotonic()
                 if not self.greeted:
                     noise += len(line)
                     self.greeted = line.strip() == self._nonce.encode("ascii")

@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 from tests.unit.far import GATE, Far, far, far_bundle
 
 from edgepack.cli import main
+from edgepack.commands.gate import command
+from edgepack.gating import TIMEOUT_MINUTES
 
 __all__ = ["far"]
 
@@ -25,6 +27,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gate(far: Far, *arguments: str | Path) -> Result:
     words = ["gate", *map(str, arguments), "--remote-python", far.python, "--receipts", str(far.root / "receipts")]
     return CliRunner().invoke(main, words)
+
+
+def test_the_time_it_may_take_is_that_of_the_library() -> None:
+    (option,) = (option for option in command.params if option.name == "timeout_minutes")
+    assert option.default == TIMEOUT_MINUTES
 
 
 def test_without_a_target_it_is_this_machine(bundle: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from edgepack.errors import (
     TargetUnreachableError,
 )
 from edgepack.stages.gate import NO_ROWS, gate_installed, gate_there
-from edgepack.targets import distant, splitting
+from edgepack.targets import distant, sent, splitting
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Gated, Parcel, Place
 from edgepack.targets.rows import Rows
@@ -165,6 +166,25 @@ def test_nothing_stays_where_nothing_is_to_stay(far: Far, bundle: Path) -> None:
     gate(far, bundle, Place(cache=str(cache), clean=True))
     assert [path.name for path in cache.rglob("*")] == ["edgepack-gate", ".lock"]
     assert not far.cache("line3").exists()
+
+
+def test_nothing_stays_however_it_ends_where_nothing_is_to_stay(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = far.root / "elsewhere"
+    with pytest.raises(StageFailedError):
+        gate(far, far_bundle(tmp_path / "break.edgepack", gate="break"), Place(cache=str(cache), clean=True))
+    assert [path.name for path in cache.rglob("*")] == ["edgepack-gate", ".lock"]
+    monkeypatch.setattr(distant, "ATTEMPTS", 1)
+    far.breaks_after("line3", 2_000_000)
+    bundle = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(3 << 20)})
+    with pytest.raises(TargetUnreachableError, match="broke while the bundle was copied"):
+        gate(far, bundle, Place(cache=str(cache), clean=True))
+    for _ in range(600):  # what runs there ends a moment after the link
+        if len(list(cache.rglob("*"))) == 2:
+            break
+        time.sleep(0.05)
+    assert [path.name for path in cache.rglob("*")] == ["edgepack-gate", ".lock"]
 
 
 @pytest.mark.parametrize(
@@ -336,26 +356,68 @@ def test_what_runs_there_ends_with_the_link(far: Far, tmp_path: Path) -> None:
     assert gone(found[0])
 
 
-def test_two_gates_at_once_take_turns(far: Far, bundle: Path, changed: Path) -> None:
+@contextmanager
+def holding(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds a lock on `file` until its input is closed."""
     script = (
-        "import fcntl, sys\nfile = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
+        "import fcntl, sys\nfile = open(sys.argv[1])\nfcntl.flock(file, fcntl.LOCK_EX)\n"
         "print('held', flush=True)\nsys.stdin.read()\n"
     )
-    gate(far, bundle)
-    line = [sys.executable, "-c", script, str(far.cache("line3") / ".lock")]
+    line = [sys.executable, "-c", script, str(file)]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdin is not None
         assert holder.stdout.readline() == b"held\n"
+        yield holder
 
-        class Ear(Heard):
-            def line(self, text: str) -> None:
-                super().line(text)
-                if "another gate is running" in text:
-                    holder.stdin.close()  # type: ignore[union-attr]
 
-        heard = Ear()
+class LetsGo(Heard):
+    """Has the `holder` of a lock let go of it when somebody waits."""
+
+    def __init__(self, holder: subprocess.Popen[bytes]) -> None:
+        super().__init__()
+        self._holder = holder
+
+    def line(self, text: str) -> None:
+        super().line(text)
+        if "another gate is running" in text:
+            assert self._holder.stdin is not None
+            self._holder.stdin.close()
+
+
+def test_two_gates_at_once_take_turns(far: Far, bundle: Path, changed: Path) -> None:
+    gate(far, bundle)
+    with holding(far.cache("line3") / ".lock") as holder:
+        heard = LetsGo(holder)
         assert gate(far, changed, progress=heard)[0] == 0
     assert heard.lines[0] == "another gate is running on this device; waiting for it to end"
+
+
+def test_gates_of_two_users_and_of_an_install_take_turns(far: Far, bundle: Path, installed: Path) -> None:
+    gate(far, bundle)
+    shared = far.root / "line3" / "edgepack-gate.lock"
+    assert (shared.stat().st_mode & 0o777, shared.stat().st_size) == (0o444, 0)
+    with holding(shared) as holder:
+        heard = LetsGo(holder)
+        assert gate(far, bundle, progress=heard)[0] == 0
+    assert re.match(r"another gate is running on this device \(process \d+ of \S+ \(.+\)\); waiting", heard.lines[0])
+    with holding(shared) as holder:
+        heard = LetsGo(holder)
+        link = lambda: Link(Client(), LINE3, [far.python])  # noqa: E731 - as the command makes it
+        assert gate_installed(None, link, Place(prefix=str(installed)), NO_ROWS, heard)[0] == 0
+    assert [line.partition(" (")[0] for line in heard.lines[1:3]] == [
+        "another gate is running on this device",
+        "measuring",
+    ]
+
+
+def test_where_there_is_nothing_to_share_it_is_told_and_gated_all_the_same(
+    far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sent, "SHARED_FOLDERS", ("/nonexistent",))
+    heard = Heard()
+    assert gate(far, bundle, progress=heard)[0] == 0
+    assert heard.lines[0].startswith("note: gates of other users here are not waited for")
+    assert "/nonexistent: No such file" in heard.lines[0]
 
 
 def test_a_python_3_8_will_do_for_the_program(far: Far, tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 
-from edgepack.targets import sent
+from edgepack.targets import remote, remote_lock, sent
 from edgepack.targets.local import base_python
-from edgepack.targets.remote import Input
+from edgepack.targets.remote_input import Input
+from edgepack_runtime.errors import EnvironmentUnfitError
 
 
 @pytest.fixture
@@ -58,3 +61,55 @@ def test_it_ends_by_itself_where_nothing_comes_any_more() -> None:
         process.stdin.flush()  # and it stays open
         assert process.stdout.read() == b"\nthere\n"
         assert process.wait(60) == 1
+
+
+def test_what_is_to_be_done_before_the_end_is_done_where_nobody_is_there_any_more(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom edgepack.targets.remote_input import Input\n"
+        "source = Input(sys.stdin.buffer, 0.1)\nsource.before_end = Path(sys.argv[1]).touch\nsource.readline()\n"
+    )
+    line = [sys.executable, "-c", script, str(tmp_path / "done")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE) as process:
+        assert process.wait(60) == 1
+    assert (tmp_path / "done").exists()
+
+
+def test_it_says_now_and_then_that_it_runs(monkeypatch: pytest.MonkeyPatch, pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    reader, _ = pipe
+    monkeypatch.setattr(remote, "ALIVE_EVERY_S", 0.0)
+    sink = Lines(3)
+    remote.Conversation(Input(reader, 60.0), cast("BinaryIO", sink)).say_alive()  # until nobody hears it
+    assert sink.lines == [b'{"alive": true}\n'] * 3
+
+
+def test_a_lock_that_is_held_for_too_long_is_told_with_who_holds_it(
+    monkeypatch: pytest.MonkeyPatch, pipe: tuple[BinaryIO, BinaryIO], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(remote, "WAIT_S", -60.0)
+    sink = Lines(1)
+    waiting = remote.Conversation(Input(pipe[0], 60.0), cast("BinaryIO", sink))._waiting()
+    with (
+        remote_lock.held([str(tmp_path)], waiting),
+        pytest.raises(EnvironmentUnfitError, match="does not end") as error,
+        remote_lock.held([str(tmp_path)], waiting),
+    ):
+        pytest.fail("it did not wait")
+    assert f"last by process {os.getpid()} of " in error.value.why
+    assert error.value.exit_code == 4
+    assert b"another gate is running on this device (process " in sink.lines[0]
+
+
+class Lines:
+    """Takes so many lines, and is closed."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.lines: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if len(self.lines) == self._count:
+            raise BrokenPipeError
+        self.lines.append(data)
+
+    def flush(self) -> None:
+        """Nothing waits in it."""

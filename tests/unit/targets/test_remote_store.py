@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import itertools
 import os
+import stat
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.runtime.conftest import make_manifest
 
-from edgepack.targets import remote_store
-from edgepack.targets.remote_store import RESUMED_BYTES, GoneError, Store
+from edgepack.targets import remote_store, sent
+from edgepack.targets.remote_input import GoneError
+from edgepack.targets.remote_store import RESUMED_BYTES, Store
+from edgepack_runtime import doctor, verify
 from edgepack_runtime.archive import DEFLATED, STORED
-from edgepack_runtime.errors import EnvironmentUnfitError
-from edgepack_runtime.manifest import dump
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
+from edgepack_runtime.manifest import FileEntry, dump
 
 BIG = os.urandom(RESUMED_BYTES + 100)
 MEMBERS = {
@@ -262,7 +268,123 @@ def test_room_is_asked_for_what_did_not_come_yet(tmp_path: Path, monkeypatch: py
     store(tmp_path)
     # What is unpacked lies beside what it is unpacked from.
     largest = max(len(content) for content in MEMBERS.values() if content != BIG)
-    assert asked == [small + 2 * len(BIG), small + largest, small + largest, 0, 0]
+    assert [needed for needed, _ in itertools.groupby(asked)] == [small + 2 * len(BIG), small + largest, 0]
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], None]:
+    """Give the disk that holds everything here so many bytes; a file with two names takes room once."""
+
+    def taken() -> int:
+        found = [path.lstat() for path in tmp_path.rglob("*")]
+        blocks = {entry.st_ino: entry.st_blocks for entry in found if stat.S_ISREG(entry.st_mode)}
+        return 512 * sum(blocks.values())
+
+    def limit(size: int) -> None:
+        def check(place: Path, needed: int) -> doctor.Check:
+            free = size - taken()
+            return doctor.Check("disk", free >= needed, f"{free} free, {needed} needed")
+
+        monkeypatch.setattr(doctor, "check_space", check)
+
+    return limit
+
+
+def version(number: int, *, common: bytes = BIG) -> dict[str, bytes]:
+    """Members of one that has `common` and a large file of its own."""
+    return {**MEMBERS, "site/big.so": common, "site/own.so": bytes([number]) * len(BIG)}
+
+
+def test_the_oldest_goes_where_there_is_no_room_and_what_is_in_use_stays(
+    tmp_path: Path, small_disk: Callable[[int], None]
+) -> None:
+    made = []
+    for number in range(3):
+        members = version(number)
+        made.append(store(tmp_path, members, version=f"1.{number}.0"))
+        fill(made[-1], members)
+        os.utime(made[-1].release, (number, number))
+    bytecode = made[0].prefix.bytecode_of(made[0].release)
+    bytecode.mkdir(parents=True)
+    # The common file once, three of their own; one more and the place to unpack it from: one has to go.
+    small_disk(int(5.8 * len(BIG)))
+    members = version(3)
+    new = store(tmp_path, members, version="1.3.0")
+    assert new.stage([]) == [sorted(members).index("site/own.so")]
+    assert new.removed == [made[0].release.name]
+    assert not bytecode.exists()
+    assert (new.staging / "site" / "big.so").read_bytes() == BIG  # one of the others had it, and it was not sent
+    assert [one.release.is_dir() for one in made] == [False, True, True]
+
+
+def test_a_common_file_makes_no_room(tmp_path: Path, small_disk: Callable[[int], None]) -> None:
+    """Whoever has it already needs no room for it, and gets none by removing one of its names."""
+    fill(store(tmp_path))
+    small_disk(int(2.5 * len(BIG)))
+    members = {**MEMBERS, "site/own.so": os.urandom(len(BIG))}
+    with pytest.raises(EnvironmentUnfitError, match="no place on the device"):
+        store(tmp_path, members, version="1.3.0")
+    assert store(tmp_path).release.is_dir()
+
+
+def test_beginnings_of_others_go_and_our_own_stay(tmp_path: Path, small_disk: Callable[[int], None]) -> None:
+    other = store(tmp_path, version(0, common=os.urandom(len(BIG))), version="1.0.0")
+    other.stage([])
+    incoming = tmp_path / "edgepack-gate" / "incoming"
+    incoming.mkdir()
+    theirs, ours = (incoming / f"{digest}.0.300000.part" for digest in ("0" * 64, hashlib.sha256(BIG).hexdigest()))
+    for path in (theirs, ours):
+        path.write_bytes(bytes(100_000))
+    small_disk(100_000 + 2 * len(BIG) + 20_000)
+    new = store(tmp_path)
+    new.stage([])
+    assert (theirs.exists(), ours.exists(), other.staging.exists()) == (False, True, False)
+
+
+def test_no_room_with_all_of_it_gone(tmp_path: Path, small_disk: Callable[[int], None]) -> None:
+    fill(store(tmp_path))
+    members = version(1, common=os.urandom(len(BIG)))
+    new = store(tmp_path, members, version="1.3.0")
+    small_disk(len(BIG))  # somebody else filled it since it was looked at
+    with pytest.raises(EnvironmentUnfitError, match="free, "):
+        new.stage([])
+
+
+@pytest.mark.parametrize("name", ["x.part", f"{'0' * 64}.0.part", f"{'0' * 64}.0.9.part/", "a.b.c.part", "x"])
+def test_what_is_no_beginning_is_none(tmp_path: Path, name: str) -> None:
+    made = store(tmp_path)
+    missing = made.stage([])
+    incoming = tmp_path / "edgepack-gate" / "incoming"
+    incoming.mkdir()
+    if name.endswith("/"):
+        (incoming / name).mkdir()
+    else:
+        (incoming / name).write_bytes(b"x")
+    assert made.begun(missing) == {}
+
+
+def test_each_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store(tmp_path))
+    made = store(tmp_path)
+    made.stage([])
+    hashed: list[str] = []
+    real = verify._compare
+
+    def compare(folder: Path, entry: FileEntry) -> Iterator[verify.Damage]:
+        hashed.append(entry.path)
+        return real(folder, entry)
+
+    monkeypatch.setattr(verify, "_compare", compare)
+    assert made.check() == []
+    assert sorted(hashed) == sorted(MEMBERS)
+
+
+def test_a_signature_that_is_none_is_refused(tmp_path: Path) -> None:
+    manifest = make_manifest(MEMBERS)
+    made = Store.open(str(tmp_path), manifest, dump(manifest), b"x", [])
+    made.stage([])
+    with pytest.raises(BundleInvalidError, match="is no SSH signature"):
+        made.check()
 
 
 def test_where_it_is_looked_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,6 +402,6 @@ def test_where_it_is_looked_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_module_alone_imports_nothing_of_the_build_side() -> None:
-    probe = "import sys, edgepack.targets.remote; print(sorted(m for m in sys.modules if m.startswith('edgepack.')))"
+    probe = "import sys, edgepack.targets.remote; print(*(m for m in sys.modules if m.startswith('edgepack.targets.')))"
     found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["['edgepack.targets',", "'edgepack.targets.remote',", "'edgepack.targets.remote_store']"]
+    assert set(found.split()) == {f"{sent.PACKAGE}.{name}" for name in sent.OWN_MODULES}

@@ -25,8 +25,8 @@ def test_it_is_python_3_8_of_the_standard_library(name: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             assert {alias.name.split(".")[0] for alias in node.names} <= sys.stdlib_module_names
-        elif isinstance(node, ast.ImportFrom) and node.module == "edgepack_runtime":
-            assert {f"edgepack_runtime.{alias.name}" for alias in node.names} <= carried
+        elif isinstance(node, ast.ImportFrom) and node.module in ("edgepack_runtime", sent.PACKAGE):
+            assert {f"{node.module}.{alias.name}" for alias in node.names} <= carried
         elif isinstance(node, ast.ImportFrom):
             assert node.module in carried or (node.module or "").split(".")[0] in sys.stdlib_module_names
 

@@ -12,7 +12,7 @@ from edgepack.errors import EnvironmentUnfitError, TargetUnreachableError, Usage
 from edgepack.targets import ssh
 from edgepack.targets.address import Address
 from edgepack.targets.sent import NO_PYTHON
-from edgepack.targets.ssh import Client, Link, LostError, explain
+from edgepack.targets.ssh import Client, Limit, Link, LostError, explain
 
 __all__ = ["far"]
 LINE3 = Address("line3", "pi", 2222)
@@ -24,6 +24,7 @@ def test_the_users_options_come_before_ours_and_after_what_must_hold(far: Far) -
     assert line[-3:] == ["--", "line3", "exec sh"]
     words = " ".join(line)
     assert words.index("BatchMode=yes") < words.index("ConnectTimeout=60") < words.index("ConnectTimeout=15")
+    assert words.index("ConnectTimeout=60") < words.index("ControlMaster=no")
     assert "-o StrictHostKeyChecking accept-new" in words
     assert "-i /keys/id -p 2222 -l pi --" in words
 
@@ -164,3 +165,55 @@ def test_while_nothing_is_said_a_link_says_that_it_is_there(far: Far, monkeypatc
     with Link(Client(), Address("line3"), [far.python]) as link:
         assert link.receive() == {"ok": {"heard": 1}}
         assert link.receive() == {"ok": {"heard": 1}}
+
+
+GREETS = "import sys, time; f = sys.stdin.buffer; f.read(int(f.readline())); print('edgepack-x', flush=True)\n"
+
+
+def stands_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Have `program` run there in place of ours, and limits that are over at once."""
+    monkeypatch.setattr(ssh, "shell_line", lambda pythons: shlex.join([*pythons, "-c", program]))
+    monkeypatch.setattr(ssh.secrets, "token_hex", lambda count: "x")
+    monkeypatch.setattr(ssh, "WATCH_EVERY_S", 0.01)
+
+
+def test_a_device_that_says_nothing_is_given_up(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    stands_in(monkeypatch, GREETS + "print('{\"alive\": true}', flush=True)\ntime.sleep(600)\n")
+    monkeypatch.setattr(ssh, "HEARD_WITHIN_S", 3.0)
+    with Link(Client(), LINE3, [far.python]) as link:
+        assert link.receive() == {"alive": True}
+        with pytest.raises(LostError):
+            link.receive()
+        error = link.why_lost("the gate ran")
+    assert isinstance(error, TargetUnreachableError)
+    assert error.what == "pi@line3:2222 said nothing for 0.05 minutes while the gate ran"
+    assert error.fix == "look whether it hangs: ssh -p 2222 pi@line3 uptime"
+
+
+def test_one_that_takes_nothing_of_what_is_sent_is_given_up_too(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    stands_in(monkeypatch, GREETS + "time.sleep(600)\n")
+    monkeypatch.setattr(ssh, "HEARD_WITHIN_S", 3.0)
+    with Link(Client(), LINE3, [far.python]) as link:
+        with pytest.raises(LostError):
+            link.send({"do": "put"}, iter(lambda: bytes(1 << 20), b""))
+        assert "said nothing for 0.05 minutes" in link.why_lost("the bundle was copied").what
+
+
+def test_a_device_that_never_ends_is_given_up_though_it_speaks(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    stands_in(monkeypatch, GREETS + "while True: print('{\"alive\": true}', flush=True); time.sleep(0.05)\n")
+    with Link(Client(), LINE3, [far.python], Limit.of(0.05)) as link:
+        with pytest.raises(LostError):
+            while link.receive():
+                pass
+        error = link.why_lost("the gate ran")
+    assert error.what == "pi@line3:2222 took more than 0.05 minutes while the gate ran"
+    assert "--timeout" in error.fix
+
+
+def test_a_login_that_hangs_is_given_up(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    stands_in(monkeypatch, "import time; time.sleep(600)")
+    monkeypatch.setattr(ssh, "HEARD_WITHIN_S", 0.3)
+    with Link(Client(), LINE3, [far.python]) as link:
+        with pytest.raises(LostError):
+            link.receive()
+        assert link.why_lost("it was looked at").what == "pi@line3:2222 said nothing for 0.005 minutes"

@@ -1,0 +1,115 @@
+"""Receipts that are kept: each with a number of its own, whoever writes beside it, and never half of one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack import kept
+from edgepack.errors import EnvironmentUnfitError
+
+
+def test_receipts_are_numbered_on(tmp_path: Path) -> None:
+    folder = tmp_path / "line3"
+    assert kept.keep(folder, {"a": "很好"}).name == "000001-gate.json"
+    (folder / "000007-install.json").write_text("{}")
+    path = kept.keep(folder, {"a": "很好"})
+    assert path.name == "000008-gate.json"
+    assert path.read_text(encoding="utf-8") == '{\n "a": "很好"\n}\n'
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert len(list(folder.iterdir())) == 3
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_several_that_keep_at_once_have_a_number_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:
+
+        def none(*arguments: Any) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", none)
+    together = threading.Barrier(8)
+    real = kept._numbered
+
+    def numbered(temporary: Path, folder: Path) -> Path:
+        together.wait(60)
+        return real(temporary, folder)
+
+    monkeypatch.setattr(kept, "_numbered", numbered)
+    workers = [threading.Thread(target=kept.keep, args=(tmp_path, {"of": number})) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    found = sorted(tmp_path.iterdir())
+    assert [path.name for path in found] == sorted({path.name for path in found if path.suffix == ".json"})
+    assert sorted(json.loads(path.read_text())["of"] for path in found) == list(range(8))
+
+
+def test_a_number_that_is_being_taken_is_left_to_whoever_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*arguments: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", none)
+    (tmp_path / ".000001-gate.json.claim").touch()
+    assert kept.keep(tmp_path, {}).name == "000002-gate.json"
+
+
+def test_what_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be kept") as error:
+        kept.keep(tmp_path, {"a": 1})
+    assert error.value.why == "No space left on device"
+    assert "--receipts" in error.value.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_tried_and_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.try_folder(tmp_path / "receipts" / "line3")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for bad in ("file/x", "file", "link"):
+        with pytest.raises(EnvironmentUnfitError, match="cannot be kept"):
+            kept.try_folder(tmp_path / bad)
+
+    def full(**options: Any) -> Any:
+        return Path("/dev/full").open("wb")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(EnvironmentUnfitError) as error:
+        kept.try_folder(tmp_path)
+    assert error.value.why == "No space left on device"
+
+
+@pytest.mark.parametrize("name", ["line3", "pi@line3", "a:22/opt/..", "../x", "[::1]", "~", "…", ".", "a" * 500])
+def test_a_folder_of_receipts_stays_where_it_is(name: str) -> None:
+    found = kept.folder_name(name)
+    assert Path(found).name == found
+    assert found not in ("", ".", "..")
+    assert not set(found) & set(":/~[]")
+    assert len(found) < 255
+
+
+names = st.text(st.sampled_from("ab_/.:@~%[]-"), min_size=1, max_size=8)
+
+
+@given(one=names, other=names)
+def test_two_names_have_two_folders(one: str, other: str) -> None:
+    assert (kept.folder_name(one) == kept.folder_name(other)) == (one == other)
