@@ -28,6 +28,7 @@ from tests.integration.conftest import Project
 from edgepack.targets import remote_lock, sent
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.local import base_python
+from edgepack_runtime import golden
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
 
@@ -176,13 +177,14 @@ def listening(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     pytest.fail(f"sshd does not listen: {log.read_text()[-300:]}")
 
 
-def with_other_rows(bundle: Path, out: Path, changes: dict[str, bytes], **fields: object) -> Path:
-    """`bundle` with other content in some members, and its manifest made to fit."""
+def with_other_members(bundle: Path, out: Path, changes: dict[str, bytes | None], **fields: object) -> Path:
+    """`bundle` with other content in some members, or without them, and its manifest made to fit."""
     with Archive(bundle) as archive:
         members = {path: archive.read(path, member.size) for path, member in archive.members.items()}
     document = json.loads(members["manifest.json"])
-    members.update(changes)
-    del members["manifest.json"]
+    members.update({path: data for path, data in changes.items() if data is not None})
+    for path in ("manifest.json", *(path for path, data in changes.items() if data is None)):
+        del members[path]
     document["files"] = [
         {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for path, data in sorted(members.items())
@@ -219,7 +221,7 @@ def test_first_again_and_with_another_model(device: Device, project: Project, tm
     with Archive(project.bundle) as archive:
         model = archive.read("model/model.onnx", 1 << 30)
     # Another producer's name at the end of the file: other bytes, the same model.
-    other = with_other_rows(project.bundle, tmp_path / "other.edgepack", {"model/model.onnx": model + b"\x12\x01x"})
+    other = with_other_members(project.bundle, tmp_path / "other.edgepack", {"model/model.onnx": model + b"\x12\x01x"})
     changed = copied(device.gate(other, "--json"))
     assert changed["files"] == 1
     with Archive(other) as archive:
@@ -241,7 +243,7 @@ def test_a_link_that_is_cut_goes_on_where_it_was(device: Device, project: Projec
 def test_a_bundle_for_another_processor_is_not_even_copied(device: Device, project: Project, tmp_path: Path) -> None:
     with Archive(project.bundle) as archive:
         target = json.loads(archive.read("manifest.json", 1 << 30))["target"]
-    other = with_other_rows(project.bundle, tmp_path / "arm.edgepack", {}, target={**target, "machine": "aarch64"})
+    other = with_other_members(project.bundle, tmp_path / "arm.edgepack", {}, target={**target, "machine": "aarch64"})
     cache = device.folder / "arm"
     done = device.gate(other, "--remote-cache", cache)
     assert done.returncode == 9
@@ -314,6 +316,32 @@ def test_one_waits_for_another_whatever_folder_it_has(device: Device, project: P
     assert process.returncode == 0, heard[-10:]
     assert f"another gate is running on this device (process {os.getpid()} of " in heard[0]
     assert sorted(path.name for path in cache.rglob("*")) == [".lock", "edgepack-gate"]
+
+
+def test_rows_that_stay_at_home_are_lent_for_one_gate(device: Device, project: Project, tmp_path: Path) -> None:
+    with Archive(project.bundle) as archive:
+        rows = archive.read(golden.ROWS_FILE, archive.members[golden.ROWS_FILE].size)
+        gates = json.loads(archive.read("manifest.json", contract.MAX_MANIFEST_BYTES))["gates"]
+    secret = "只有家里才知道"
+    rows += json.dumps({**json.loads(rows.splitlines()[0]), "text": secret}, ensure_ascii=False).encode() + b"\n"
+    gates["golden"].update(carry=False, sha256=hashlib.sha256(rows).hexdigest())
+    made_up = "".join(json.dumps({"text": "好" * n}, ensure_ascii=False) + "\n" for n in range(1, 60)).encode()
+    changes = {golden.ROWS_FILE: None, golden.TEXTS_FILE: made_up}
+    bundle = with_other_members(project.bundle, tmp_path / "at-home.edgepack", changes, gates=gates)
+    file = tmp_path / "at-home.rows.jsonl"
+    file.write_bytes(rows)
+    verdicts = {}
+    for words in (["--rows", str(file)], ["--without-rows"], []):
+        done = device.gate(bundle, "--json", *words)
+        (result,) = json.loads(done.stdout)["results"]
+        accuracy = result["receipt"]["accuracy"]
+        verdicts["".join(words[:1])] = (result["verdict"], done.returncode, accuracy and accuracy["n"])
+    assert verdicts == {
+        "--rows": ("pass", 0, rows.count(b"\n")),
+        "--without-rows": ("pass", 0, None),
+        "": ("inconclusive", 7, None),
+    }
+    assert not [path for path in device.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
 def test_ctrl_c_ends_what_runs_on_the_device(device: Device, project: Project) -> None:
