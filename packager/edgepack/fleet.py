@@ -55,6 +55,13 @@ class Check(_Part):
     unit: str
 
 
+class Unmeasured(_Part):
+    """A gate whose rows stayed at home; `waived` where the others were to be judged alone."""
+
+    gate: str
+    waived: bool
+
+
 class Latency(_Part):
     """Text in to label out."""
 
@@ -88,6 +95,7 @@ class Gate(_Part):
     latency: Latency
     conditions: Conditions = Conditions()
     checks: tuple[Check, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
 
     @property
     def drift_points(self) -> float | None:
@@ -103,8 +111,9 @@ class Gate(_Part):
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """Gates that did not pass."""
-        return tuple(f"{check.gate}: {check.verdict}" for check in self.checks if check.verdict != "pass")
+        """Gates that did not pass, those that nothing was measured of among them."""
+        judged = tuple(f"{check.gate}: {check.verdict}" for check in self.checks if check.verdict != "pass")
+        return judged + tuple(f"{one.gate}: not measured{', waived' * one.waived}" for one in self.unmeasured)
 
 
 class Receipt(_Part):

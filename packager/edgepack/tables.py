@@ -156,7 +156,8 @@ def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
     for one in receipt.get("unmeasured", ()):
-        yield Text(safe(f"{one['gate']}: not measured: {one['why']}"), style="bold")
+        waived = ", waived" if one["waived"] else ""
+        yield Text(safe(f"{one['gate']}: not measured{waived}: {one['why']}"), style="bold")
     yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
 
 

@@ -189,8 +189,11 @@ def test_golden_rows_may_stay_at_home(project: Project, device_environment: dict
         for path, member in archive.members.items():
             inside = archive.read(path, member.size).decode("utf-8", "replace")
             assert not [text for text in texts if len(text) > 4 and text in inside], path
-    report = (dist / "tiny-0.1.0.report.json").read_text(encoding="utf-8")
-    assert not [text for text in texts if len(text) > 4 and text in report]
+    others = [path for path in dist.rglob("*") if path.is_file() and path not in (bundle, rows)]
+    for path in others:
+        inside = path.read_text(encoding="utf-8", errors="replace")
+        assert not [text for text in texts if len(text) > 4 and text in inside], path
+    assert not [text for text in texts if len(text) > 4 and text in built.stdout]
     line = [base_python(), bundle, "gate", "--json"]
     for more, code in (([], 7), (["--without-rows"], 0), (["--rows", rows], 0)):
         done = device(*line, *more, env=device_environment)

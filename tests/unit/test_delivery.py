@@ -16,6 +16,7 @@ from edgepack.delivery import deliver as deliver_report
 from edgepack.delivery import require_writable
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.outcome import NotRunHere
+from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html
 from edgepack.signing import verified
@@ -67,6 +68,11 @@ def test_rows_that_stay_at_home_lie_beside_their_bundle_and_in_no_list(passed: A
     assert rows in paths and rows.read_text(encoding="utf-8") == "很好\n"
     assert rows.stat().st_mode & 0o777 == 0o600
     assert rows.name not in paths[-1].read_text(encoding="utf-8")
+    assert "texts.txt" in paths[-1].read_text(encoding="utf-8")  # texts of the test rows
+    gates = passed.recipe.gates.model_copy(update={"golden": GoldenRows(carry=False)})
+    at_home = replace(passed, recipe=passed.recipe.model_copy(update={"gates": gates}))
+    assert "texts.txt" not in deliver(at_home, tmp_path / "at home")[-1].read_text(encoding="utf-8")
+    assert not list((tmp_path / "at home").rglob("texts.txt"))
     failed = replace(item, bundle=bundle, gate=replace(item.gate, verdict="fail", exit_code=6))
     assert rows not in deliver(replace(passed, deliveries=(failed,)), dist) and not rows.exists()
     rows.touch()

@@ -102,6 +102,19 @@ def test_nothing_is_compared_that_was_not_measured_alike() -> None:
     assert fleet.Gate.model_validate({**gate(NEW), "promised": None}).drift_points is None
 
 
+@pytest.mark.parametrize(
+    ("waived", "told"), [(True, "accuracy.min: not measured, waived"), (False, "accuracy.min: not measured")]
+)
+def test_a_gate_without_rows_says_what_was_not_measured(tmp_path: Path, waived: bool, told: str) -> None:
+    unmeasured = [{"gate": "accuracy.min", "why": "at home", "waived": waived}]
+    write(tmp_path / "line3", [{**gate(NEW), "accuracy": None, "unmeasured": unmeasured}])
+    (device,) = fleet.summarize(tmp_path).devices
+    assert device.gate is not None and device.gate.drift_points is None
+    assert device.gate.missed == (told,)
+    shown = CliRunner().invoke(main, ["receipts", str(tmp_path)])
+    assert f"line3: {told}" in shown.output
+
+
 def test_what_is_no_receipt_is_told(stick: Path) -> None:
     assert [len(device.unreadable) for device in fleet.summarize(stick).devices] == [0, 0, 1]
     assert "Invalid JSON" in fleet.summarize(stick).devices[2].unreadable[0]

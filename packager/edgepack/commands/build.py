@@ -163,10 +163,11 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     where = (
         "here or on a device that has never seen a network" if bundle.name in ran else "on its device, which gates it"
     )
+    example = built.data.example(own=built.recipe.gates.golden.carry)
     return [
         *lines,
         "",
         f"install it, {where}:",
         f"  python3 {bundle} install --prefix ~/{built.recipe.name}",
-        f"  ~/{built.recipe.name}/bin/{built.recipe.name} predict {built.data.example()}",
+        f"  ~/{built.recipe.name}/bin/{built.recipe.name} predict {example}",
     ]

@@ -28,6 +28,7 @@ from edgepack.recipe.training import is_local_folder
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
+from edgepack.wording import counted
 
 FORMAT: Final = 1
 
@@ -105,8 +106,15 @@ def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
         "source": _name(recipe.data.train),
         "labels": list(data.labels),
         "splits": {split: _split(data, split) for split in SPLITS if split in data.rows},
-        "warnings": [*data.warnings, *_cut_texts(data, recipe)],
+        "warnings": [*_warnings(data, recipe), *_cut_texts(data, recipe)],
     }
+
+
+def _warnings(data: DataArtifact, recipe: Recipe) -> list[str]:
+    """Those about the data. They quote it, so that where its rows stay at home only their number is told."""
+    if recipe.gates.golden.carry or not data.warnings:
+        return list(data.warnings)
+    return [f"{counted(len(data.warnings), 'warning')} about the data, which may quote it: `edgepack check` tells"]
 
 
 def _cut_texts(data: DataArtifact, recipe: Recipe) -> list[str]:

@@ -137,7 +137,9 @@ def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
             str(check["n"] or NOTHING),
         ])  # fmt: skip
     told = [(one["gate"], one["verdict"], one["detail"]) for one in checks if one["verdict"] != "pass"]
-    told += [(one["gate"], f"{_mark(NOT_MEASURED)} {NOT_MEASURED}", one["why"]) for one in _unmeasured(receipt)]
+    for one in _unmeasured(receipt):
+        verdict = f"{_mark(NOT_MEASURED)} {NOT_MEASURED}{', waived' * one['waived']}"
+        told.append((one["gate"], verdict, one["why"]))
     if told:
         yield ""
         yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in told)

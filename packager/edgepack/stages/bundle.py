@@ -77,6 +77,7 @@ def run(
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     rows_file = file.with_suffix(ROWS_SUFFIX)
     if not carried:
+        rows_file.touch(mode=0o600)
         rows_file.write_bytes(expected.rows_jsonl)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
         site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))

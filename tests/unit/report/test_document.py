@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
 
+from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
 from edgepack.report import limit, quantity, span
@@ -146,3 +147,13 @@ def test_what_went_of_the_vocabulary_is_told(tmp_path: Path, built: Any) -> None
     recipe = built.recipe.model_copy(update={"student": student})
     pruning = make(replace(built, recipe=recipe))["recipe"]["student"]["vocabulary"]["prune"]
     assert pruning == {"min_count": 1, "characters": "none", "texts": "field.txt"}
+
+
+def test_warnings_that_quote_rows_which_stay_at_home_are_counted(built: Any) -> None:
+    data = replace(built.data, warnings=("line 7: '张三 ' has white space", "line 9: '李四 ' has"))
+    gates = built.recipe.gates.model_copy(update={"golden": GoldenRows(carry=False)})
+    recipe = built.recipe.model_copy(update={"gates": gates})
+    assert "张三" in dumps(make(replace(built, data=data)))
+    told = make(replace(built, data=data, recipe=recipe))
+    assert "张三" not in dumps(told) and "李四" not in dumps(told)
+    assert told["data"]["warnings"][0] == "2 warnings about the data, which may quote it: `edgepack check` tells"

@@ -63,7 +63,7 @@ def test_chinese_stays_and_what_moves_a_cursor_does_not() -> None:
 
 def test_gates_without_rows_are_told_beside_those_that_did_not_pass(found: dict[str, Any]) -> None:
     found["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": "| at home", "waived": True}]
-    assert "- `accuracy.f1`: ⚠️ not measured: `| at home`\n" in render(found)
+    assert "- `accuracy.f1`: ⚠️ not measured, waived: `| at home`\n" in render(found)
 
 
 def test_first_conditions_are_told_at_once_and_those_that_are_not_known_are_folded(found: dict[str, Any]) -> None:
