@@ -161,7 +161,7 @@ def _opened(path: Path) -> _Opened:
 def _here(bundle: _Opened, asked: Asked, voice: Voice) -> Result:
     def measure() -> Result:
         code, receipt = gate.gate_here(bundle.path, voice, asked.pythons, asked.rows)
-        result = Result(address.LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
+        result = Result(address.LOCAL, *_about(bundle), code, readable(receipt))
         return _kept(result, _folder(bundle, address.LOCAL, None, asked))
 
     return _settled(bundle, measure, voice, address.LOCAL)
@@ -178,8 +178,7 @@ def _there(bundle: _Opened | None, name: str, target: Address, asked: Asked, lin
             else:
                 code, receipt, gated = gate.gate_there(parcel, connect, place, asked.rows, voice)
         copied = None if asked.installed else gated.copied
-        file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
-        result = Result(name, file, manifest, code, readable(receipt), device=gated.device, copied=copied)
+        result = Result(name, *_about(bundle), code, readable(receipt), device=gated.device, copied=copied)
         result = _kept(result, _folder(bundle, name, target, asked))
         if result.kept is not None:
             voice.line(f"receipt {result.kept}")
@@ -228,8 +227,12 @@ def _unexpected(error: BaseException) -> EdgepackError:
 
 
 def _failed(bundle: _Opened | None, name: str, failed: EdgepackError) -> Result:
-    file, manifest = (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
-    return Result(name, file, manifest, int(failed.exit_code), error=failed)
+    return Result(name, *_about(bundle), int(failed.exit_code), error=failed)
+
+
+def _about(bundle: _Opened | None) -> tuple[str | None, Manifest | None]:
+    """File name and manifest, where a result is of a bundle rather than of what serves on a device."""
+    return (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
 
 
 @contextmanager

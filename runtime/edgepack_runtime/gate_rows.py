@@ -28,24 +28,40 @@ def read(release: Path, config: ModelConfig, limits: Limits, given: Optional[Pat
         UsageError: `given` cannot be read, is another file than that of the build, or is not needed.
         BundleInvalidError: as `golden.read_rows`.
     """
-    if limits.rows_sha256 is None:
-        if given is not None:
-            raise UsageError("--rows is for bundles whose rows stayed at home", why="this one carries them")
-        return golden.read_rows(release, config)
     if given is None:
-        return None
+        return golden.read_rows(release, config) if limits.rows_sha256 is None else None
+    raw = read_file(given)
+    require(raw, given.name, limits, "this bundle")
+    return golden.parse_rows(raw, given.name, config)
+
+
+def read_file(given: Path) -> bytes:
+    """The bytes of a file that holds rows.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
-        raw = given.read_bytes()
+        return given.read_bytes()
     except OSError as error:
         raise UsageError(f"{given} cannot be read", why=error.strerror or str(error)) from error
+
+
+def require(raw: bytes, file_name: str, limits: Limits, bundle: str) -> None:
+    """That `raw`, of a file of that name, is what a build wrote of the rows of `bundle`, whose limits these are.
+
+    Raises:
+        UsageError: it is something else, or the bundle carries its rows.
+    """
+    if limits.rows_sha256 is None:
+        raise UsageError("--rows is for bundles whose rows stayed at home", why=f"{bundle} carries them")
     found = hashlib.sha256(raw).hexdigest()
     if found != limits.rows_sha256:
         raise UsageError(
-            f"{given.name} does not hold the rows of this bundle",
+            f"{file_name} does not hold the rows of {bundle}",
             why=f"its sha256 is {found}, and the manifest says {limits.rows_sha256}",
             fix="give the file that the build wrote beside this bundle",
         )
-    return golden.parse_rows(raw, given.name, config)
 
 
 def unmeasured(limits: Limits, *, waived: bool) -> List[Dict[str, Any]]:

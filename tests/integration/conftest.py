@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +48,20 @@ class Project:
 
     folder: Path
 
-    def edgepack(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "edgepack.cli", *arguments]
+    def edgepack(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, umask: int = -1
+    ) -> subprocess.CompletedProcess[str]:
+        """What the command said. `environment` is beside that of this process; -1 leaves the umask as it is."""
         return subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, encoding="utf-8", check=False, timeout=900
+            [sys.executable, "-m", "edgepack.cli", *arguments],
+            cwd=self.folder,
+            env={**os.environ, **(environment or {})},
+            umask=umask,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+            timeout=900,
         )
 
     @property

@@ -6,10 +6,7 @@ lie, how long their paths are and which characters they have, umask, time zone, 
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -58,19 +55,9 @@ def test_paths_apart_the_same_recipe_gives_the_same_bytes(project: Project, else
         "SOURCE_DATE_EPOCH": "1",
     }
     options = ("--offline", "--wheel-cache", str(default_wheel_cache()))
-    done = subprocess.run(
-        [sys.executable, "-m", "edgepack.cli", "build", "tiny.yaml", *options],
-        cwd=folder,
-        env={**os.environ, **surroundings},
-        umask=LEGIBLE_BY_OWNER_ALONE,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-        timeout=900,
-    )
+    other = Project(folder)
+    done = other.edgepack("build", "tiny.yaml", *options, environment=surroundings, umask=LEGIBLE_BY_OWNER_ALONE)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "train student" in done.stderr, "nothing is taken from the other build"
-    again = folder / "dist" / project.bundle.name
-    assert differing(project.bundle, again) == []
-    assert again.read_bytes() == project.bundle.read_bytes()
+    assert differing(project.bundle, other.bundle) == []
+    assert other.bundle.read_bytes() == project.bundle.read_bytes()

@@ -160,7 +160,7 @@ def _understood(link: Link) -> Iterator[None]:
 
 def _about(rows: Rows) -> tuple[dict[str, Any], bytes]:
     """What the request for a gate says of golden rows, and their bytes, which follow it."""
-    data = rows.read()
+    data = rows.data
     return {"rows_bytes": None if data is None else len(data), "without_rows": rows.without}, data or b""
 
 
