@@ -73,6 +73,11 @@ class Browser:
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._call("GET", f"{self._session}/screenshot")))
 
+    def emulate_print(self) -> None:
+        """Show the page as it would be printed."""
+        asked = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
+        self._call("POST", f"{self._session}/goog/cdp/execute", asked)
+
     def close(self) -> None:
         self._call("DELETE", self._session)
 

@@ -1,0 +1,131 @@
+"""The report of a real build in a real browser: desk and phone, light, dark and printed, in both languages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+from browser import CHROMIUM, DRIVER, Browser, browser
+
+from .conftest import Project
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(None in (CHROMIUM, DRIVER), reason="there is no chromium with chromedriver"),
+]
+LEGIBLE: Final = 4.5  # least contrast of text (WCAG 2.2, 1.4.3)
+A4_PX: Final = 794
+# Of each kind of text, the contrast of its colour with what lies behind it (WCAG: relative luminance).
+CONTRASTS: Final = """
+const light = colour => {
+  const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(part => part / 255);
+  const [r, g, b] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = element => {
+  for (; element; element = element.parentElement) {
+    const colour = getComputedStyle(element).backgroundColor;
+    if (!/^rgba\\(.*, 0\\)$|^transparent$/.test(colour)) return colour;
+  }
+  return 'rgb(255, 255, 255)';
+};
+const found = {};
+for (const element of document.querySelectorAll('p, td, th, h1, h2, summary, .verdict, figure svg text')) {
+  if (!element.getClientRects().length || element.closest('.confusion')) continue;
+  const style = getComputedStyle(element), ink = element.closest('svg') ? style.fill : style.color;
+  const [less, more] = [light(ink), light(behind(element))].sort((a, b) => a - b);
+  const kind = element.tagName.toLowerCase() + '.' + element.getAttribute('class');
+  found[kind] = Math.min(found[kind] ?? 99, (more + 0.05) / (less + 0.05));
+}
+return found;
+"""
+OVERFLOW: Final = "return document.documentElement.scrollWidth - window.innerWidth"
+HIDDEN: Final = "return [...document.querySelectorAll('{}')].every(one => !one.getClientRects().length)"
+
+
+@pytest.fixture
+def address(project: Project) -> str:
+    (page,) = (project.folder / "dist").glob("*.report.html")
+    return page.as_uri()
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    """Where screenshots go: `EDGEPACK_SHOTS`, for who wants to look at them."""
+    return Path(os.environ.get("EDGEPACK_SHOTS", tmp_path))
+
+
+def faint(page: Browser) -> dict[str, float]:
+    """Kinds of text that are hard to read where they stand."""
+    contrasts = page.run(CONTRASTS)
+    assert len(contrasts) >= 8
+    return {kind: contrast for kind, contrast in contrasts.items() if contrast < LEGIBLE}
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_verdict_is_there_first_and_everything_can_be_read(address: str, shots: Path, dark: bool) -> None:
+    with browser(width=1200, height=900, dark=dark) as page:
+        page.open(address)
+        assert page.run("return matchMedia('(prefers-color-scheme: dark)').matches") is dark
+        assert page.run("return document.querySelector('.badge').getBoundingClientRect().bottom") < 300
+        assert page.run(OVERFLOW) <= 0
+        assert faint(page) == {}
+        page.screenshot(shots / f"report-{'dark' if dark else 'light'}.png")
+        page.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        assert faint(page) == {}
+        assert page.run("return performance.getEntriesByType('resource').length") == 0
+        assert page.complaints() == []
+
+
+def test_every_plot_has_its_words_inside(address: str) -> None:
+    """Text that leaves the drawing is cut off."""
+    outside = """
+    const out = [];
+    for (const svg of document.querySelectorAll('figure svg')) {
+      const box = svg.getBoundingClientRect();
+      for (const text of svg.querySelectorAll('text')) {
+        const place = text.getBoundingClientRect();
+        if (!place.width) continue;
+        if (place.left < box.left - 1 || place.right > box.right + 1 || place.top < box.top - 1
+            || place.bottom > box.bottom + 1) out.push(text.textContent);
+      }
+    }
+    return out;
+    """
+    with browser(width=1200, height=900) as page:
+        page.open(address)
+        assert page.run("return document.querySelectorAll('figure svg text').length") > 20
+        assert page.run(outside) == []
+        page.click("label:has(#zh)")
+        assert page.run(outside) == []
+
+
+def test_in_chinese_on_a_phone(address: str, shots: Path) -> None:
+    with browser(language="zh-CN,zh", width=500, height=900) as page:
+        page.open(address)
+        assert page.run(HIDDEN.format(".zh"))
+        page.click("label:has(#zh)")
+        assert page.run(HIDDEN.format(".en"))
+        headings = page.run("return [...document.querySelectorAll('h2')].map(one => one.innerText)")
+        assert all(any("\u4e00" <= character <= "\u9fff" for character in heading) for heading in headings if heading)
+        assert page.run(OVERFLOW) <= 0
+        page.screenshot(shots / "report-zh.png")
+        assert page.complaints() == []
+
+
+def test_on_paper_nothing_is_folded_away_or_cut_off(address: str) -> None:
+    with browser(width=A4_PX, height=1123, dark=True) as page:
+        page.open(address)
+        page.emulate_print()
+        assert page.run(HIDDEN.format(".languages"))
+        folded = "return [...document.querySelectorAll('details > :not(summary)')].map(one => one.clientHeight)"
+        heights = page.run(folded)
+        assert heights
+        assert min(heights) > 0
+        assert page.run(OVERFLOW) <= 0
+        wide = "return [...document.querySelectorAll('table')].map(one => one.getBoundingClientRect().right)"
+        assert max(page.run(wide)) <= A4_PX
+        assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert faint(page) == {}
