@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import settings
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from edgepack_runtime import alone
 from edgepack_runtime.model_config import EngineConfig, ModelConfig, dump
 
 # No example is timed: how long it takes tells of the machine and what else runs there.
@@ -23,6 +24,15 @@ settings.load_profile("untimed")
 
 MakeWheel = Callable[..., Path]
 MakeModel = Callable[..., Path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lock_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where gates of these tests wait for each other, and not for whatever else this machine gates."""
+    folder = tmp_path_factory.mktemp("lock")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(alone.VARIABLE, str(folder))
+        yield folder
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from edgepack_runtime import commit, doctor, isolated, receipts, recovery, trust, tuning, unpacking, verify
+from edgepack_runtime import alone, commit, doctor, isolated, receipts, recovery, trust, tuning, unpacking, verify
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.durable import fsync_folder, make_folder, os_errors
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
@@ -221,6 +221,11 @@ def _prove(run: Install, stage: Path) -> None:
             accepted=[ExitCode.OK],
             timeout_s=isolated.SELFTEST_TIMEOUT_S,
         )
+    with alone.measuring(run.note):
+        _measure(run, stage)
+
+
+def _measure(run: Install, stage: Path) -> None:
     if run.tune:
         with run.step("tune"):
             _tune(run, stage)

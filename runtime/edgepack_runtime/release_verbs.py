@@ -173,7 +173,7 @@ def run_selftest(options: argparse.Namespace, context: Context, arguments: List[
 def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     if context.release is None:
         return elsewhere(options, context, arguments)
-    from edgepack_runtime import gate
+    from edgepack_runtime import alone, gate
 
     manifest, _ = verify.read_manifest(context.release)
     prefix = own_prefix(context)
@@ -181,18 +181,23 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     if size is None and prefix is not None:
         state = read_state(prefix)
         size = state.bundle_bytes if state and state.current == context.release.name else None
-    receipt = gate.run(
-        context.release,
-        manifest,
-        bundle_bytes=size,
-        progress=say,
-        rows_file=options.rows,
-        without_rows=options.without_rows,
-    )
+    with alone.measuring(_note):
+        receipt = gate.run(
+            context.release,
+            manifest,
+            bundle_bytes=size,
+            progress=say,
+            rows_file=options.rows,
+            without_rows=options.without_rows,
+        )
     emit(options, receipt, gate.render(receipt))
     if prefix is not None:
         _keep_receipt(prefix, receipt)
     return int(gate.exit_code(receipt))
+
+
+def _note(text: str) -> None:
+    say(f"note: {text}")
 
 
 def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
@@ -207,7 +212,7 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
 def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     if context.release is None:
         return elsewhere(options, context, arguments)
-    from edgepack_runtime import gate_limits, tune
+    from edgepack_runtime import alone, gate_limits, tune
 
     manifest, _ = verify.read_manifest(context.release)
     most = options.threads or gate_limits.parse(manifest.gates).threads
@@ -215,7 +220,8 @@ def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]
     with contextlib.ExitStack() as held:
         if prefix is not None:  # before anything is measured: whoever may not write it need not wait to hear so
             held.enter_context(lock(prefix))
-        result = tune.run(context.release, most_threads=most, progress=say)
+        with alone.measuring(_note):
+            result = tune.run(context.release, most_threads=most, progress=say)
         if prefix is not None:
             file = prefix.tuning_of(context.release)
             with os_errors(f"{file} cannot be written"):

@@ -25,10 +25,9 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Project
 
-from edgepack.targets import remote_lock, sent
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.local import base_python
-from edgepack_runtime import golden
+from edgepack_runtime import alone, golden
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
 
@@ -300,12 +299,15 @@ def test_what_is_installed_is_gated_and_used(device: Device, project: Project) -
     assert fresh["files"] == 0
 
 
-def test_one_waits_for_another_whatever_folder_it_has(device: Device, project: Project) -> None:
+def test_one_waits_for_another_whatever_folder_it_has(
+    device: Device, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(alone.VARIABLE)  # as the device: it knows of no other folders than the system's
     cache = device.folder / "one"
     line = [*device.line(project.bundle), "--remote-cache", str(cache), "--clean"]
     heard = []
     with contextlib.ExitStack() as another:
-        another.enter_context(remote_lock.held(sent.SHARED_FOLDERS, lambda holder: time.sleep(0.1)))
+        another.enter_context(alone.held(lambda holder: time.sleep(0.1)))
         with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             for told in process.stderr:

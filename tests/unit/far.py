@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.unit.runtime.conftest import make_manifest, runnable_members
 
-from edgepack.targets import sent
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.local import base_python
 from edgepack_runtime.manifest import dump
@@ -57,7 +56,7 @@ def render(receipt):
 """
 
 # `ssh ... -- HOST COMMAND`: HOST is a folder with what it has at home. `breaks` in it: bytes after which the link ends.
-# On `small` no file gets larger than a mebibyte.
+# On `small` no file gets larger than a mebibyte. They share one machine, and no lock.
 SSH = """\
 #!/bin/sh
 printf '%s\\n' "$*" >> {root}/calls
@@ -79,7 +78,10 @@ while left and (data := os.read(0, min(left, 65536))):
     while data:
         data = data[os.write(1, data):]
 '
-run() {{ env -i PATH=/usr/bin:/bin HOME="$home" XDG_CACHE_HOME="$home/cache" TMPDIR="$home" sh -c "$1"; }}
+run() {{
+    env -i PATH=/usr/bin:/bin HOME="$home" XDG_CACHE_HOME="$home/cache" TMPDIR="$home" \\
+        EDGEPACK_GATE_LOCK="${{FAR_LOCK-$home}}" sh -c "$1"
+}}
 if [ -s "$home/breaks" ]; then
     read -r count < "$home/breaks"
     rm "$home/breaks"
@@ -138,7 +140,6 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
     program.write_text(SSH.format(root=root, python=base_python()), encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(sent, "SHARED_FOLDERS", ("~",))  # these devices share one machine, and no lock
     return Far(root)
 
 

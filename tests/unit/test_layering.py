@@ -48,7 +48,7 @@ STDLIB_ONLY = {
     "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
     "receipts", "owned", "rollback", "uninstall",
     "rows", "writing", "journal", "resume", "progress", "predict_files", "windows",
-    "contention", "noise", "latency_limits", "accuracy_limits", "gate_values", "throttling", "energy",
+    "alone", "contention", "noise", "latency_limits", "accuracy_limits", "gate_values", "throttling", "energy",
     "sshsig", "trust", "trust_verb", "sealing",
     "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
     "serve/systemd", "serve/openapi", "serve/page",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from edgepack.errors import TargetUnreachableError
 from edgepack.progress import Progress
+from edgepack_runtime import alone
 
 # What a device has: no HOME, no virtual environment, no Python variables.
 _DEVICE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
@@ -34,8 +35,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
         TargetUnreachableError: when the process cannot be started.
     """
     environment = dict(_DEVICE_ENVIRONMENT)
-    if temporary := os.environ.get("TMPDIR"):
-        environment["TMPDIR"] = temporary
+    environment.update({name: os.environ[name] for name in ("TMPDIR", alone.VARIABLE) if name in os.environ})
     command = [str(python), "-I", "-S", str(bundle.resolve()), verb, *arguments]
     try:
         process = subprocess.Popen(

@@ -23,19 +23,18 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack.targets import remote_lock, remote_run
+from edgepack.targets import remote_run
 from edgepack.targets.remote_input import GoneError, Input
 from edgepack.targets.remote_store import Store
-from edgepack_runtime import device, doctor, isolated, trust
+from edgepack_runtime import alone, device, doctor, isolated, trust
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.durable import unfit
-from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.errors import DeviceError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.state import Prefix, default_prefix, read_state
 
 MAX_ROWS_BYTES = 256 * 1024 * 1024
 ALIVE_EVERY_S = 10.0  # whoever waits for us hears something
-WAIT_S = 1800.0  # for another gate to end
 _PIECE_BYTES = 1 << 16
 _TOLD_EVERY_S = 0.25
 # Of doctor's checks, those that say that it is another kind of device; the rest is about the state it is in.
@@ -51,11 +50,8 @@ class MismatchedError(DeviceError):
 class Conversation:
     """One connection's requests: `look`, `put` for each missing file, `check`, `gate`, `tidy`; or `installed` alone."""
 
-    def __init__(self, source: Input, sink: BinaryIO, shared: Sequence[str] = ()) -> None:
-        """Args:
-        shared: folders that all users of this device have in common, for the lock.
-        """
-        self._source, self._sink, self._shared = source, sink, shared
+    def __init__(self, source: Input, sink: BinaryIO) -> None:
+        self._source, self._sink = source, sink
         self._sending = threading.Lock()
         self._store: Optional[Store] = None
         self._held = contextlib.ExitStack()
@@ -216,36 +212,21 @@ class Conversation:
             self._told_at = time.monotonic()
             self.send({"got": self._got})
 
-    def _alone(self, waiting: remote_lock.Waiting) -> None:
+    def _alone(self, waiting: alone.Waiting) -> None:
         """Be the only gate on this device from here on, as far as one can be that is no more than a user of it."""
-        found = self._held.enter_context(remote_lock.held(self._shared, waiting))
-        if not found.folders:
+        found = self._held.enter_context(alone.held(waiting))
+        if found.unfit and not found.folders:
             why = "; ".join(found.unfit)
             self.send({"line": f"note: gates of other users here are not waited for, and disturb times: {why}"})
 
-    def _waiting(self) -> remote_lock.Waiting:
-        """Tells once that it waits; ends with whoever asked, or when it took too long.
+    def _waiting(self) -> alone.Waiting:
+        """Ends with whoever asked."""
 
-        It fails then, and does not go on: a time that was measured beside another gate is about both of them.
-        """
-        until = time.monotonic() + WAIT_S
-        told: List[bool] = []
-
-        def wait(holder: str) -> None:
-            by = f" ({holder})" if holder else ""
-            if not told:
-                told.append(True)
-                self.send({"line": f"another gate is running on this device{by}; waiting for it to end"})
-            if time.monotonic() > until:
-                raise EnvironmentUnfitError(
-                    "another gate on this device does not end",
-                    why=f"its lock was held for {WAIT_S / 60:.0f} minutes{f', last by {holder}' if holder else ''}",
-                    fix="look what runs there: any user of the device can hold that lock",
-                )
+        def pause() -> None:
             if self._source.is_over(remote_run.LOOK_S):
                 raise GoneError("the other end closed")
 
-        return wait
+        return alone.patience(lambda text: self.send({"line": text}), pause)
 
 
 def _require_fit(manifest: contract.Manifest) -> None:
@@ -287,18 +268,17 @@ def _facts() -> Dict[str, Any]:
     }
 
 
-def main(nonce: str, silent_s: float, shared: Sequence[str]) -> int:
+def main(nonce: str, silent_s: float) -> int:
     """Say `nonce`, then answer requests. Whatever else writes to standard output here writes to standard error.
 
     Args:
         silent_s: seconds after which somebody who says nothing is gone.
-        shared: as of `Conversation`.
     """
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sink.write(f"\n{nonce}\n".encode("ascii"))
     sink.flush()
-    conversation = Conversation(Input(sys.stdin.buffer, silent_s), sink, shared)
+    conversation = Conversation(Input(sys.stdin.buffer, silent_s), sink)
     threading.Thread(target=conversation.say_alive, daemon=True).start()
     try:
         conversation.run()

@@ -19,19 +19,16 @@ import edgepack_runtime
 RUNTIME_MODULES: Final = (
     "errors", "exit_codes", "hashing", "durable", "manifest", "spans", "model_config", "device", "jetson",
     "nvidia_libraries", "cuda_driver", "doctor", "split", "onnx_file", "archive", "sshsig", "state", "verify", "trust",
-    "unpacking", "isolated",
+    "unpacking", "isolated", "alone",
 )  # fmt: skip
 OWN_MODULES: Final = (
     "remote_input",
     "remote_files",
     "remote_room",
     "remote_store",
-    "remote_lock",
     "remote_run",
     "remote",
 )
-# What all users of a device share, for a lock; a system has some of them.
-SHARED_FOLDERS: Final = ("/run/lock", "/var/lock", "/tmp")
 PACKAGE: Final = "edgepack.targets"
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)))
 NO_PYTHON: Final = "edgepack: none of these is a Python 3.8 or newer:"
@@ -62,7 +59,7 @@ class Carried(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 sys.dont_write_bytecode = True
 sys.meta_path.insert(0, Carried())
 from {package}.remote import main
-sys.exit(main({nonce!r}, {silent_s!r}, {shared!r}))
+sys.exit(main({nonce!r}, {silent_s!r}))
 """
 
 
@@ -95,7 +92,6 @@ def program(nonce: str, silent_s: float) -> bytes:
         package=PACKAGE,
         nonce=nonce,
         silent_s=silent_s,
-        shared=SHARED_FOLDERS,
     )
     packed = zlib.compress(text.encode("ascii"), 9)
     return b"%d\n" % len(packed) + packed

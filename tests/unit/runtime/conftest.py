@@ -23,7 +23,7 @@ from ssh_keys import make_key
 import edgepack_runtime
 from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
-from edgepack_runtime import model_config, trust
+from edgepack_runtime import alone, model_config, trust
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
 from edgepack_runtime.state import Prefix
 
@@ -233,11 +233,11 @@ def second(make_bundle: MakeBundle) -> Path:
 
 
 @pytest.fixture
-def device() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command as a bare device would: an empty environment but for PATH, and no HOME."""
+def device(lock_folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command as a bare device would: no HOME, and of the environment PATH and the folder for the lock."""
 
     def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": "/usr/bin:/bin", **options.pop("env", {})}
+        environment = {"PATH": "/usr/bin:/bin", alone.VARIABLE: str(lock_folder), **options.pop("env", {})}
         return subprocess.run(
             [os.fspath(word) for word in command],
             env=environment,

@@ -28,7 +28,7 @@ from edgepack.errors import (
     TargetUnreachableError,
 )
 from edgepack.stages.gate import NO_ROWS, gate_installed, gate_there
-from edgepack.targets import distant, sent, splitting
+from edgepack.targets import distant, splitting
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Gated, Parcel, Place
 from edgepack.targets.rows import Rows
@@ -413,7 +413,7 @@ def test_gates_of_two_users_and_of_an_install_take_turns(far: Far, bundle: Path,
 def test_where_there_is_nothing_to_share_it_is_told_and_gated_all_the_same(
     far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sent, "SHARED_FOLDERS", ("/nonexistent",))
+    monkeypatch.setenv("FAR_LOCK", "/nonexistent")
     heard = Heard()
     assert gate(far, bundle, progress=heard)[0] == 0
     assert heard.lines[0].startswith("note: gates of other users here are not waited for")

@@ -11,10 +11,9 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from edgepack.targets import remote, remote_lock, sent
+from edgepack.targets import remote, sent
 from edgepack.targets.local import base_python
-from edgepack.targets.remote_input import Input
-from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack.targets.remote_input import GoneError, Input
 
 
 @pytest.fixture
@@ -82,21 +81,18 @@ def test_it_says_now_and_then_that_it_runs(monkeypatch: pytest.MonkeyPatch, pipe
     assert sink.lines == [b'{"alive": true}\n'] * 3
 
 
-def test_a_lock_that_is_held_for_too_long_is_told_with_who_holds_it(
-    monkeypatch: pytest.MonkeyPatch, pipe: tuple[BinaryIO, BinaryIO], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(remote, "WAIT_S", -60.0)
+def test_whoever_waits_for_another_gate_ends_with_who_asked(pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    reader, writer = pipe
     sink = Lines(1)
-    waiting = remote.Conversation(Input(pipe[0], 60.0), cast("BinaryIO", sink))._waiting()
-    with (
-        remote_lock.held([str(tmp_path)], waiting),
-        pytest.raises(EnvironmentUnfitError, match="does not end") as error,
-        remote_lock.held([str(tmp_path)], waiting),
-    ):
-        pytest.fail("it did not wait")
-    assert f"last by process {os.getpid()} of " in error.value.why
-    assert error.value.exit_code == 4
-    assert b"another gate is running on this device (process " in sink.lines[0]
+    waiting = remote.Conversation(Input(reader, 60.0), cast("BinaryIO", sink))._waiting()
+    writer.write(b"\n")
+    waiting("process 812 of pi (python3)")
+    waiting("process 812 of pi (python3)")
+    assert len(sink.lines) == 1
+    assert b"another gate is running on this device (process 812 of pi (python3)); waiting" in sink.lines[0]
+    writer.close()
+    with pytest.raises(GoneError):
+        waiting("")
 
 
 class Lines:

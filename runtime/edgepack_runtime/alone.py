@@ -1,10 +1,13 @@
-"""One gate at a time on a device, whoever starts it (sent there; standard library, Python >= 3.8).
+"""One gate at a time on a device, whoever starts it, and how (standard library only).
 
 Two gates would disturb each other's times. Who gates holds a lock (flock) on a file with a fixed name in each folder
 that all users of the device share: of these some may be missing, private to a user or spoilt, and two gates keep apart
 where one of them is the same for both. The files stay empty, and everybody may read them, which is all that a lock
 needs. Somebody on the device who means harm can hold a lock, and delay us, or make a place unfit, and no more: both are
 told, and nothing that lies there is written to, followed, or locked unless it is such a file.
+
+Whoever is first holds it for what it starts: an install for its gate, and a link over SSH, which has to be alone while
+it copies, for the gate there. A variable of the environment tells them.
 """
 
 from __future__ import annotations
@@ -15,9 +18,17 @@ import fcntl
 import os
 import pwd
 import stat
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+import time
+from typing import Callable, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from edgepack_runtime.errors import EnvironmentUnfitError
 
 FILE_NAME = "edgepack-gate.lock"
+FOLDERS = ("/run/lock", "/var/lock", "/tmp")  # what all users of a device share; a system has some of them
+# Other folders instead of those, with ":" between them. Empty: none, as whoever started this is alone already.
+VARIABLE = "EDGEPACK_GATE_LOCK"
+WAIT_S = 1800.0  # for another gate to end
+_LOOK_S = 0.2
 _MODE = 0o444  # to be locked by everybody, and written by nobody
 _ATTEMPTS = 5  # at a file that others make and remove meanwhile
 Waiting = Callable[[str], None]  # called with who holds the lock, again and again; it pauses
@@ -35,16 +46,29 @@ class _UnfitError(Exception):
 
 
 @contextlib.contextmanager
-def held(folders: Sequence[str], waiting: Waiting) -> Iterator[Held]:
-    """Hold the lock of every folder of `folders` that can be used, in their order, so that nobody waits in a circle.
+def measuring(tell: Callable[[str], None]) -> Iterator[None]:
+    """Be the only one who measures on this device, as far as `held` can; `tell` gets what there is to say of that.
 
-    Args:
-        folders: absolute, or below `~/`.
+    Raises:
+        EnvironmentUnfitError: another gate does not end.
     """
+    with held(patience(tell, lambda: time.sleep(_LOOK_S))) as found:
+        if found.unfit and not found.folders:
+            tell(f"gates beside this one are not waited for, and disturb times: {'; '.join(found.unfit)}")
+        yield
+
+
+@contextlib.contextmanager
+def held(waiting: Waiting) -> Iterator[Held]:
+    """Hold the lock of every folder that can be used, in their order, so that nobody waits in a circle.
+
+    What is started meanwhile takes none.
+    """
+    named = os.environ.get(VARIABLE)
     found = Held([], [])
     files: Set[Tuple[int, int]] = set()
     with contextlib.ExitStack() as stack:
-        for folder in map(os.path.expanduser, folders):
+        for folder in FOLDERS if named is None else filter(None, named.split(":")):
             try:
                 descriptor = _locked(folder, files, waiting)
             except (OSError, _UnfitError) as error:
@@ -53,7 +77,43 @@ def held(folders: Sequence[str], waiting: Waiting) -> Iterator[Held]:
             if descriptor is not None:
                 stack.callback(os.close, descriptor)
                 found.folders.append(folder)
+        stack.callback(_set, named)
+        _set("")
         yield found
+
+
+def _set(folders: Optional[str]) -> None:
+    if folders is None:
+        os.environ.pop(VARIABLE, None)
+    else:
+        os.environ[VARIABLE] = folders
+
+
+def patience(tell: Callable[[str], None], pause: Callable[[], None]) -> Waiting:
+    """Tells once that it waits, and for whom; gives up when that took too long.
+
+    It does not go on then: a time that was measured beside another gate is about both of them.
+
+    Args:
+        pause: called again and again.
+    """
+    until = time.monotonic() + WAIT_S
+    told: List[bool] = []
+
+    def wait(holder: str) -> None:
+        by = f" ({holder})" if holder else ""
+        if not told:
+            told.append(True)
+            tell(f"another gate is running on this device{by}; waiting for it to end")
+        if time.monotonic() > until:
+            raise EnvironmentUnfitError(
+                "another gate on this device does not end",
+                why=f"its lock was held for {WAIT_S / 60:.0f} minutes{f', last by {holder}' if holder else ''}",
+                fix="look what runs there: any user of the device can hold that lock",
+            )
+        pause()
+
+    return wait
 
 
 def _locked(folder: str, ours: Set[Tuple[int, int]], waiting: Waiting) -> Optional[int]:
