@@ -206,7 +206,7 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
     try:
         say(f"receipt {write_receipt(prefix, 'gate', receipt, say)}")
     except OSError as error:  # measuring is open to users who may not write the prefix; the result stands on stdout
-        say(f"note: the receipt was not kept: {error.filename}: {error.strerror}")
+        say(f"note: the receipt was not kept in {prefix.receipts}: {error.strerror or error}")
 
 
 def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

@@ -67,7 +67,9 @@ case $2 in
     silent) exit 255;;
     nologin) echo "This account is currently not available."; exit 1;;
     small) ulimit -f 1000;;
-    noisy) echo "Last login: today"; echo "motd" >&2;;
+    noisy) echo "Last login: today"; printf "no end of a line"; echo "motd" >&2;;
+    chatty) head -c 70000 /dev/zero | tr '\\0' '\\n';;
+    curious) read -r line;;
 esac
 mkdir -p "$home"
 cut='

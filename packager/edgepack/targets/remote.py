@@ -77,7 +77,8 @@ class Conversation:
                 except DeviceError as error:
                     return self._fail(error)  # what may follow on the input is not read
                 except OSError as error:
-                    return self._fail(unfit("the device failed", error))
+                    where = "" if self._store is None else f" at what is kept in {self._store.prefix.root}"
+                    return self._fail(unfit(f"the device failed{where}", error))
                 if request["do"] != "put":
                     self.send({"ok": answer})
         return None

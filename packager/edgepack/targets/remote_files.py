@@ -12,7 +12,7 @@ from typing import BinaryIO, Callable, Iterator
 
 from edgepack.targets.remote_input import GoneError
 from edgepack_runtime.archive import DEFLATED, STORED
-from edgepack_runtime.durable import FILE_MODE, remove_tree
+from edgepack_runtime.durable import FILE_MODE, remove_tree, set_mode
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.manifest import FileEntry
@@ -82,6 +82,6 @@ def write(path: Path, pieces: Iterator[bytes]) -> None:
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)
+        set_mode(out.fileno(), FILE_MODE)
         for data in pieces:
             out.write(data)

@@ -157,9 +157,9 @@ class Store:
             self._make(self.staging.parent)
             self.release.rename(self.staging)  # until it is proven whole once more
         self._make(self.staging)
-        self._take_all(_known([self.prefix.releases]), ours=True)  # links: they stay, whatever is removed
+        self._take_all(_known([self.prefix.releases]), self._link)  # links: they stay, whatever is removed
         self._make_room()
-        self._take_all(_known(others), ours=False)
+        self._take_all(_known([self.prefix.releases, *others]), self._copy)  # of ours, where there are no links
         return self.missing()
 
     def _make_room(self) -> None:
@@ -168,11 +168,11 @@ class Store:
             self.removed = evict(self.prefix, self._left(), lambda: doctor.check_space(self.prefix.root, needed).ok)
             doctor.require([doctor.check_space(self.prefix.root, needed)])
 
-    def _take_all(self, known: Mapping[str, Path], *, ours: bool) -> None:
+    def _take_all(self, known: Mapping[str, Path], take: Callable[[Path, FileEntry], object]) -> None:
         for entry in self.manifest.files:
             source = known.get(entry.sha256)
             if source is not None and not has_size(self.staging / entry.path, entry.size):
-                self._take(source, entry, ours=ours)
+                take(source, entry)
 
     def missing(self) -> List[int]:
         """Numbers of files that do not lie in the staged release, each content once."""
@@ -212,8 +212,8 @@ class Store:
         if not target.exists():
             return
         for other in self.manifest.files:
-            if other.sha256 == entry.sha256 and other.path != entry.path:
-                self._take(target, other, ours=True)
+            if other.sha256 == entry.sha256 and other.path != entry.path and not self._link(target, other):
+                self._copy(target, other)
 
     def check(self) -> List[int]:
         """Hash every file of the staged release; it is in its place when nothing is returned.
@@ -267,13 +267,20 @@ class Store:
         remove_tree(path)
         return path
 
-    def _take(self, source: Path, entry: FileEntry, *, ours: bool) -> None:
-        """Have what lies at `source` as `entry` too. Only `ours` are linked: nobody else may change what is here."""
+    def _link(self, source: Path, entry: FileEntry) -> bool:
+        """Have what lies at `source` as `entry` too, if this file system has links.
+
+        Only what is ours is linked: nobody else may change what is here.
+        """
         path = self._fresh(entry)
-        if ours:
-            with contextlib.suppress(OSError):  # a file system without links
-                os.link(source, path)
-                return
+        try:
+            os.link(source, path)
+        except OSError:
+            return False
+        return True
+
+    def _copy(self, source: Path, entry: FileEntry) -> None:
+        path = self._fresh(entry)
         try:
             with source.open("rb") as file:
                 write(path, iter(lambda: file.read(CHUNK_BYTES), b""))

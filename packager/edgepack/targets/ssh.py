@@ -32,6 +32,9 @@ MAX_ANSWERS: Final = 100_000  # of one connection: a gate tells some hundred lin
 MAX_HEARD_BYTES: Final = 4 * MAX_LINE_BYTES  # of one connection: answers wait in memory until somebody takes them
 _MOST_NOISE: Final = 64 * 2**10  # what login files there may print before the program speaks
 _SAID_BYTES: Final = 16 * 2**10
+_LAST_CHARACTERS: Final = 500
+# The Python there met something else than the program, whose beginning is gone.
+_SWALLOWED: Final = re.compile(r"^(ValueError: invalid literal for int\(\)|zlib\.error: )", re.MULTILINE)
 _GRACE_S: Final = 10.0
 # The device sees no end of a network that is gone, and would hold its lock for hours: it is told that we are there.
 ALIVE_EVERY_S: Final = 10.0
@@ -127,6 +130,7 @@ class Link:
         )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._said = bytearray()
+        self._printed = bytearray()  # before the program there spoke
         self.sent_bytes = 0
         self.greeted = False
         # Without a buffer they are raw.
@@ -220,7 +224,8 @@ class Link:
                 fix=f"look whether it hangs: {self.address.typed} uptime"
                 + ("; or give it more time with --timeout" if self.given_up.startswith("took") else ""),
             )
-        return explain(self.address, self._process.returncode, self.said, doing)
+        printed = self._printed.decode("utf-8", "replace")
+        return explain(self.address, self._process.returncode, self.said, doing, printed)
 
     def _watch(self) -> None:
         """End it where the other end is silent for too long, or all of it lasts too long."""
@@ -260,14 +265,14 @@ class Link:
 
     def _read(self, stdout: io.RawIOBase) -> None:
         """Hand on answers as they come. Whatever comes before the program speaks is left out."""
-        noise = answers = heard = 0
+        answers = heard = 0
         with stdout, io.BufferedReader(stdout) as lines:
             for line in iter(lambda: lines.readline(MAX_LINE_BYTES), b""):
                 self._heard_at = time.monotonic()
                 if not self.greeted:
-                    noise += len(line)
+                    self._printed += line
                     self.greeted = line.strip() == self._nonce.encode("ascii")
-                    if noise > _MOST_NOISE:
+                    if len(self._printed) > _MOST_NOISE:
                         break
                     continue
                 answers, heard = answers + 1, heard + len(line)
@@ -316,12 +321,13 @@ _REASONS: Final = (
 
 
 def explain(
-    address: Address, returncode: int | None, said: str, doing: str
+    address: Address, returncode: int | None, said: str, doing: str, printed: str = ""
 ) -> TargetUnreachableError | StageFailedError | EnvironmentUnfitError:
     """The error for an ssh that ended with `returncode` and `said` something on standard error.
 
     Args:
         doing: what was going on; empty where the program there never spoke.
+        printed: what came on standard output in its place.
     """
     words = {
         "typed": address.typed,
@@ -347,9 +353,20 @@ def explain(
         return TargetUnreachableError(what, why=why, fix=again)
     return TargetUnreachableError(
         f"{address.name} runs no program for this user",
-        why=last or f"its login shell ended with exit code {returncode}",
-        fix=f"a shell is needed there: {address.typed} true",
+        why=_why_no_program(said, printed) or f"its login shell ended with exit code {returncode}",
+        fix="look what its shell does at login where nobody types; it is to print little, and to read nothing: "
+        f"{address.typed} true",
     )
+
+
+def _why_no_program(said: str, printed: str) -> str:
+    """What went wrong at login, by what was `printed` there and `said` on standard error."""
+    if len(printed) > _MOST_NOISE:
+        return f"what runs at login printed more than {_MOST_NOISE // 1024} KiB before it"
+    if _SWALLOWED.search(said):
+        return "what runs at login read from what was sent to it"
+    lasts = [(text.strip().splitlines() or [""])[-1].strip()[:_LAST_CHARACTERS] for text in (printed, said)]
+    return "; ".join(dict.fromkeys(filter(None, lasts)))
 
 
 def _telling(said: str, pattern: str) -> str:

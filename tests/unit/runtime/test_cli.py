@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from installing import Device, MakeBundle
 from tiny_model import write_lines, write_model_folder
 
-from edgepack_runtime import cli, model_verbs
+from edgepack_runtime import cli, model_verbs, receipts, release_verbs
 from edgepack_runtime.errors import DeviceError, StepFailedError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
@@ -199,6 +201,18 @@ def test_the_verbs_that_measure_work_everywhere(
         assert json.loads(answers[0].stdout)
     assert list(temporary.iterdir()) == []
     assert list(installed.receipts.glob("*-gate.json"))
+
+
+def test_a_receipt_that_finds_no_room_is_told_with_where(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, prefix: Prefix
+) -> None:
+    def full(*given: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")  # a write knows no name
+
+    monkeypatch.setattr(receipts, "write_receipt", full)
+    release_verbs._keep_receipt(prefix, {})
+    told = f"note: the receipt was not kept in {prefix.receipts}: No space left on device\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("fail", 6), ("inconclusive", 7)])

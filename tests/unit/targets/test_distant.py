@@ -299,7 +299,8 @@ def test_where_a_key_is_pinned_it_must_have_signed_before_anything_is_copied(
 
 def test_a_disk_that_fails_is_told_in_the_devices_words(far: Far, tmp_path: Path) -> None:
     bundle = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(3 << 20)})
-    with pytest.raises(EnvironmentUnfitError, match="the device failed") as error:
+    where = f"the device failed at what is kept in {re.escape(str(far.cache('small')))}"
+    with pytest.raises(EnvironmentUnfitError, match=where) as error:
         gate(far, bundle, to=Address("small"))
     assert "File too large" in error.value.why
     assert not list((far.cache("small") / "releases").glob("1.*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import itertools
@@ -348,6 +349,45 @@ def test_no_room_with_all_of_it_gone(tmp_path: Path, small_disk: Callable[[int],
     small_disk(len(BIG))  # somebody else filled it since it was looked at
     with pytest.raises(EnvironmentUnfitError, match="free, "):
         new.stage([])
+
+
+@pytest.fixture
+def plain_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system as FAT: neither links nor modes."""
+
+    def no(*given: object, **named: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no)
+    monkeypatch.setattr(os, "fchmod", no)
+
+
+@pytest.mark.usefixtures("plain_disk")
+def test_where_there_are_no_links_it_is_copied(tmp_path: Path) -> None:
+    fill(store(tmp_path))
+    members = {**MEMBERS, "model/model.onnx": b"another"}
+    new = store(tmp_path, members, version="1.3.0")
+    assert new.stage([]) == [NUMBERS["model/model.onnx"]]
+    fill(new, members)  # two of its files have the same content, too
+    assert verify.find_damage(new.release, new.manifest) == []
+
+
+@pytest.mark.usefixtures("plain_disk")
+def test_where_there_are_no_links_room_is_made_for_the_copies(
+    tmp_path: Path, small_disk: Callable[[int], None]
+) -> None:
+    made = []
+    for number in range(2):
+        members = version(number)
+        made.append(store(tmp_path, members, version=f"1.{number}.0"))
+        fill(made[-1], members)
+        os.utime(made[-1].release, (number, number))
+    # Two files each; two more, and the place to unpack one of them from: one has to go.
+    small_disk(int(5.8 * len(BIG)))
+    members = version(2)
+    new = store(tmp_path, members, version="1.2.0")
+    assert new.stage([]) == [sorted(members).index("site/own.so")]  # the other one had what they have in common
+    assert new.removed == [made[0].release.name]
 
 
 @pytest.mark.parametrize("name", ["x.part", f"{'0' * 64}.0.part", f"{'0' * 64}.0.9.part/", "a.b.c.part", "x"])

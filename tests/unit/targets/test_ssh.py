@@ -97,6 +97,8 @@ def test_a_device_without_a_python_or_a_shell() -> None:
         "pi@line3:2222 runs no program for this user",
         "This account is currently not available.",
     )
+    error = explain(LINE3, 1, "Could not chdir to home directory /home/pi\n", "", "Welcome\nuse the other host\n")
+    assert error.why == "use the other host; Could not chdir to home directory /home/pi"
 
 
 def test_a_link_through_a_login_that_prints(far: Far) -> None:
@@ -135,6 +137,16 @@ def test_a_link_that_is_none(far: Far, host: str, python: str, what: str) -> Non
         with pytest.raises(LostError):  # whoever asks again hears it again
             link.receive()
         assert link.why_lost("it was looked at").what == what
+
+
+@pytest.mark.parametrize(("host", "why"), [("chatty", "printed more than 64 KiB"), ("curious", "read from what was")])
+def test_what_login_files_do_to_a_link_is_told(far: Far, host: str, why: str) -> None:
+    with Link(Client(), Address(host), [far.python]) as link:
+        with pytest.raises(LostError):
+            link.receive()
+        error = link.why_lost("it was looked at")
+    assert why in error.why
+    assert "where nobody types" in error.fix
 
 
 def test_nothing_is_run_by_a_python_with_a_strange_name(far: Far) -> None:
