@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,7 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, DrawingArea
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path as SvgPath
 
 from edgepack.report.languages import CHINESE
 
@@ -87,6 +89,28 @@ def words(words: str, *values: object) -> str:
 def label(axes: Axes, y: int, end: float, text: str) -> None:
     """Figures right of what ends at `end`."""
     axes.annotate(text, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9)
+
+
+def beams(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -> None:
+    """A line with a stroke across each of its ends for every (y, from, to), all in one path, for they are many."""
+    points: list[tuple[float, float]] = []
+    for y, low, high in ends:
+        one = [(low, y - 0.2), (low, y + 0.2), (low, y), (high, y), (high, y - 0.2), (high, y + 0.2)]
+        points += [*one, (math.nan, math.nan)]
+    if points:
+        axes.plot(*zip(*points, strict=True), solid_capstyle="butt", **look)
+
+
+def boxes(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -> None:
+    """A bar for every (y, from, to), all of them in one path."""
+    corners = [
+        corner
+        for y, low, high in ends
+        for corner in ((low, y - 0.25), (high, y - 0.25), (high, y + 0.25), (low, y + 0.25), (low, y - 0.25))
+    ]
+    codes = [SvgPath.MOVETO, *[SvgPath.LINETO] * 3, SvgPath.CLOSEPOLY] * len(ends)
+    if corners:
+        axes.add_patch(PathPatch(SvgPath(corners, codes), **look))
 
 
 def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:

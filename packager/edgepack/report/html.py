@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, limit, plots, quantity, span
+from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, int8_plots, limit, plots, quantity, span
 from edgepack.report.document import dumps
 from edgepack.report.drawing import svg
 from edgepack.report.languages import both
@@ -39,7 +39,8 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
     timed = plots.timed(ledger)
     bundles = [(target["target"], target["bundle"]["bytes_by_part"]) for target in report["targets"]]
     int8 = report["quantization"]["int8"]
-    costly = device_plots.costly(int8["parts"]) if int8 else []
+    costly = int8_plots.costly(int8["parts"]) if int8 else []
+    widest = int8_plots.widest(report["quantization"]["parts"], int8["way"]) if int8 else []
     candidates = report["selection"]["candidates"] if report["selection"] else []
     asked: list[tuple[str, Callable[[Figure], None], float]] = [
         ("accuracy", lambda figure: plots.accuracy(figure, ledger, gates["accuracy"]), len(ledger)),
@@ -47,7 +48,12 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
         ("trade", lambda figure: plots.trade(figure, timed, gates), max(8, len(timed)) if timed else 0),
         ("candidates", lambda figure: plots.candidates(figure, report), 8 if candidates else 0),
         ("sizes", lambda figure: device_plots.sizes(figure, bundles), len(bundles) and len(bundles) + 0.8),
-        ("parts", lambda figure: device_plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
+        ("parts", lambda figure: int8_plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
+        (
+            "calibration",
+            lambda figure: int8_plots.calibrated(figure, widest, int8["way"], int8["kept_float"]),
+            0.6 * len(widest),
+        ),
     ]
     return {name: svg(name, draw, rows) if rows else Markup() for name, draw, rows in asked}
 
@@ -71,7 +77,12 @@ def environment() -> jinja2.Environment:
     )
     words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size, "t": both}
     made.globals.update(
-        words, told=_told, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=device_plots.MOST_PARTS
+        words,
+        told=_told,
+        NOTHING=NOTHING,
+        CHOSEN_ON_DEV=CHOSEN_ON_DEV,
+        MOST_PARTS=int8_plots.MOST_PARTS,
+        spread=int8_plots.spread,
     )
     return made
 
