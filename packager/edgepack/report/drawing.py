@@ -114,11 +114,16 @@ def boxes(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -
 
 
 def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """A name for each of `points` right of the plot, none over another, with a thin line to what it names."""
+    """A name for each of `points` right of the plot, none over another, with a dotted line to what it names.
+
+    Dotted, so that nobody takes it for data. Of points of one height the rightmost has the highest name, so that no
+    line to a name runs through another point.
+    """
     low, high = axes.get_ylim()
     step = min(0.09, 1 / len(names))
-    order = sorted(range(len(names)), key=lambda place: (-points[place][1], points[place][0], place))
-    heights = [(points[place][1] - low) / (high - low) for place in order]
+    places = [(y - low) / (high - low) for _, y in points]
+    order = sorted(range(len(names)), key=lambda place: (-round(places[place], 2), -points[place][0], place))
+    heights = [places[place] for place in order]
     for rank in range(len(order)):  # down from the top, each at least a step below the one before it
         heights[rank] = min(heights[rank], heights[rank - 1] - step if rank else 1.0)
     for rank in reversed(range(len(order))):  # and up again from the bottom
@@ -126,8 +131,8 @@ def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Seque
     for place, height in zip(order, heights, strict=True):
         axes.annotate(
             names[place], points[place], (1.04, height), textcoords="axes fraction", fontsize=9, va="center",
-            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.6, "alpha": 0.5, "shrinkA": 2, "shrinkB": 5,
-                        "relpos": (0, 0.5)},
+            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.9, "linestyle": (0, (1, 3)), "alpha": 0.8,
+                        "shrinkA": 2, "shrinkB": 7, "relpos": (0, 0.5)},
         )  # fmt: skip
 
 

@@ -239,6 +239,20 @@ def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]
     assert _figure(report, label) == ""
 
 
+def test_no_line_to_a_name_is_taken_for_data(report: dict[str, Any]) -> None:
+    """Lines of data are drawn through, limits dashed; of points of one height the one furthest right is named first."""
+    rows = [{**row, "score": report["ledger"][-1]["score"]} for row in report["ledger"][-3:]]
+    for row, p50_ms in zip(rows, (3.0, 9.0, 6.0), strict=True):
+        row["p50_ms"] = p50_ms
+    report["ledger"][-3:] = rows
+    drawn = next(part for part in re.findall(r"<svg.*?</svg>", render(report), flags=re.DOTALL) if 'id="trade-' in part)
+    assert len(re.findall(r"stroke-dasharray: 0\.9,2\.7", drawn)) == len(rows)
+    heights = {
+        row["stage"]: float(re.findall(rf'y="([\d.]+)"[^>]*>{re.escape(row["stage"])}<', drawn)[0]) for row in rows
+    }
+    assert sorted(heights, key=lambda name: heights[name]) == [rows[1]["stage"], rows[2]["stage"], rows[0]["stage"]]
+
+
 def test_of_two_metrics_the_first_timed_one_is_drawn(report: dict[str, Any]) -> None:
     report["ledger"][-1]["score"] = {**report["ledger"][-1]["score"], "metric": "macro_f1"}
     words = _figure(report, "Score of each timed stage")
