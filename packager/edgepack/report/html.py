@@ -14,6 +14,7 @@ from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, int8_plots, li
 from edgepack.report.document import dumps
 from edgepack.report.drawing import svg
 from edgepack.report.languages import both
+from edgepack.report.said import said
 from edgepack.wording import metric_name
 
 TEMPLATE: Final = "report.html.jinja"
@@ -95,7 +96,7 @@ def environment() -> jinja2.Environment:
     )
     made.globals.update(
         metric_name=metric_name, quantity=quantity, span=span, limit=limit, size=_size, t=both, told=_told,
-        shares=device_plots.shares, spread=int8_plots.spread,
+        said=said, shares=device_plots.shares, spread=int8_plots.spread,
         NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
     )  # fmt: skip
     return made
