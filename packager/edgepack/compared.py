@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -15,17 +16,28 @@ from edgepack.wording import metric_name, mib, safe
 if TYPE_CHECKING:
     from edgepack.history import History, Row
 
+_HEADS: Final = ("build", "target", "verdict", "score", "interval", "n", "p50 ms", "p95 ms", "MiB", "packed MiB")
+_NAMED: Final = 2  # the first of them, which say whose the others are
+_SCORED: Final = 6  # the first of them, of which the last tell how good it is
 _MOST_CHANGES: Final = 30  # of a build; more of them are another recipe
 
 
-def builds(found: History, *, live: bool) -> Iterator[Table | Text]:
-    """A row for each build and target; below, what changed from each build to the next."""
-    made = table(live, "build", "target", "verdict", "score", "interval", "n", "p50 ms", "p95 ms", "MiB", "packed MiB")
-    for row in found.rows:
-        made.add_row(
-            safe(row.build), safe(row.target), Text(safe(row.verdict), STYLES.get(row.verdict, "")), *_figures(row)
-        )
-    yield made
+def builds(found: History, *, live: bool, width: int) -> Iterator[Table | Text]:
+    """A row for each build and target; below, what changed from each build to the next.
+
+    Where `width` columns cannot hold the rows, what a build costs stands in a table below that of its scores.
+    """
+    rows = [[safe(row.build), safe(row.target), safe(row.verdict), *_figures(row)] for row in found.rows]
+    gap = 3 if live else 2  # between two columns of `table`
+    room = width + gap - sum(max(map(cell_len, column)) + gap for column in zip(_HEADS, *rows, strict=True))
+    places = range(len(_HEADS))
+    for chosen in (places,) if room >= 0 else (places[:_SCORED], (*places[:_NAMED], *places[_SCORED:])):
+        made = table(live, *(_HEADS[place] for place in chosen))
+        for column in made.columns[:_NAMED]:  # of names that are cut, nobody knows whose figures these are
+            column.no_wrap, column.overflow = False, "fold"
+        for row in rows:
+            made.add_row(*(_cell(row[place]) for place in chosen))
+        yield made
     cpus = {row.cpu for row in found.rows if row.cpu is not None}
     if len(cpus) > 1:
         yield Text(safe(f"times are from different CPUs, and cannot be compared: {', '.join(sorted(cpus))}"), "yellow")
@@ -35,6 +47,10 @@ def builds(found: History, *, live: bool) -> Iterator[Table | Text]:
     for change in found.changes:
         yield Text(safe(f"{change.before} -> {change.after}"), "bold")
         yield from _changes(change.values)
+
+
+def _cell(text: str) -> Text:
+    return Text(text, STYLES.get(text, ""))
 
 
 def _figures(row: Row) -> Iterator[str]:

@@ -148,6 +148,11 @@ class Console:
         """Whether results go to a terminal."""
         return self._out.is_terminal
 
+    @property
+    def width(self) -> int:
+        """Columns that results have room in."""
+        return self._out.width
+
     def show(self, parts: Iterable[Table | Text]) -> None:
         """Results: tables, and lines between them."""
         for part in parts:

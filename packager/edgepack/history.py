@@ -6,8 +6,10 @@ newer one says besides is left out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -185,10 +187,35 @@ def _report(file: Path) -> Build:
 
 
 def _names(builds: Sequence[Build], files: Sequence[Path]) -> list[str]:
-    """What to call each: its version, with the name where that differs, and the path where both are the same."""
+    """What to call each: its version, with the name where that differs, and where both are the same what of the paths
+    differs.
+    """
     same_name = len({build.name for build in builds}) == 1
     names = [build.version if same_name else f"{build.name} {build.version}" for build in builds]
-    return names if len(set(names)) == len(names) else [str(file) for file in files]
+    for name in [name for name, count in Counter(names).items() if count > 1]:
+        places = [place for place, other in enumerate(names) if other == name]
+        for place, told in zip(places, _apart([files[place] for place in places]), strict=True):
+            names[place] = f"{name} ({told})"
+    return names
+
+
+def _apart(files: Sequence[Path]) -> list[str]:
+    """The middle of each path, without the folders that all begin with and what all end in.
+
+    A path that has nothing else, and one that is there twice, is told by its place in line.
+    """
+    parts = [file.absolute().parts for file in files]
+    begun = _alike(parts)
+    parts = [one[begun:] for one in parts]
+    ended = _alike([one[::-1] for one in parts])
+    told = ["/".join(one[: len(one) - ended]).removesuffix(SUFFIX) for one in parts]
+    return [text if text and told.count(text) == 1 else f"#{number}" for number, text in enumerate(told, 1)]
+
+
+def _alike(several: Sequence[Sequence[str]]) -> int:
+    """How many parts all of them begin with."""
+    together = zip(*several, strict=False)
+    return sum(1 for _ in takewhile(lambda beside: len(set(beside)) == 1, together))
 
 
 def _row(name: str, build: Build, target: Target) -> Row:

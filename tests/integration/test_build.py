@@ -53,6 +53,9 @@ def test_the_build_ends_with_the_ledger(built: tuple[Project, subprocess.Complet
         assert stage in result.stdout
     report = json.loads((project.folder / "dist" / "tiny-0.1.0.report.json").read_text(encoding="utf-8"))
     assert [row["stage"] for row in report["ledger"]][:2] == ["teacher", "student"]
+    quantized = report["quantization"]
+    ranges, costs = ({part["part"] for part in found["parts"]} for found in (quantized, quantized["int8"]))
+    assert ranges == costs - {"words"}, "calibration and graph have one name for each part"
     page = (project.folder / "dist" / "tiny-0.1.0.report.html").read_text(encoding="utf-8")
     assert "<html" in page
     assert 'src="http' not in page

@@ -25,7 +25,7 @@ from edgepack.artifacts import (
 from edgepack.content import Check, Checks
 from edgepack.examples import Example, Examples
 from edgepack.outcome import Build, Delivery, NotRunHere
-from edgepack.quantization import Int8Choice, PartCost, Quantization, Tried
+from edgepack.quantization import Int8Choice, LinearScales, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import Compared, SelectArtifact
@@ -170,7 +170,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
                       dev_score=interval(0.915), test_score=interval(0.912), **trained),
         ModelArtifact(tmp_path, **model, parameters=10_569_000, weight_bytes=42_280_000, train_seconds=35.2,
                       dev_score=interval(0.9), test_score=interval(0.897), **trained),
-        ScalesArtifact(tmp_path, (Quantization("ptq", "hist", ()),), 256),
+        ScalesArtifact(tmp_path, (Quantization("ptq", "hist", linears()), dynamic()), 256),
         export,
         (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip
@@ -190,6 +190,24 @@ def selection(tmp_path: Path) -> SelectArtifact:
     why = "the only one of 2 that misses no gate; dev accuracy 90.4 %, p50 1.10 ms, 19.2 MiB"
     left_out, untried = ("model=./pico",), ("model=./deep",)
     return SelectArtifact(tmp_path, (nano, cut), cut.name, why, None, "latency", left_out, untried)
+
+
+def linears() -> tuple[LinearScales, ...]:
+    """Of a model that has little: one layer's queries, keys and values, another's last product, and the head."""
+    read = (-3.25, 4.4)
+    layer = "ernie.encoder.layers"
+    return (
+        LinearScales(f"{layer}.0.self_attn.q_proj", "a" * 64, read, (0.125, 0.5)),
+        LinearScales(f"{layer}.0.self_attn.k_proj", "b" * 64, read, (0.25, 0.3)),
+        LinearScales(f"{layer}.0.self_attn.v_proj", "c" * 64, (-3.25, 4.5), (0.0625, 0.2)),
+        LinearScales(f"{layer}.3.linear2", "d" * 64, (-0.17, 50.83), (0.1, 1.7)),
+        LinearScales("classifier", "e" * 64, (0.1, 0.85), (0.054, 0.06)),
+    )
+
+
+def dynamic() -> Quantization:
+    """The same weights with ranges that are found in each run."""
+    return Quantization("dynamic", None, tuple(replace(linear, activation=None) for linear in linears()))
 
 
 def beside_one_not_run(built: Build) -> Build:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console as RichConsole
 
-from edgepack import history
+from edgepack import compared, history
 from edgepack.cli import main
 from edgepack.errors import UsageError
 from edgepack.report import document
@@ -63,7 +66,41 @@ def test_builds_of_several_names_are_called_by_them(write: Write) -> None:
     found = history.read([write("1.0.0"), write("1.0.0", name="comments")])
     assert [row.build for row in found.rows] == ["hotel-sentiment 1.0.0", "comments 1.0.0"]
     file = write("1.0.0")
-    assert [row.build for row in history.read([file, file]).rows] == [str(file), str(file)]
+    assert [row.build for row in history.read([file, file]).rows] == ["1.0.0 (#1)", "1.0.0 (#2)"]
+
+
+def test_builds_of_one_version_are_called_by_what_their_paths_differ_in(write: Write, tmp_path: Path) -> None:
+    file, places = write("1.0.0"), ("monday/dist", "tuesday/dist")
+    for place in places:
+        (tmp_path / place).mkdir(parents=True)
+        shutil.copy(file, tmp_path / place / file.name)
+    copies = [tmp_path / place / file.name for place in places]
+    shutil.copy(file, tmp_path / "dist" / "other.report.json")
+    found = history.read([*copies, write("1.1.0")])
+    assert [row.build for row in found.rows] == ["1.0.0 (monday)", "1.0.0 (tuesday)", "1.1.0"]
+    found = history.read([file, tmp_path / "dist" / "other.report.json"])
+    assert [row.build for row in found.rows] == ["1.0.0 (hotel-sentiment-1.0.0)", "1.0.0 (other)"]
+    shutil.copy(file, tmp_path / file.name)  # in the folder above: of its path nothing is left
+    assert [row.build for row in history.read([tmp_path / file.name, file]).rows] == ["1.0.0 (#1)", "1.0.0 (dist)"]
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 200])
+@pytest.mark.parametrize("live", [True, False])
+def test_no_figure_and_no_name_is_cut_on_a_terminal(write: Write, tmp_path: Path, width: int, live: bool) -> None:
+    file = write("1.2.0")
+    (tmp_path / "from-another-machine").mkdir()
+    shutil.copy(file, tmp_path / "from-another-machine" / file.name)
+    found = history.read([file, tmp_path / "from-another-machine" / file.name])
+    out = RichConsole(width=width, force_terminal=live, color_system=None, file=io.StringIO())
+    for part in compared.builds(found, live=live, width=width):
+        out.print(part)
+    told = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in told
+    for figure in ("89.5 %", "[87.2, 91.5]", "794", "1.25", "2.02", "10.9", "24.7", "fail", "packed MiB"):
+        assert figure in told, figure
+    assert told.count("build") == (1 if width == 200 else 2)
+    if width == 200:
+        assert "1.2.0 (from-another-machine)" in told
 
 
 def test_the_command_prints_them(write: Write, tmp_path: Path) -> None:

@@ -35,4 +35,4 @@ def command(context: click.Context, reports: tuple[Path, ...], page: Path | None
         click.echo(json.dumps(history.document(found), ensure_ascii=False))
     else:
         console = common.console(context)
-        console.show(compared.builds(found, live=console.is_live))
+        console.show(compared.builds(found, live=console.is_live, width=console.width))

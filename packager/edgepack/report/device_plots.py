@@ -1,4 +1,4 @@
-"""The plots of what a device has to carry and to wait for: latency, size by part, and what INT8 costs each part.
+"""The plots of what a device has to carry and to wait for: latency, and size by part.
 
 Kinds are told apart by hatching or by shape, not by colour alone.
 """
@@ -15,7 +15,6 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from edgepack.report import drawing
 from edgepack.report.drawing import ACCENT, GRID, INK, LIMIT, SECOND, Fill, words
 
-MOST_PARTS: Final = 20  # of a model, that a plot has room for
 # No dots: each would be a path of its own, a quarter of a megabyte in all.
 _FILLS: Final[tuple[Fill, ...]] = (
     (ACCENT, ACCENT, ""),
@@ -63,34 +62,6 @@ def sizes(figure: Figure, bundles: Sequence[tuple[str, Mapping[str, int]]]) -> N
     axes.set_xlim(0, axes.get_xlim()[1] * 1.1)
     axes.set_xlabel(words("packed, MiB"))
     drawing.key(axes, list(zip(names, fills, strict=True)))
-
-
-def costly(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The at most `MOST_PARTS` parts of an INT8 model that cost most, the worst first; [] where none costs anything."""
-    found = sorted(parts, key=lambda part: (-part["divergence"], part["part"]))[:MOST_PARTS]
-    return found if found and found[0]["divergence"] > 0 else []
-
-
-def divergence(figure: Figure, parts: Sequence[Mapping[str, Any]], kept_float: Sequence[str]) -> None:
-    """A mark for each of `costly` parts on a logarithmic axis; a hollow diamond for one that went back to float."""
-    axes = figure.subplots()
-    drawing.named_rows(axes, [part["part"] for part in parts])
-    axes.set_xscale("log")
-    told = [part["divergence"] for part in parts if part["divergence"] > 0]
-    axes.set_xlim(min(told) / 1.8, max(told) * 1.8)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if max(told) < 100 * min(told) else (1.0,)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
-    for y, part in enumerate(parts):
-        kept = part["part"] in kept_float
-        if part["divergence"] > 0:
-            inside = "none" if kept else ACCENT
-            axes.plot(
-                [part["divergence"]], [y], "D" if kept else "o", color=ACCENT, markerfacecolor=inside, markersize=7
-            )  # fmt: skip
-        else:
-            axes.annotate("≤ 0", (0.0, y), (3, 0), axes.get_yaxis_transform(), "offset points", fontsize=9, va="center")
-    axes.set_xlabel(words("divergence, nats"))
 
 
 def _percent(key: str) -> float:

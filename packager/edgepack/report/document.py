@@ -26,6 +26,7 @@ from edgepack.outcome import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
+from edgepack.report import calibration
 from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
 from edgepack.wording import counted
@@ -52,10 +53,7 @@ def make(build: Build) -> dict[str, Any]:
         "selection": None if build.selection is None else selection(build.selection),
         "width": None if build.narrowed is None else _width(build.narrowed),
         "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
-        "quantization": {
-            "calibration_rows": build.scales.calibration_rows,
-            "int8": None if build.export.int8 is None else asdict(build.export.int8),
-        },
+        "quantization": _quantization(build),
         "export": _export(build.export),
         "ledger": [asdict(row) for row in build.ledger],
         "targets": [_target(item) for item in build.deliveries],
@@ -173,6 +171,16 @@ def selection(selected: SelectArtifact) -> dict[str, Any]:
     document = asdict(selected)
     del document["folder"]
     return document
+
+
+def _quantization(build: Build) -> dict[str, Any]:
+    """How INT8 came to be, and the ranges that it was made with; of them, too, where nothing became INT8 of them."""
+    int8 = build.export.int8
+    return {
+        "calibration_rows": build.scales.calibration_rows,
+        "int8": None if int8 is None else asdict(int8),
+        "parts": calibration.parts(build.scales.ways, None if int8 is None else int8.way),
+    }
 
 
 def _export(export: ExportArtifact) -> dict[str, Any]:

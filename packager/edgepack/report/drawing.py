@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,7 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, DrawingArea
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path as SvgPath
 
 from edgepack.report.languages import CHINESE
 
@@ -89,12 +91,39 @@ def label(axes: Axes, y: int, end: float, text: str) -> None:
     axes.annotate(text, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9)
 
 
+def beams(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -> None:
+    """A line with a stroke across each of its ends for every (y, from, to), all in one path, for they are many."""
+    points: list[tuple[float, float]] = []
+    for y, low, high in ends:
+        one = [(low, y - 0.2), (low, y + 0.2), (low, y), (high, y), (high, y - 0.2), (high, y + 0.2)]
+        points += [*one, (math.nan, math.nan)]
+    if points:
+        axes.plot(*zip(*points, strict=True), solid_capstyle="butt", **look)
+
+
+def boxes(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -> None:
+    """A bar for every (y, from, to), all of them in one path."""
+    corners = [
+        corner
+        for y, low, high in ends
+        for corner in ((low, y - 0.25), (high, y - 0.25), (high, y + 0.25), (low, y + 0.25), (low, y - 0.25))
+    ]
+    codes = [SvgPath.MOVETO, *[SvgPath.LINETO] * 3, SvgPath.CLOSEPOLY] * len(ends)
+    if corners:
+        axes.add_patch(PathPatch(SvgPath(corners, codes), **look))
+
+
 def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """A name for each of `points` right of the plot, none over another, with a thin line to what it names."""
+    """A name for each of `points` right of the plot, none over another, with a dotted line to what it names.
+
+    Dotted, so that nobody takes it for data. Of points of one height the rightmost has the highest name, so that no
+    line to a name runs through another point.
+    """
     low, high = axes.get_ylim()
     step = min(0.09, 1 / len(names))
-    order = sorted(range(len(names)), key=lambda place: (-points[place][1], points[place][0], place))
-    heights = [(points[place][1] - low) / (high - low) for place in order]
+    places = [(y - low) / (high - low) for _, y in points]
+    order = sorted(range(len(names)), key=lambda place: (-round(places[place], 2), -points[place][0], place))
+    heights = [places[place] for place in order]
     for rank in range(len(order)):  # down from the top, each at least a step below the one before it
         heights[rank] = min(heights[rank], heights[rank - 1] - step if rank else 1.0)
     for rank in reversed(range(len(order))):  # and up again from the bottom
@@ -102,8 +131,8 @@ def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Seque
     for place, height in zip(order, heights, strict=True):
         axes.annotate(
             names[place], points[place], (1.04, height), textcoords="axes fraction", fontsize=9, va="center",
-            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.6, "alpha": 0.5, "shrinkA": 2, "shrinkB": 5,
-                        "relpos": (0, 0.5)},
+            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.9, "linestyle": (0, (1, 3)), "alpha": 0.8,
+                        "shrinkA": 2, "shrinkB": 7, "relpos": (0, 0.5)},
         )  # fmt: skip
 
 

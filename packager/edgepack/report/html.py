@@ -10,13 +10,15 @@ import jinja2
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, limit, plots, quantity, span
+from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, int8_plots, limit, plots, quantity, span
 from edgepack.report.document import dumps
 from edgepack.report.drawing import svg
 from edgepack.report.languages import both
+from edgepack.report.said import said
 from edgepack.wording import metric_name
 
 TEMPLATE: Final = "report.html.jinja"
+MOST_LATENCY_PLOTS: Final = 8  # of 18 KB each
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -28,7 +30,7 @@ def render(report: Mapping[str, Any]) -> str:
         examples_by_targets=_examples(report["targets"]),
         rows_at_home=sorted({name for target in report["targets"] if (name := target["bundle"]["rows_name"])}),
         plots=_plots(report),
-        latency_plots=[_latency(number, target["receipt"]) for number, target in enumerate(report["targets"])],
+        latency_plots=_latency_plots([target["receipt"] for target in report["targets"]]),
     )
 
 
@@ -39,7 +41,8 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
     timed = plots.timed(ledger)
     bundles = [(target["target"], target["bundle"]["bytes_by_part"]) for target in report["targets"]]
     int8 = report["quantization"]["int8"]
-    costly = device_plots.costly(int8["parts"]) if int8 else []
+    costly = int8_plots.costly(int8["parts"]) if int8 else []
+    widest = int8_plots.widest(report["quantization"]["parts"], int8["way"]) if int8 else []
     candidates = report["selection"]["candidates"] if report["selection"] else []
     asked: list[tuple[str, Callable[[Figure], None], float]] = [
         ("accuracy", lambda figure: plots.accuracy(figure, ledger, gates["accuracy"]), len(ledger)),
@@ -47,15 +50,37 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
         ("trade", lambda figure: plots.trade(figure, timed, gates), max(8, len(timed)) if timed else 0),
         ("candidates", lambda figure: plots.candidates(figure, report), 8 if candidates else 0),
         ("sizes", lambda figure: device_plots.sizes(figure, bundles), len(bundles) and len(bundles) + 0.8),
-        ("parts", lambda figure: device_plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
+        ("parts", lambda figure: int8_plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
+        (
+            "calibration",
+            lambda figure: int8_plots.calibrated(figure, widest, int8["way"], int8["kept_float"]),
+            0.6 * len(widest),
+        ),
     ]
     return {name: svg(name, draw, rows) if rows else Markup() for name, draw, rows in asked}
 
 
-def _latency(number: int, receipt: Mapping[str, Any] | None) -> Markup:
-    """How long the answers of one target took; empty where its receipt does not tell."""
-    if receipt is None or not (receipt["latency"] or {}).get("distribution"):
-        return Markup()
+def _latency_plots(receipts: Sequence[Mapping[str, Any] | None]) -> list[Markup]:
+    """How long the answers of each target took; empty where its receipt does not tell.
+
+    Of many targets `MOST_LATENCY_PLOTS` have a plot, before all those where a gate on latency did not pass; for the
+    others the page gives the figures alone. With a plot for each, the page of 30 targets is twice as large.
+    """
+    told = {
+        number: receipt
+        for number, receipt in enumerate(receipts)
+        if receipt is not None and (receipt["latency"] or {}).get("distribution")
+    }
+    drawn = sorted(told, key=lambda number: (_is_fast(told[number]), number))[:MOST_LATENCY_PLOTS]
+    return [_latency(number, told[number]) if number in drawn else Markup() for number in range(len(receipts))]
+
+
+def _is_fast(receipt: Mapping[str, Any]) -> bool:
+    """Whether every gate on latency passed."""
+    return all(check["verdict"] == "pass" for check in receipt["checks"] if check["gate"].startswith("latency."))
+
+
+def _latency(number: int, receipt: Mapping[str, Any]) -> Markup:
     return svg(f"latency{number}", lambda figure: device_plots.latency(figure, receipt), 8)
 
 
@@ -69,10 +94,11 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    words = {"metric_name": metric_name, "quantity": quantity, "span": span, "limit": limit, "size": _size, "t": both}
     made.globals.update(
-        words, told=_told, NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=device_plots.MOST_PARTS
-    )
+        metric_name=metric_name, quantity=quantity, span=span, limit=limit, size=_size, t=both, told=_told,
+        said=said, shares=device_plots.shares, spread=int8_plots.spread,
+        NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
+    )  # fmt: skip
     return made
 
 

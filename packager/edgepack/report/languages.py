@@ -1,6 +1,7 @@
 """Both languages of the report's pages: a page holds English and Chinese, and shows what its reader asks for.
 
-What a build or a device said itself (reasons, details of checks, warnings) is English in both.
+Of what a build or a device said itself, details of checks and notes of the ledger are in both, by `said.py`; reasons
+and warnings are English in both.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def timed(ledger: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def trade(figure: Figure, rows: Sequence[Mapping[str, Any]], gates: Mapping[str, Any]) -> None:
-    """A numbered dot with its interval for each of `timed` rows, at its p50; their names stand beside the plot."""
+    """A dot with its interval for each of `timed` rows, at its p50; their names stand beside the plot."""
     axes = figure.subplots()
     points = [(row["p50_ms"], 100 * row["score"]["value"]) for row in rows]
     right, latency = gates["accuracy"] or {}, gates["latency"] or {}

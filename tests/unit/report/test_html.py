@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
+from tests.unit.conftest import beside_one_not_run, dynamic, linears, narrowed_of, pruned_of
 
 from edgepack.artifacts import LedgerRow
+from edgepack.quantization import Quantization
 from edgepack.report import device_plots, html
 from edgepack.report.document import make
 from edgepack.report.html import render
@@ -238,6 +239,20 @@ def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]
     assert _figure(report, label) == ""
 
 
+def test_no_line_to_a_name_is_taken_for_data(report: dict[str, Any]) -> None:
+    """Lines of data are drawn through, limits dashed; of points of one height the one furthest right is named first."""
+    rows = [{**row, "score": report["ledger"][-1]["score"]} for row in report["ledger"][-3:]]
+    for row, p50_ms in zip(rows, (3.0, 9.0, 6.0), strict=True):
+        row["p50_ms"] = p50_ms
+    report["ledger"][-3:] = rows
+    drawn = next(part for part in re.findall(r"<svg.*?</svg>", render(report), flags=re.DOTALL) if 'id="trade-' in part)
+    assert len(re.findall(r"stroke-dasharray: 0\.9,2\.7", drawn)) == len(rows)
+    heights = {
+        row["stage"]: float(re.findall(rf'y="([\d.]+)"[^>]*>{re.escape(row["stage"])}<', drawn)[0]) for row in rows
+    }
+    assert sorted(heights, key=lambda name: heights[name]) == [rows[1]["stage"], rows[2]["stage"], rows[0]["stage"]]
+
+
 def test_of_two_metrics_the_first_timed_one_is_drawn(report: dict[str, Any]) -> None:
     report["ledger"][-1]["score"] = {**report["ledger"][-1]["score"], "metric": "macro_f1"}
     words = _figure(report, "Score of each timed stage")
@@ -265,6 +280,23 @@ def test_the_axis_of_times_holds_slow_answers_too(report: dict[str, Any]) -> Non
     assert " 500 " in _figure(report, "How many of the timed answers")
     told |= dict.fromkeys(told, 2.0)
     assert "gate p95 1.9 ms" in _figure(report, "How many of the timed answers")
+
+
+def test_of_many_targets_those_that_are_too_slow_have_a_plot_and_the_others_figures(report: dict[str, Any]) -> None:
+    (target,) = report["targets"]
+    checks = [{**check, "verdict": "pass"} for check in target["receipt"]["checks"]]
+    quick = {**target, "receipt": {**target["receipt"], "checks": checks}}
+    untold = {**quick, "receipt": {**quick["receipt"], "latency": None}}
+    report["targets"] = [
+        {**one, "target": f"board-{number}"} for number, one in enumerate([untold, *[quick] * 28, target])
+    ]
+    text = render(report)
+    drawn = re.findall(r"How many of the timed answers took how long on board-(\d+),", text)
+    assert drawn == [*map(str, range(1, 8)), "29"]
+    words = " ".join(Page(text).words.split())
+    assert words.count("how many took no longer: 0 % 1.01 ms, 1 % 1.03 ms, 5 % 1.07 ms") == 30 - 1 - 8
+    assert "99 % 2.61 ms, 100 % 3.90 ms." in words
+    assert len(text.encode()) < 500_000
 
 
 def test_shares_are_in_order_whatever_the_receipt_s_is() -> None:
@@ -296,10 +328,61 @@ def test_what_int8_costs_each_part_is_drawn_the_worst_first(report: dict[str, An
     assert _figure(report, label) == ""
 
 
+def test_ranges_of_each_part_are_drawn_the_widest_first(report: dict[str, Any]) -> None:
+    words = _figure(report, "Ranges of what each part")
+    assert re.search(r"layers\.3\.down.* layers\.0\.query_key_value.* head ", words)
+    for drawn in ("0.2", "0.03", "× 17", "× 8", "what a part reads; beside it: one step", "largest weight of a column"):
+        assert drawn in words, drawn
+    assert "输入范围；旁边：一级的步长" in _figure(report, "Ranges of what each part", "zh")
+    told = " ".join(Page(render(report)).words.split())
+    assert "The 3 parts of 3 with the widest ranges. Bar: range of what a part reads, by ptq (hist) on 256 rows" in told
+    assert "layers.3.down -0.17 … 50.8 0.2 2 0.1 1.7 17.0" in told
+    assert "leaves few of the 255 steps" in told and "other ways" not in told
+
+
+def test_ranges_of_the_ways_not_taken_stand_beside(built: Any) -> None:
+    wider = Quantization("ptq", "abs_max", tuple(replace(one, activation=(-70.0, 9.0)) for one in linears()))
+    build = replace(built, scales=replace(built.scales, ways=(*built.scales.ways, wider)))
+    told = " ".join(Page(render(make(build))).words.split())
+    assert "Line: what other ways found at most." in told
+    assert "layers.3.down -0.17 … 50.8 0.2 2 0.1 1.7 17.0 -70 … 9" in told
+
+
+def test_where_ranges_are_found_in_each_run_the_weights_are_told_alone(built: Any) -> None:
+    int8 = replace(built.export.int8, way="dynamic", kept_float=())
+    bare = replace(built, export=replace(built.export, int8=int8), scales=replace(built.scales, ways=(dynamic(),)))
+    words = _figure(make(bare), "Ranges of what each part")
+    assert "× 17" in words and "what a part reads" not in words
+    told = " ".join(Page(render(make(bare))).words.split())
+    assert "dynamic finds ranges in each run." in told and "255 steps" not in told
+    assert "layers.3.down 2 0.1 1.7 17.0" in told
+    calibrated = replace(bare, scales=built.scales)  # ranges were found, and another way was taken
+    words = _figure(make(calibrated), "Ranges of what each part")
+    assert "what a part reads" in words and "one step" not in words
+    assert "layers.3.down 2 0.1 1.7 17.0 -0.17 … 50.8" in " ".join(Page(render(make(calibrated))).words.split())
+
+
+def test_a_weight_of_zeros_is_drawn_too(report: dict[str, Any]) -> None:
+    for part in report["quantization"]["parts"]:
+        part["weight"] |= {"least": 0.0, "most": 0.0}
+    assert "head" in _figure(report, "Ranges of what each part")
+    assert "layers.3.down -0.17 … 50.8 0.2 2 0 0 -" in " ".join(Page(render(report)).words.split())
+
+
+@pytest.mark.parametrize("ways", [(), (Quantization("ptq", "hist", linears()),)])
+def test_without_an_int8_model_no_ranges_are_shown(built: Any, ways: tuple[Quantization, ...]) -> None:
+    """Nothing was to be quantized, or what the student was exported to was not understood."""
+    export = replace(built.export, int8=None, small_model=None, shipped="float32")
+    page = render(make(replace(built, export=export, scales=replace(built.scales, ways=ways))))
+    assert "Ranges of" not in page
+    no_ranges = replace(built, scales=replace(built.scales, ways=()))
+    assert "Ranges of" not in render(make(no_ranges))
+
+
 def test_every_figure_says_what_it_shows(built: Any, selection: Any) -> None:
     page = Page(render(make(replace(built, selection=selection))))
     figures = [attributes for tag, attributes in page.tags if tag == "figure"]
-    assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) == 7
+    assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) == 8
     assert all(one["role"] == "img" and len(str(one["aria-label"])) > 30 for one in figures)
 
 
@@ -309,7 +392,7 @@ def test_plots_leave_the_page_small(built: Any, selection: Any) -> None:
 
 def test_plots_take_the_page_s_colours(report: dict[str, Any]) -> None:
     plots = re.findall(r"<svg.*?</svg>", render(report), flags=re.DOTALL)
-    assert len(plots) == 6
+    assert len(plots) == 7
     for plot in plots:
         assert "currentColor" in plot
         assert "var(--rule)" in plot
@@ -343,7 +426,9 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     )
     page = Page(render(make(bare)))
     assert "The recipe sets no gates." in page.words
-    assert sum(tag == "svg" for tag, _ in page.tags) == 4  # scores, sizes of the stages and of the bundles, parts
+    assert (
+        sum(tag == "svg" for tag, _ in page.tags) == 5
+    )  # scores, sizes of the stages and of the bundles, costs and ranges of parts
     Page(render(make(replace(bare, deliveries=()))))
 
 
