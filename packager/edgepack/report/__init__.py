@@ -35,9 +35,10 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def span(low: float | None, high: float | None, unit: str) -> str:
-    """`[89.1, 92.9]` in the same unit as `quantity`; `-` where there is no interval."""
+    """`[89.1, 92.9]` in the same unit as `quantity`; `120.0 % or more` of one that has one end, `-` of none."""
     if low is None or high is None:
-        return NOTHING
+        end = quantity(low if high is None else high, unit)
+        return end if end == NOTHING else f"{end} or {'more' if high is None else 'less'}"
     factor, digits, _ = _UNITS[unit]
     return f"[{low * factor:.{_digits(low, digits)}f}, {high * factor:.{_digits(high, digits)}f}]"
 
@@ -46,6 +47,11 @@ def limit(check: Mapping[str, Any]) -> str:
     """The limit of a gate check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
     direction = ">=" if at_least(str(check["gate"])) else "<="
     return f"{direction} {quantity(check['limit'], check['unit'])}"
+
+
+def unmet(receipt: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The checks of a receipt that did not pass: those that failed, then those that could not be decided."""
+    return [check for verdict in ("fail", "inconclusive") for check in receipt["checks"] if check["verdict"] == verdict]
 
 
 def _digits(value: float, digits: int) -> int:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, int8_plots, limit, plots, quantity, span
+from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, int8_plots, limit, plots, quantity, span, unmet
 from edgepack.report.document import dumps
 from edgepack.report.drawing import svg
 from edgepack.report.languages import both
@@ -18,6 +18,7 @@ from edgepack.report.said import said
 from edgepack.wording import metric_name
 
 TEMPLATE: Final = "report.html.jinja"
+MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
 MOST_LATENCY_PLOTS: Final = 8  # of 18 KB each
 
 
@@ -95,7 +96,8 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(
-        metric_name=metric_name, quantity=quantity, span=span, limit=limit, size=_size, t=both, told=_told,
+        metric_name=metric_name, quantity=quantity, span=_span, limit=limit, size=_size, t=both, told=_told,
+        unmet=unmet, MOST_REASONS=MOST_REASONS,
         said=said, shares=device_plots.shares, spread=int8_plots.spread,
         NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
     )  # fmt: skip
@@ -112,6 +114,13 @@ def _examples(targets: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], Map
         elif target["examples"] is not None:
             found.append(([target["target"]], target["examples"]))
     return found
+
+
+def _span(low: float | None, high: float | None, unit: str) -> Markup:
+    """An interval; where it has one end, in both languages."""
+    if (low is None) is (high is None):
+        return Markup(escape(span(low, high, unit)))
+    return both("{} or less", quantity(high, unit)) if low is None else both("{} or more", quantity(low, unit))
 
 
 def _told(value: Any) -> str:

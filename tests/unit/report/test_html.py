@@ -18,6 +18,7 @@ from edgepack.report.document import make
 from edgepack.report.html import render
 from edgepack.report.languages import CHINESE, both
 from edgepack.report.plots import pareto
+from edgepack_runtime.gate_rows import WHY_NOT
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -120,6 +121,72 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
         "this row stands on line 3 already", "INT8 ships",
     ):  # fmt: skip
         assert figure in words, figure
+
+
+def _cards(report: dict[str, Any], language: str = "en") -> str:
+    """The words between the heading of the verdicts and that of the ledger."""
+    words = " ".join(Page(render(report), language).words.split())
+    begin, end = {"en": ("Verdict", "Loss ledger"), "zh": ("结论", "损失账本")}[language]
+    return words[words.index(f"{begin} ") : words.index(f"{end} ")]
+
+
+def test_a_verdict_names_what_failed_before_what_was_not_decided(report: dict[str, Any]) -> None:
+    receipt = report["targets"][0]["receipt"]
+    failed = [check["gate"] for check in receipt["checks"] if check["verdict"] == "fail"]
+    undecided = [check["gate"] for check in receipt["checks"] if check["verdict"] == "inconclusive"]
+    passed = [check["gate"] for check in receipt["checks"] if check["verdict"] == "pass"]
+    card = _cards(report)
+    places = [card.index(f"{gate} :") for gate in failed + undecided]
+    assert failed and undecided and places == sorted(places)
+    assert not [gate for gate in passed if f"{gate} :" in card]
+    assert "✗ fail latency.p95_ms : 2.02 ms [1.95, 2.20]; limit <= 1.90 ms" in card
+    assert "✗ 未通过 latency.p95_ms : 2.02 ms [1.95, 2.20]; 门限 <= 1.90 ms" in _cards(report, "zh")
+
+
+def test_of_many_reasons_a_verdict_has_the_first_and_how_many_more(report: dict[str, Any]) -> None:
+    receipt = report["targets"][0]["receipt"]
+    failed = next(check for check in receipt["checks"] if check["verdict"] == "fail")
+    receipt["checks"] = [{**failed, "gate": f"gate{number}"} for number in range(html.MOST_REASONS + 3)]
+    card = _cards(report)
+    assert card.count("; limit") == html.MOST_REASONS
+    assert "and 3 more, in the table of its gates" in card
+    assert "另有 3 项" in _cards(report, "zh")
+
+
+def test_a_verdict_tells_what_was_not_measured(report: dict[str, Any]) -> None:
+    receipt = report["targets"][0]["receipt"]
+    receipt |= {"accuracy": None, "classes": None, "latency": None}
+    receipt["checks"] = [
+        {
+            **receipt["checks"][0],
+            "verdict": "inconclusive",
+            "value": None,
+            "low": None,
+            "high": None,
+            "detail": "why <b>",
+        }
+    ]
+    receipt["unmeasured"] = [
+        {"gate": "accuracy.min", "why": "at home", "waived": False},
+        {"gate": "accuracy.f1", "why": WHY_NOT, "waived": True},
+    ]
+    text = " ".join(Page(render(report)).words.split())
+    card = _cards(report)
+    assert f"? inconclusive {receipt['checks'][0]['gate']} : why <b>; limit" in card
+    assert "accuracy: not measured ; latency: not measured" in card
+    for told in ("accuracy.min : not measured : at home", "accuracy.f1 : not measured, waived :"):
+        assert told in card
+        assert text.count(told) == 2  # in the table of the gates as well
+    assert "未测量，已豁免 : 带标签的样本留在构建包的地方" in _cards(report, "zh")
+
+
+def test_an_interval_with_one_end_keeps_it(report: dict[str, Any]) -> None:
+    check = next(check for check in report["targets"][0]["receipt"]["checks"] if check["verdict"] == "fail")
+    check |= {"low": 120.0, "high": None, "unit": "percent"}
+    assert _cards(report).count("120.0 % or more") == 1
+    assert "120.0 % 或更大" in _cards(report, "zh")
+    check |= {"low": None, "high": 3.0, "unit": "ms"}
+    assert "3.00 ms or less" in _cards(report)
 
 
 def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
