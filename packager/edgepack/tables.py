@@ -151,7 +151,8 @@ def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
             limit(check),
             str(check["n"] or NOTHING),
         )
-    yield made
+    if receipt["checks"]:
+        yield made
     for check in receipt["checks"]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))

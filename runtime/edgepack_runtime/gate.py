@@ -35,6 +35,7 @@ from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
 
 MIB = 1024 * 1024
+NO_GATES = "the recipe sets no gates"
 _EXIT = {
     stats.PASS: ExitCode.OK,
     stats.FAIL: ExitCode.GATE_FAILED,
@@ -51,6 +52,7 @@ def run(
     progress: Say,
     rows_file: Optional[Path] = None,
     without_rows: bool = False,
+    without_gates: bool = False,
 ) -> Dict[str, Any]:
     """Measure everything that `manifest.gates` asks for, and accuracy and latency in any case; return the receipt.
 
@@ -61,6 +63,8 @@ def run(
         rows_file: the labelled rows, if they stayed where the bundle was built. Without them the accuracy of such a
             release is not measured: `accuracy` and `classes` of the receipt are null, and `unmeasured` lists the gates.
         without_rows: whether the verdict is about the other gates then. If not, it is at best inconclusive.
+        without_gates: whether a release that nothing is asked of passes, as a build or an install lets it. If not,
+            it is inconclusive: a gate that judged nothing must not look like one that was kept.
 
     Raises:
         UsageError: `rows_file` is not theirs.
@@ -103,6 +107,8 @@ def run(
         *_size_checks(release, limits, bundle_bytes),
     ]
     unmeasured = gate_rows.unmeasured(limits, waived=without_rows) if measured is None else []
+    if not checks and not unmeasured:
+        unmeasured = [{"gate": "gates", "why": NO_GATES, "waived": without_gates}]
     return {
         "receipt": 1,
         "verb": "gate",
@@ -139,10 +145,18 @@ def render(receipt: Mapping[str, Any]) -> str:
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
     for row in receipt["checks"]:
         sign = ">=" if at_least(row["gate"]) else "<="
-        interval = "-" if row["low"] is None else "{} to {}".format(_figure(row["low"]), _figure(row["high"]))
         limit = "{} {} {}".format(sign, _figure(row["limit"]), row["unit"])
-        rows.append((row["gate"], _figure(row["value"]), interval, limit, str(row["n"]), row["verdict"]))
-    lines = [bench.table(rows)]
+        rows.append(
+            (
+                row["gate"],
+                _figure(row["value"]),
+                _interval(row["low"], row["high"]),
+                limit,
+                str(row["n"]),
+                row["verdict"],
+            )
+        )
+    lines = [bench.table(rows)] if receipt["checks"] else []
     lines += ["{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != stats.PASS]
     lines += ["{gate}: not measured: {why}".format(**row) for row in receipt["unmeasured"]]
     accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
@@ -206,6 +220,13 @@ def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: st
         detail = f"the size of {what} is not known here: run the gate on that file"
         return Check(name, stats.INCONCLUSIVE, None, None, None, limit_mib, "MiB", 0, None, detail)
     return counted(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)
+
+
+def _interval(low: Optional[float], high: Optional[float]) -> str:
+    if low is None or high is None:
+        end = low if high is None else high
+        return "-" if end is None else "{} or {}".format(_figure(end), "more" if high is None else "less")
+    return f"{_figure(low)} to {_figure(high)}"
 
 
 def _figure(value: Optional[float]) -> str:

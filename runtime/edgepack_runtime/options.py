@@ -207,8 +207,8 @@ def _add_proofs(verbs: Verbs) -> None:
     parser = verbs.add(
         "gate",
         "measure accuracy, latency, memory, size and cold start on this device, and judge them",
-        "Exit code 0 when every gate of the recipe holds, 6 when one is missed, 7 when one cannot be decided.\n"
-        "With --json the receipt is printed on stdout.",
+        "Exit code 0 when every gate of the recipe holds, 6 when one is missed, 7 when one cannot be decided,\n"
+        "or when the recipe sets none. With --json the receipt is printed on stdout.",
     )
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     verbs.add_json(parser)
@@ -220,6 +220,8 @@ def _add_proofs(verbs: Verbs) -> None:
         help="the labelled rows of a bundle that does not carry them, as its build wrote them beside it",
     )
     rows.add_argument("--without-rows", action="store_true", help="of such a bundle, judge all but its accuracy")
+    # Of a recipe without gates nothing can be judged; who builds or installs its bundle goes on all the same.
+    parser.add_argument("--without-gates", action="store_true", help=argparse.SUPPRESS)
     # How many bytes the bundle file had: a release does not know, whoever unpacked it does.
     parser.add_argument("--bundle-bytes", type=at_least_one, help=argparse.SUPPRESS)
 

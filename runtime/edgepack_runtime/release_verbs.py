@@ -189,6 +189,7 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
             progress=say,
             rows_file=options.rows,
             without_rows=options.without_rows,
+            without_gates=options.without_gates,
         )
     emit(options, receipt, gate.render(receipt))
     if prefix is not None:

@@ -64,8 +64,6 @@ def command(
     from edgepack.workspace import Workspace
 
     console = common.console(context)
-    if not any(loaded.gates.model_dump().values()):
-        console.line("warning: the recipe sets no gates: the bundle is measured, but nothing decides about it")
     choice = part.chosen(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)

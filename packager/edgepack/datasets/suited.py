@@ -21,6 +21,11 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
 from edgepack.wording import counted
 
+_NO_GATES = (
+    "the recipe sets no gates: bundles are measured and delivered, and nothing decides about them",
+    "set `gates.accuracy` and `gates.latency`; `edgepack gate` of such a bundle is inconclusive",
+)
+
 
 def check_suited(
     recipe: Recipe,
@@ -43,6 +48,8 @@ def check_suited(
     models = {"teacher": recipe.teacher, "student": students[0]}
     limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
     problems = _samples(recipe, train_rows, len(labels))
+    if recipe.gates.asks_nothing:
+        problems.append(_NO_GATES)
     if recipe.gates.accuracy is not None and "test" in lengths:
         most = recipe.gates.golden.rows
         problems += check_gate(recipe.gates.accuracy, lengths["test"].texts, read_test, labels, most)

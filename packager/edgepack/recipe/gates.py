@@ -159,6 +159,11 @@ class Gates(Section):
     golden: GoldenRows = Field(GoldenRows(), description="Which rows all of it is measured on.")
 
     @property
+    def asks_nothing(self) -> bool:
+        """Whether there is no limit; a section without one is an error of the recipe."""
+        return all(getattr(self, name) is None for name in Gates.model_fields if name != "golden")
+
+    @property
     def baseline(self) -> Path | None:
         """The bundle that the accuracy is held against."""
         return Path(self.accuracy.baseline) if self.accuracy and self.accuracy.baseline else None

@@ -125,8 +125,9 @@ def _failed(error: Mapping[str, Any]) -> Iterator[str]:
 
 def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
     checks = receipt["checks"]
-    yield _row(_HEAD)
-    yield _row(["---", "---", *["---:"] * (len(_HEAD) - 2)])
+    if checks:
+        yield _row(_HEAD)
+        yield _row(["---", "---", *["---:"] * (len(_HEAD) - 2)])
     for check in checks:
         yield _row([
             code(check["gate"], cell=True),
@@ -141,7 +142,7 @@ def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
         verdict = f"{_mark(NOT_MEASURED)} {NOT_MEASURED}{', waived' * one['waived']}"
         told.append((one["gate"], verdict, one["why"]))
     if told:
-        yield ""
+        yield from [""] if checks else []
         yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in told)
     conditions = receipt.get("conditions") or {}
     first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}

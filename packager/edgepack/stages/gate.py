@@ -28,6 +28,7 @@ from edgepack_runtime.exit_codes import ExitCode
 VERSION = 1
 RECEIPT_FILE = "receipt.json"
 NO_ROWS = Rows()
+NO_GATES = "the recipe sets no gates"
 _DECIDED: dict[int, Literal["pass", "fail", "inconclusive"]] = {
     ExitCode.OK: "pass",
     ExitCode.GATE_FAILED: "fail",
@@ -45,7 +46,7 @@ def run(
 ) -> GateArtifact:
     """Gate `bundle` on this machine with `interpreter` and keep the receipt, whatever the verdict."""
     progress.line(f"with CPython {interpreter.version}")
-    exit_code, receipt = gate_file(bundle.path, progress, interpreter, Rows(bundle.rows_path))
+    exit_code, receipt = gate_file(bundle.path, progress, interpreter, Rows(bundle.rows_path), without_gates=True)
     (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     accuracy, latency = receipt["accuracy"], receipt["latency"]
     row = LedgerRow(
@@ -54,7 +55,7 @@ def run(
         model_mib=model_mib,
         p50_ms=latency and latency["p50_ms"],
         p95_ms=latency and latency["p95_ms"],
-        note=f"gate: {receipt['verdict']}",
+        note=f"gate: {receipt['verdict']}" if receipt["checks"] else NO_GATES,
     )
     return GateArtifact(out, bundle.target, exit_code, _DECIDED[exit_code], row, receipt)
 
@@ -81,20 +82,24 @@ def gate_here(
 
 
 def gate_file(
-    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows = NO_ROWS
+    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows = NO_ROWS, *, without_gates: bool = False
 ) -> tuple[int, dict[str, Any]]:
     """Run `bundle`'s own gate here; returns its exit code (0, 6 or 7) and its receipt.
+
+    `without_gates`: a bundle of a recipe that sets none passes, in place of being inconclusive.
 
     Raises:
         EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
         StageFailedError: when it ended without a verdict in any other way.
     """
     verified(bundle)  # nothing of a file that is not a whole bundle is run
-    return _gate(bundle, progress, interpreter, rows)
+    return _gate(bundle, progress, interpreter, rows, without_gates=without_gates)
 
 
-def _gate(bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows) -> tuple[int, dict[str, Any]]:
-    options = ["--json", *rows.arguments()]
+def _gate(
+    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows, *, without_gates: bool = False
+) -> tuple[int, dict[str, Any]]:
+    options = ["--json", *rows.arguments(), *(["--without-gates"] if without_gates else [])]
     return judged(bundle.name, local.run_verb(bundle, "gate", options, progress, interpreter.path))
 
 

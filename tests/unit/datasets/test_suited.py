@@ -9,6 +9,7 @@ import pytest
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.datasets.lengths import Lengths
 from edgepack.datasets.suited import check_built, check_suited
+from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Candidate, Recipe
 
 FILE = Path("recipe.yaml")
@@ -18,7 +19,7 @@ def made(data: dict[str, object], **gate: object) -> Recipe:
     return Recipe.model_validate({
         "edgepack": 1, "name": "a", "version": "1.0.0",
         "data": {"train": "a.tsv", **data}, "student": {"model": "ernie-1.0", "max_length": 32},
-        "gates": {"accuracy": gate} if gate else {},
+        "gates": {"accuracy": gate} if gate else {"size": {"model_mib": 40}},
     })  # fmt: skip
 
 
@@ -35,6 +36,13 @@ def warnings(data: dict[str, object], rows: int = 300, longest: int = 20, test: 
 )
 def test_what_fits_needs_no_word(data: dict[str, object]) -> None:
     assert warnings(data) == []
+
+
+def test_a_recipe_without_any_gate_is_told_of() -> None:
+    recipe = made({}).model_copy(update={"gates": Gates()})
+    (finding,) = check_suited(recipe, 300, ["a", "b"], {"train": Lengths({20: 300})}, FILE, list)
+    assert (finding.severity, finding.file) == ("warning", FILE)
+    assert finding.reason.startswith("the recipe sets no gates: ")
 
 
 def test_a_default_larger_than_the_data_needs_no_word() -> None:

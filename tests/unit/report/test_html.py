@@ -139,8 +139,8 @@ def test_a_verdict_names_what_failed_before_what_was_not_decided(report: dict[st
     places = [card.index(f"{gate} :") for gate in failed + undecided]
     assert failed and undecided and places == sorted(places)
     assert not [gate for gate in passed if f"{gate} :" in card]
-    assert "✗ fail latency.p95_ms : 2.02 ms [1.95, 2.20]; limit <= 1.90 ms" in card
-    assert "✗ 未通过 latency.p95_ms : 2.02 ms [1.95, 2.20]; 门限 <= 1.90 ms" in _cards(report, "zh")
+    assert "✗ fail latency.p95_ms : 2.02 ms, interval [1.95, 2.20]; limit <= 1.90 ms" in card
+    assert "✗ 未通过 latency.p95_ms : 2.02 ms, 区间 [1.95, 2.20]; 门限 <= 1.90 ms" in _cards(report, "zh")
 
 
 def test_of_many_reasons_a_verdict_has_the_first_and_how_many_more(report: dict[str, Any]) -> None:

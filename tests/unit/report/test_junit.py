@@ -53,9 +53,15 @@ def test_a_target_that_could_not_be_run_is_a_skipped_case(built: Any) -> None:
     assert skipped.get("message") == "not run here: it is for aarch64; on the device: python3 b.edgepack gate"
 
 
-def test_a_bundle_without_gates_is_an_empty_suite(report: dict[str, Any]) -> None:
-    report["targets"][0]["receipt"]["checks"] = []
-    assert ElementTree.fromstring(render(report)).get("tests") == "0"
+@pytest.mark.parametrize(("waived", "kind"), [(True, "skipped"), (False, "error")])
+def test_a_bundle_without_gates_is_no_empty_suite(report: dict[str, Any], waived: bool, kind: str) -> None:
+    unmeasured = [{"gate": "gates", "why": "the recipe sets no gates", "waived": waived}]
+    report["targets"][0]["receipt"] |= {"checks": [], "unmeasured": unmeasured}
+    root = ElementTree.fromstring(render(report))
+    assert root.get("tests") == "1"
+    (case,) = root.iter("testcase")
+    assert (case.get("name"), [child.tag for child in case]) == ("gates", [kind])
+    assert case[0].get("message") == "the recipe sets no gates"
 
 
 @given(st.text(max_size=40))

@@ -66,6 +66,14 @@ def test_gates_without_rows_are_told_beside_those_that_did_not_pass(found: dict[
     assert "- `accuracy.f1`: ⚠️ not measured, waived: `| at home`\n" in render(found)
 
 
+def test_where_nothing_was_asked_there_is_no_empty_table(found: dict[str, Any]) -> None:
+    unmeasured = [{"gate": "gates", "why": "the recipe sets no gates", "waived": False}]
+    found["results"][0]["receipt"] |= {"checks": [], "unmeasured": unmeasured}
+    text = render(found)
+    assert "| gate |" not in text
+    assert "\n\n- `gates`: ⚠️ not measured: `the recipe sets no gates`\n\n" in text
+
+
 def test_first_conditions_are_told_at_once_and_those_that_are_not_known_are_folded(found: dict[str, Any]) -> None:
     receipt = found["results"][0]["receipt"]
     receipt["conditions"] |= {"temperature_c": 61.5, "governor": "performance"}

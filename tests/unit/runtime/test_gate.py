@@ -152,10 +152,15 @@ def test_every_gate_on_time_has_its_row(tmp_path: Path, monkeypatch: pytest.Monk
     assert json.dumps(receipt, allow_nan=False)
 
 
-def test_without_gates_the_figures_are_measured_all_the_same(tmp_path: Path) -> None:
-    release, manifest = write_release(tmp_path / "release", rows=ROWS[:20])
-    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet)
-    assert (receipt["verdict"], receipt["checks"]) == ("pass", [])
+@pytest.mark.parametrize(("without_gates", "verdict"), [(False, "inconclusive"), (True, "pass")])
+def test_without_gates_the_figures_are_measured_and_nothing_is_judged(
+    tmp_path: Path, without_gates: bool, verdict: str
+) -> None:
+    release, manifest = write_release(tmp_path / "release", rows=ROWS[:20], gates={"latency": {"threads": 1}})
+    receipt = gate.run(release, manifest, bundle_bytes=None, progress=quiet, without_gates=without_gates)
+    assert (receipt["verdict"], receipt["checks"]) == (verdict, [])
+    assert receipt["unmeasured"] == [{"gate": "gates", "why": "the recipe sets no gates", "waived": without_gates}]
+    assert gate.render(receipt).startswith("gates: not measured: the recipe sets no gates\n")
     assert receipt["accuracy"]["n"] == 20
     assert receipt["latency"]["n"] >= 130  # twenty texts, gone through again
 

@@ -102,9 +102,20 @@ def test_what_cannot_be_gated_on_a_device_is_noted(prefix: Prefix, make_bundle: 
     done = device(sys.executable, bundle, "install", "--prefix", prefix.root, "--json")
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout)
-    assert receipt["notes"][-1] == "accuracy.min was not measured: they are at home"
+    assert receipt["notes"][-1] == "accuracy.min: not measured: they are at home"
     assert receipt["gate"]["unmeasured"][0]["waived"] is True
-    assert "note  accuracy.min was not measured" in done.stderr
+    assert "note  accuracy.min: not measured" in done.stderr
+
+
+def test_where_the_recipe_sets_no_gates_an_install_goes_on_and_says_so_and_a_gate_decides_nothing(
+    prefix: Prefix, make_bundle: Any, device: Device
+) -> None:
+    bundle = make_bundle(gate="no gates")
+    done = device(sys.executable, bundle, "gate", "--json")
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (7, "inconclusive")
+    done = device(sys.executable, bundle, "install", "--prefix", prefix.root, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["notes"][-1] == "gates: not measured: the recipe sets none"
 
 
 @pytest.mark.parametrize("tune", [True, False])
