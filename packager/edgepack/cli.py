@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from edgepack import __version__
+from edgepack import __version__, signals
 from edgepack.commands import common
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
@@ -64,6 +64,14 @@ class _Commands(click.Group):
         run: Any = super().main  # its overloads differ in what they return only
         if not options.pop("standalone_mode", True):
             return run(*arguments, standalone_mode=False, **options)
+        with signals.noticed() as arrived:
+            try:
+                self._run(run, *arguments, **options)
+            finally:
+                if arrived:
+                    sys.exit(signals.exit_code(arrived[0]))
+
+    def _run(self, run: Any, *arguments: Any, **options: Any) -> NoReturn:
         try:
             sys.exit(run(*arguments, standalone_mode=False, **options))
         except click.exceptions.NoArgsIsHelpError as error:

@@ -198,8 +198,8 @@ def _failed(verb: str, code: int, told: str) -> DeviceError:
     return kind(f"the {verb} failed: {found['what']}", why=found["why"] or "", fix=found["fix"] or "")
 
 
-def dies_with_us() -> Callable[[], None]:
-    """What a child does first: ask the kernel (prctl 2) to be killed when this process ends, however it ends.
+def dies_with_us(number: int = signal.SIGKILL) -> Callable[[], None]:
+    """What a child does first: ask the kernel (prctl 2) for signal `number` when this process ends, however it ends.
 
     Otherwise the self-test or gate of an install that was killed would go on, and disturb the next one's.
     """
@@ -208,7 +208,7 @@ def dies_with_us() -> Callable[[], None]:
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # it ended before we asked
             os._exit(1)
 

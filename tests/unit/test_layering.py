@@ -36,7 +36,19 @@ LAYERS: list[set[str]] = [
     {"artifacts"},
     {"quantization", "content", "examples"},
     {"recipe"},
-    {"errors", "progress", "digest", "versions", "order", "differences", "toml", "wording", "machine", "nvidia"},
+    {
+        "errors",
+        "progress",
+        "digest",
+        "versions",
+        "order",
+        "differences",
+        "toml",
+        "wording",
+        "machine",
+        "nvidia",
+        "signals",
+    },
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {

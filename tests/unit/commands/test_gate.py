@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.unit.far import GATE, Far, far, far_bundle
 
+from edgepack import signals
 from edgepack.cli import main
 from edgepack.commands.gate import command
 from edgepack.gating import TIMEOUT_MINUTES
@@ -110,6 +114,58 @@ def test_a_bundle_is_needed_unless_what_is_installed_is_meant(far: Far) -> None:
     done = gate(far, "--target", "ssh://line3/opt/none", "--installed")
     assert done.exit_code == 9
     assert "nothing is installed in /opt/none" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
+)
+def test_a_gate_here_ends_with_the_command_that_started_it(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    hangs = far_bundle(tmp_path / "hotel.edgepack", gate="hang")
+    (temporary := tmp_path / "tmp").mkdir()
+    line = [sys.executable, "-m", "edgepack.cli", "gate", str(hangs)]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heed) as process:
+        assert process.stderr is not None
+        measuring = next(int(line.split()[1]) for line in process.stderr if line.split()[:1] == ["process"])
+        assert is_running(measuring)
+        assert list(temporary.iterdir())
+        process.send_signal(number)
+        assert process.wait(60) == code
+    for _ in range(1200):
+        if not is_running(measuring) and not list(temporary.iterdir()):
+            break
+        time.sleep(0.05)
+    assert not is_running(measuring)
+    assert list(temporary.iterdir()) == []
+
+
+def heed() -> None:
+    """In a child: tests that run in the background of a shell ignore some signals, and so would what they start."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def is_running(number: int) -> bool:
+    """Whether there is such a process that has not ended; one that nobody asked how it ended has."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.noticed() as arrived:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            with pytest.raises(SystemExit, match="143"):
+                signal.raise_signal(signal.SIGTERM)
+        assert arrived == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is before[signal.SIGTERM]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_what_is_interrupted_leaves_no_empty_file(far: Far, bundle: Path, tmp_path: Path) -> None:
