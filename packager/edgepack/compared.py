@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _HEADS: Final = ("build", "target", "verdict", "score", "interval", "n", "p50 ms", "p95 ms", "MiB", "packed MiB")
 _NAMED: Final = 2  # the first of them, which say whose the others are
 _SCORED: Final = 6  # the first of them, of which the last tell how good it is
+_MOST_NAMED: Final = 5  # builds, in a line about some of them
+_DOUBTED, _OTHER_ROWS = "*", "**"  # behind times, and behind scores
 _MOST_CHANGES: Final = 30  # of a build; more of them are another recipe
 
 
@@ -38,9 +40,14 @@ def builds(found: History, *, live: bool, width: int) -> Iterator[Table | Text]:
         for row in rows:
             made.add_row(*(_cell(row[place]) for place in chosen))
         yield made
+    yield from _marked(found)
     cpus = {row.cpu for row in found.rows if row.cpu is not None}
     if len(cpus) > 1:
         yield Text(safe(f"times are from different CPUs, and cannot be compared: {', '.join(sorted(cpus))}"), "yellow")
+    threads = {row.threads for row in found.rows if row.threads is not None}
+    if len(threads) > 1:
+        told = _listed([f"{_named(row, found)}: {row.threads}" for row in found.rows if row.threads is not None])
+        yield Text(safe(f"times are with different numbers of threads: {told}"), "yellow")
     metrics = {row.score.metric for row in found.rows if row.score is not None}
     if len(metrics) > 1:
         yield Text(f"scores are of different metrics: {', '.join(map(metric_name, sorted(metrics)))}", "yellow")
@@ -49,17 +56,41 @@ def builds(found: History, *, live: bool, width: int) -> Iterator[Table | Text]:
         yield from _changes(change.values)
 
 
+def _marked(found: History) -> Iterator[Text]:
+    """What the marks behind figures mean, and of which builds."""
+    doubted = [f"{_named(row, found)}: {', '.join(row.doubts)}" for row in found.rows if row.doubts]
+    if doubted:
+        words = "may be the machine's rather than the model's"
+        yield Text(safe(f"{_DOUBTED} times that {words}: {_listed(doubted)}"), "yellow")
+    others = [_named(row, found) for row in found.rows if row.same_rows is False]
+    if others:
+        words = "scores on other test rows than those of the build before"
+        yield Text(safe(f"{_OTHER_ROWS} {words}: {_listed(others)}"), "yellow")
+
+
+def _named(row: Row, found: History) -> str:
+    several = len({one.target for one in found.rows}) > 1
+    return f"{row.build} on {row.target}" if several else row.build
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return "; ".join(names[:_MOST_NAMED]) + (f"; and {more} more: --json has them all" if more > 0 else "")
+
+
 def _cell(text: str) -> Text:
     return Text(text, STYLES.get(text, ""))
 
 
 def _figures(row: Row) -> Iterator[str]:
     score = row.score
-    yield NOTHING if score is None else quantity(score.value, "fraction")
+    other_rows = f" {_OTHER_ROWS}" if row.same_rows is False else ""
+    yield NOTHING if score is None else quantity(score.value, "fraction") + other_rows
     yield NOTHING if score is None else span(score.low, score.high, "fraction")
     yield NOTHING if score is None else str(score.n)
     for milliseconds in (row.p50_ms, row.p95_ms):
-        yield quantity(milliseconds, "ms").removesuffix(" ms")
+        doubted = _DOUBTED if row.doubts and milliseconds is not None else ""
+        yield quantity(milliseconds, "ms").removesuffix(" ms") + doubted
     for size_bytes in (row.onnx_bytes, row.bundle_bytes):
         yield NOTHING if size_bytes is None else mib(size_bytes).removesuffix(" MiB")
 

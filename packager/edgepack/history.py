@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.differences import differences
 from edgepack.errors import UsageError
+from edgepack.outcome import Verdict
+from edgepack_runtime.contention import Contention
 
 SUFFIX: Final = ".report.json"
 _MOST_BYTES: Final = 64 * 2**20
@@ -37,9 +39,42 @@ class Score(_Part):
     n: int = Field(ge=1)
 
 
+class _Contention(_Part):
+    """What a device tells of it, as `edgepack_runtime.contention.Contention` has it."""
+
+    wall_ms: FiniteFloat = Field(gt=0)
+    own_cpu_ms: FiniteFloat = 0.0
+    cores: int | None = None
+    others_ms: FiniteFloat | None = None
+    stolen_ms: FiniteFloat | None = None
+    waited_ms: FiniteFloat | None = None
+    quota_ms: FiniteFloat | None = None
+    stalled_ms: FiniteFloat | None = None
+    faults: int | None = None
+
+    def of_runtime(self) -> Contention:
+        return Contention(**self.model_dump())
+
+
 class _Latency(_Part):
     p50_ms: FiniteFloat
     p95_ms: FiniteFloat | None = None
+    threads: int | None = None
+    stable: bool | None = None
+    window_p50_ms: tuple[FiniteFloat, ...] = Field((), max_length=100)
+    contention: _Contention | None = None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why these times may tell of the machine rather than of the model, in words of receipts."""
+        beside = self.contention.of_runtime() if self.contention else None
+        found = ["its receipt does not tell what else ran"] if beside is None else []
+        if beside is not None and not beside.quiet:
+            found.append(beside.told())
+        if self.stable is False:
+            medians = " ".join(f"{median:.2f}" for median in self.window_p50_ms)
+            found.append(f"unstable, medians of its windows in ms: {medians or 'not told'}")
+        return tuple(found)
 
 
 class _Receipt(_Part):
@@ -57,7 +92,7 @@ class Target(_Part):
     """The bundle of one target; `receipt` is None where it was not gated."""
 
     target: str
-    verdict: str
+    verdict: Verdict
     bundle: _Bundle
     receipt: _Receipt | None
 
@@ -87,7 +122,7 @@ class Build(_Part):
     report: int
     name: str
     version: str
-    verdict: str
+    verdict: Verdict
     recipe: Mapping[str, Any]
     data: _Data
     export: _Export
@@ -97,14 +132,24 @@ class Build(_Part):
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one build on one target. What was not measured is None; `cpu` says on what it was."""
+    """Figures of one build on one target. What was not measured is None; `cpu` says on what it was.
+
+    `others_cores` is how many of `cores` others used while it was timed; `doubts` say why its times may tell of the
+    machine rather than of the model. `same_rows` is whether its score is of the same test rows as that of the build
+    before on this target; None where there is none, or one of them does not tell.
+    """
 
     build: str
     target: str
     verdict: str
     score: Score | None
+    same_rows: bool | None
     p50_ms: float | None
     p95_ms: float | None
+    threads: int | None
+    others_cores: float | None
+    cores: int | None
+    doubts: tuple[str, ...]
     cpu: str | None
     onnx_bytes: int | None
     bundle_bytes: int
@@ -142,9 +187,13 @@ def read(paths: Sequence[Path]) -> History:
             fix=f"give two or more NAME-VERSION{SUFFIX}, or folders that hold them",
         )
     names = _names([build for _, build in builds], files)
-    rows = [
-        _row(name, build, target) for name, (_, build) in zip(names, builds, strict=True) for target in build.targets
-    ]
+    rows: list[Row] = []
+    before: dict[str, _Rows] = {}
+    for name, (_, build) in zip(names, builds, strict=True):
+        for target in build.targets:
+            rows.append(_row(name, build, target, before.get(target.target)))
+            if (scored := _rows(build, target)) is not None:
+                before[target.target] = scored
     pairs = zip(names, names[1:], builds, builds[1:], strict=False)
     changes = [Change(one, two, differences(_told(a), _told(b))) for one, two, (_, a), (_, b) in pairs]
     return History(tuple(rows), tuple(changes))
@@ -218,9 +267,32 @@ def _alike(several: Sequence[Sequence[str]]) -> int:
     return sum(1 for _ in takewhile(lambda beside: len(set(beside)) == 1, together))
 
 
-def _row(name: str, build: Build, target: Target) -> Row:
+class _Rows(NamedTuple):
+    """Which rows a score is of: a share of the test split, drawn evenly, that its length tells."""
+
+    n: int
+    test_sha256: str | None
+
+
+def _rows(build: Build, target: Target) -> _Rows | None:
+    score = target.receipt.accuracy if target.receipt else None
+    split = build.data.splits.get("test")
+    return None if score is None else _Rows(score.n, split.sha256 if split else None)
+
+
+def _are_same(rows: _Rows | None, before: _Rows | None) -> bool | None:
+    if rows is None or before is None:
+        return None
+    if rows.n != before.n:
+        return False
+    return None if None in (rows.test_sha256, before.test_sha256) else rows.test_sha256 == before.test_sha256
+
+
+def _row(name: str, build: Build, target: Target, before: _Rows | None) -> Row:
+    """`before`: the rows that the last score on this target was of."""
     receipt = target.receipt or _Receipt()
     latency = receipt.latency
+    beside = latency.contention.of_runtime() if latency and latency.contention else None
     varies = any(target.target in one.targets for one in build.export.variations)  # a file that is not told of here
     cpu = receipt.conditions.get("cpu_model")
     return Row(
@@ -228,8 +300,13 @@ def _row(name: str, build: Build, target: Target) -> Row:
         target=target.target,
         verdict=target.verdict,
         score=receipt.accuracy,
+        same_rows=_are_same(_rows(build, target), before),
         p50_ms=latency.p50_ms if latency else None,
         p95_ms=latency.p95_ms if latency else None,
+        threads=latency.threads if latency else None,
+        others_cores=beside.others_cores if beside else None,
+        cores=beside.cores if beside else None,
+        doubts=latency.doubts if latency else (),
         cpu=cpu if isinstance(cpu, str) else None,
         onnx_bytes=None if varies else build.export.onnx_bytes.get(build.export.shipped),
         bundle_bytes=target.bundle.bundle_bytes,

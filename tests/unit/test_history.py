@@ -20,8 +20,15 @@ from edgepack import compared, history
 from edgepack.cli import main
 from edgepack.errors import UsageError
 from edgepack.report import document
+from edgepack_runtime.contention import Contention
 
 Write = Callable[..., Path]
+
+
+def beside(others_cores: float | None) -> dict[str, Any]:
+    """What a receipt of ten seconds on two cores tells of others."""
+    others_ms = None if others_cores is None else 10_000.0 * others_cores
+    return Contention(10_000.0, 9_000.0, None if others_cores is None else 2, others_ms).as_json()
 
 
 @pytest.fixture
@@ -29,11 +36,16 @@ def write(built: Any, tmp_path: Path) -> Write:
     """Writes the report of a build, changed as told."""
     (tmp_path / "dist").mkdir()
 
-    def of(version: str, *, value: float = 0.8955, epochs: float = 3.0, cpu: str | None = None, name: str = "") -> Path:
+    def of(
+        version: str, *, value: float = 0.8955, epochs: float = 3.0, cpu: str | None = None, name: str = "",
+        test: str = "", **latency: Any,
+    ) -> Path:  # fmt: skip
         report = document.make(built)
         receipt = report["targets"][0]["receipt"]
         receipt["accuracy"]["value"] = value
         receipt["conditions"]["cpu_model"] = cpu or receipt["conditions"]["cpu_model"]
+        receipt["latency"] |= {"contention": beside(0.0), "stable": True, "threads": 1, **latency}
+        report["data"]["splits"]["test"]["sha256"] = test or report["data"]["splits"]["test"]["sha256"]
         report["recipe"]["teacher"]["epochs"] = epochs
         report["version"], report["name"] = version, name or report["name"]
         report["tools"] = {"python": "3.11.7"}
@@ -114,6 +126,83 @@ def test_the_command_prints_them(write: Write, tmp_path: Path) -> None:
     told = json.loads(CliRunner().invoke(main, ["report", *files, "--json"]).output)
     assert [row["build"] for row in told["builds"]] == ["1.2.0", "1.3.0"]
     assert told["changes"] == [{"before": "1.2.0", "after": "1.3.0", "values": {"recipe.teacher.epochs": [3.0, 4.0]}}]
+
+
+def test_times_beside_others_are_marked_wherever_they_are_told(write: Write, tmp_path: Path) -> None:
+    files = [
+        str(write("1.0.0")),
+        str(write("1.1.0", contention=beside(1.34))),
+        str(write("1.2.0", stable=False, window_p50_ms=[4.74, 3.61], threads=2)),
+        str(write("1.3.0", contention=None)),
+        str(write("1.4.0", contention=beside(None))),
+    ]
+    result = CliRunner().invoke(main, ["report", *files, "--html", str(tmp_path / "page.html")])
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    cells = {line.split()[0]: line for line in lines if " linux-x86_64-cpu " in line}
+    assert {name: "1.25* 2.02*" in line for name, line in cells.items()} == {
+        "1.0.0": False, "1.1.0": True, "1.2.0": True, "1.3.0": True, "1.4.0": True,
+    }  # fmt: skip
+    (told,) = (line for line in lines if line.startswith("* "))
+    assert told == (
+        "* times that may be the machine's rather than the model's: "
+        "1.1.0: others used 1.34 of 2 cores while it was measured; "
+        "1.2.0: unstable, medians of its windows in ms: 4.74 3.61; "
+        "1.3.0: its receipt does not tell what else ran; "
+        "1.4.0: this device does not tell what else ran while it was measured"
+    )
+    assert "times are with different numbers of threads: 1.0.0: 1; 1.1.0: 1; 1.2.0: 2; 1.3.0: 1; 1.4.0: 1" in lines
+
+    rows = json.loads(CliRunner().invoke(main, ["report", *files, "--json"]).output)["builds"]
+    assert [row["others_cores"] for row in rows] == [0.0, 1.34, 0.0, None, None]
+    assert [row["threads"] for row in rows] == [1, 1, 2, 1, 1]
+    assert [len(row["doubts"]) for row in rows] == [0, 1, 1, 1, 1]
+
+    words = " ".join(Words((tmp_path / "page.html").read_text(encoding="utf-8")).text.split())
+    assert "1.25 *" in words and "1.34 / 2" in words
+    assert "Times that may be the machine's rather than the model's:" in words
+    assert "1.1.0: others used 1.34 of 2 cores while it was measured" in words
+    assert "测量期间其他进程占用了 2 个核中的 1.34 个" in words
+    assert "不稳定，各窗口的中位数（ms）：4.74 3.61" in words
+
+
+def test_of_many_doubted_times_some_are_explained(write: Write) -> None:
+    files = [str(write(f"1.{number}.0", contention=beside(0.5))) for number in range(8)]
+    output = CliRunner().invoke(main, ["report", *files]).output
+    assert output.count("others used 0.50 of 2 cores") == 5
+    assert "; and 3 more: --json has them all" in output
+
+
+def test_on_quiet_machines_and_the_same_rows_nothing_is_marked(write: Write, tmp_path: Path) -> None:
+    files = [str(write("1.0.0")), str(write("1.1.0", contention=beside(0.02)))]
+    result = CliRunner().invoke(main, ["report", *files, "--html", str(tmp_path / "page.html")])
+    assert "*" not in result.output
+    assert "*" not in Words((tmp_path / "page.html").read_text(encoding="utf-8")).text.rpartition("}")[2]
+
+
+def test_scores_of_other_rows_than_the_build_before_are_marked(write: Write, tmp_path: Path) -> None:
+    files = [str(write("1.0.0")), str(write("1.1.0", test="0" * 64)), str(write("1.2.0", test="0" * 64))]
+    result = CliRunner().invoke(main, ["report", *files, "--html", str(tmp_path / "page.html")])
+    assert [" ** [87.2, 91.5]" in line for line in (" ".join(x.split()) for x in result.output.splitlines()[1:4])] == [
+        False, True, False,
+    ]  # fmt: skip
+    assert "** scores on other test rows than those of the build before: 1.1.0\n" in result.output
+    rows = json.loads(CliRunner().invoke(main, ["report", *files, "--json"]).output)["builds"]
+    assert [row["same_rows"] for row in rows] == [None, False, True]
+    words = " ".join(Words((tmp_path / "page.html").read_text(encoding="utf-8")).text.split())
+    assert words.count("89.5 % **") == 1 and "** Scores on other test rows" in words
+
+
+def test_a_report_with_a_verdict_that_is_none_is_told(write: Write) -> None:
+    file = write("1.0.0")
+    report = json.loads(file.read_text(encoding="utf-8"))
+    for place in (report, report["targets"][0]):
+        before, place["verdict"] = place["verdict"], ""
+        file.write_text(json.dumps(report), encoding="utf-8")
+        result = CliRunner().invoke(main, ["report", str(file), str(file)])
+        assert result.exit_code == 2, result.output
+        assert "verdict: Input should be 'pass', 'fail', 'inconclusive' or 'not run here'" in result.stderr
+        place["verdict"] = before
 
 
 class Words(HTMLParser):

@@ -35,10 +35,14 @@ def render(rows: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any
 def _plots(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Markup, Markup]:
     """Of one target: scores with their intervals, and what it costs in MiB and ms; empty where nothing was measured."""
     stages = [
-        {**row, "stage": row["build"], "model_mib": None if row["onnx_bytes"] is None else row["onnx_bytes"] / 2**20}
+        {
+            **row,
+            "stage": row["build"] + " *" * bool(row["doubts"]),
+            "model_mib": None if row["onnx_bytes"] is None else row["onnx_bytes"] / 2**20,
+        }
         for row in rows
     ]
-    scored = [row for row in stages if row["score"] is not None]
+    scored = [{**row, "stage": row["build"]} for row in stages if row["score"] is not None]
     costed = [row for row in stages if row["model_mib"] is not None or row["p50_ms"] is not None]
     return (
         svg(f"{name}-score", lambda figure: plots.accuracy(figure, scored), len(scored)) if scored else Markup(),
