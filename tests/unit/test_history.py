@@ -193,6 +193,15 @@ def test_scores_of_other_rows_than_the_build_before_are_marked(write: Write, tmp
     assert words.count("89.5 % **") == 1 and "** Scores on other test rows" in words
 
 
+def test_a_page_that_cannot_be_written_is_told_before_anything_is_read(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    page, good = str(tmp_path / "file" / "x.html"), str(write("1.0.0"))
+    result = CliRunner().invoke(main, ["report", good, good, "--html", page])
+    assert result.exit_code == 4
+    assert result.stderr.startswith(f"error: {page} cannot be written\n  why: ")
+    assert "nothing to compare" not in CliRunner().invoke(main, ["report", good, "--html", page]).stderr
+
+
 def test_a_report_with_a_verdict_that_is_none_is_told(write: Write) -> None:
     file = write("1.0.0")
     report = json.loads(file.read_text(encoding="utf-8"))

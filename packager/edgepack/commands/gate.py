@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.commands import common, supplies
-from edgepack.errors import EnvironmentUnfitError, UsageError
-from edgepack_runtime.durable import write_atomic
+from edgepack.commands import common, files, supplies
+from edgepack.errors import UsageError
 
 if TYPE_CHECKING:
     from edgepack.console import Console
@@ -137,25 +135,29 @@ class _Out:
     def __post_init__(self) -> None:
         if self.as_json and self.markdown == _STDOUT:
             raise UsageError("--json and --markdown - both go to stdout", fix="give --markdown a file")
+        if self.junit is not None and self.markdown is not None and self.junit.resolve() == self.markdown.resolve():
+            raise UsageError(
+                f"--junit and --markdown are both to be written to {self.junit}", fix="give each its own file"
+            )
         for file in (self.junit, self.markdown):
-            if file not in (None, _STDOUT):
-                _try(file)
+            if file is not None and file != _STDOUT:
+                files.try_file(file)
 
     @property
     def to_stdout(self) -> bool:
         return self.as_json or self.markdown == _STDOUT
 
     def write(self, found: Mapping[str, Any]) -> None:
-        """Write what was asked for. What is no Unicode, as a device may send it, is written as an escape."""
+        """Write what was asked for."""
         from edgepack.report import junit, markdown
 
         if self.junit is not None:
-            _replace(self.junit, junit.render_gates(found))
+            files.write(self.junit, junit.render_gates(found))
         if self.markdown is not None and self.markdown != _STDOUT:
-            _replace(self.markdown, markdown.render(found))
+            files.write(self.markdown, markdown.render(found))
         if self.to_stdout:
             text = json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
-            click.echo(_encoded(text), nl=False)
+            click.echo(files.encoded(text), nl=False)
 
 
 def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose: bool) -> None:
@@ -171,36 +173,3 @@ def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose:
             if len(results) > 1:
                 console.closing([f"{result.target}:"])
             console.gate(result.receipt)
-
-
-def _try(file: Path | None) -> None:
-    """That `file` can be written; its folder is made."""
-    assert file is not None
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if file.exists() and not file.is_file():  # a pipe
-            return
-        with tempfile.TemporaryFile(dir=file.parent):
-            pass
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-def _replace(file: Path, text: str) -> None:
-    try:
-        if file.exists() and not file.is_file():
-            file.write_bytes(_encoded(text))
-        else:
-            write_atomic(file, _encoded(text))
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "backslashreplace")
-
-
-def _unwritable(file: Path, error: OSError) -> EnvironmentUnfitError:
-    return EnvironmentUnfitError(
-        f"{file} cannot be written", why=error.strerror or str(error), fix="check the folder and its disk"
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import common, files
 
 
 @click.command()
@@ -25,12 +25,14 @@ def command(context: click.Context, reports: tuple[Path, ...], page: Path | None
     """
     from edgepack import compared, history
 
+    if page is not None:
+        files.try_file(page)
     found = history.read(reports)
     if page is not None:
         from edgepack.report import over_time
 
         told = history.document(found)
-        page.write_text(over_time.render(told["builds"], told["changes"]), encoding="utf-8")
+        files.write(page, over_time.render(told["builds"], told["changes"]))
     if as_json:
         click.echo(json.dumps(history.document(found), ensure_ascii=False))
     else:

@@ -94,6 +94,7 @@ def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
         (["--target", "pi@line3"], 2, "'pi@line3' is no target"),
         (["--target", "ssh://-x"], 2, "no name of a host"),
         (["--json", "--markdown", "-"], 2, "both go to stdout"),
+        (["--junit", "out.xml", "--markdown", "./out.xml"], 2, "are both to be written to out.xml"),
         (["--target", "ssh://a", "--target", "ssh://a"], 2, "named twice"),
         (["--jobs", "0"], 2, "--jobs"),
         (["--junit", "/proc/none/junit.xml"], 4, "/proc/none/junit.xml cannot be written"),
