@@ -13,6 +13,7 @@ from edgepack.report import drawing
 from edgepack.report.drawing import ACCENT, LIMIT, SECOND, words
 from edgepack.wording import metric_name
 
+_SAME_PERCENT: Final = 1e-4  # receipts round a fraction to six digits, and one row of 100,000 is ten times as much
 _BUBBLE: Final = 600  # square points, of the largest file
 
 
@@ -111,10 +112,13 @@ def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of (cost, score) those that no other beats: the best score for each cost, cheapest first."""
+    """Of (cost, score) those that no other beats: the best score for each cost, cheapest first.
+
+    Of points with one score the cheapest alone is left. Scores in % that differ by less than a receipt tells are one.
+    """
     front: list[tuple[float, float]] = []
     for cost, score in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not front or score > front[-1][1]:
+        if not front or score > front[-1][1] + _SAME_PERCENT:
             front.append((cost, score))
     return front
 
