@@ -69,6 +69,9 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     )
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"bundle": target["bundle"]["file_name"], "manifest_sha256": target["bundle"]["manifest_sha256"]}
+    facts = {
+        name: fact for name, fact in facts.items() if fact is not None
+    }  # of what was not reached, not all is known
     for name, value in {**facts, **(receipt.get("conditions") or {})}.items():
         ElementTree.SubElement(properties, "property", name=_text(name), value=_text(_plain(value)))
     class_name = f"{report['name']}.{target['target']}"

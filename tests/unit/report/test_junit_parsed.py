@@ -54,6 +54,7 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
     assert case.classname == "hotel-sentiment.rpi-bookworm on line4"
     assert {one.name: one.value for one in measured.properties()}["cpu_model"] == "AMD EPYC 7B13"
     assert next(iter(broken)).result[0].message == "it is cut short"
+    assert [[one.name for one in suite.properties()] for suite in (lost, broken)] == [["bundle"]] * 2
 
 
 def test_the_report_of_a_build(built: Any) -> None:
