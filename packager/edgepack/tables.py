@@ -400,4 +400,5 @@ def _conditions(conditions: Mapping[str, Any]) -> str:
     parts += [f"{key} {value}" for key, value in named if value is not None]
     parts += [str(conditions["engine"])] if conditions.get("engine") else []
     parts += ["emulated"] if conditions.get("emulated") else []
+    parts += [f"{conditions['device_clock_utc']} by its clock"] if conditions.get("device_clock_utc") else []
     return "measured on " + ", ".join(parts) if parts else "measured under unknown conditions"

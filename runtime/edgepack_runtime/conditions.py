@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -30,6 +31,7 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
     """
     why_emulated = device.emulation(platform.machine(), root)
     return {
+        "device_clock_utc": device_clock_utc(),
         "cpu_model": device.cpu_model(),
         "cpu_flags": device.cpu_flags(),
         "machine": platform.machine(),
@@ -59,6 +61,11 @@ def moving(root: Path = _ROOT) -> Dict[str, Any]:
         "temperature_c": temperature_c(root),
         "throttle": throttling.now(root).as_json(),
     }
+
+
+def device_clock_utc() -> str:
+    """What the device's own clock says, as `2026-02-28T23:59:59Z`: for the reader, since it may be wrong by decades."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def usable_cores() -> Optional[int]:

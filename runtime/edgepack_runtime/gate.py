@@ -7,6 +7,7 @@ verdicts. The receipt says under which conditions it was measured.
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -72,6 +73,7 @@ def run(
         EnvironmentUnfitError: the model's execution provider is not active.
         StepFailedError: the model or one of the measuring processes broke down.
     """
+    begin = time.perf_counter()
     limits = parse(manifest.gates)
     found, raw = verify.read_manifest(release)
     if found != manifest:
@@ -126,6 +128,7 @@ def run(
         },
         "tuning": dataclasses.asdict(predictor.tuning),
         "conditions": where,
+        "seconds": round(time.perf_counter() - begin, 3),
     }
 
 
@@ -168,6 +171,7 @@ def render(receipt: Mapping[str, Any]) -> str:
         "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
     )
     lines.append("{cpu_model}, {cores} cores, {kernel}, {engine}, Python {python}".format(**where))
+    lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return "\n".join(lines)
 

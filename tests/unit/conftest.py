@@ -130,7 +130,9 @@ def receipt() -> dict[str, Any]:
             "cpu_model": "AMD EPYC 7B13", "cpu_flags": ["avx2", "fma"], "cores": 2, "governor": None, "threads": 1,
             "providers": ["CPUExecutionProvider"], "python": "3.11.7", "engine": "onnxruntime 1.20.1",
             "numpy": "1.26.4", "load_average": [0.5, 0.4, 0.3], "kernel": "6.1.0", "emulated": False,
+            "device_clock_utc": "2026-02-28T23:59:59Z",
         },
+        "seconds": 41.25,
     }  # fmt: skip
 
 

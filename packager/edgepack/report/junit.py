@@ -3,7 +3,7 @@
 A check that failed is a `<failure>`. One that could not be decided is an `<error type="inconclusive">`: neither
 passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A gate on rows that
 stayed at home is skipped where it was said that the rest is to be judged alone. A target that the build machine cannot
-run is one case that was skipped: its device gates it.
+run is one case that was skipped: its device gates it. A suite's `timestamp` is that of the device's own clock, in UTC.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
 
 # XML 1.0 has no way to write these, escaped or not.
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CLOCK: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})Z")
+_MOST_SECONDS: Final = 1e9
 _ELEMENTS: Final = {"fail": ("failure", "gate failed"), "inconclusive": ("error", "inconclusive")}
 
 
@@ -67,6 +69,9 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
         errors=str(verdicts.count("inconclusive") + waived.count(False) + (error is not None)),
         skipped=str(waived.count(True) + (not_run is not None)),
     )
+    for name, told in (("timestamp", _timestamp(receipt)), ("time", _seconds(receipt))):
+        if told is not None:
+            suite.set(name, told)
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"bundle": target["bundle"]["file_name"], "manifest_sha256": target["bundle"]["manifest_sha256"]}
     facts = {
@@ -104,6 +109,20 @@ def _case(class_name: str, check: Mapping[str, Any]) -> ElementTree.Element:
     else:
         ElementTree.SubElement(case, "system-out").text = _text(measured)
     return case
+
+
+def _timestamp(receipt: Mapping[str, Any]) -> str | None:
+    """When a device began by its own clock, without a zone, as JUnit has it; None where it is not told."""
+    told = _CLOCK.fullmatch(str((receipt.get("conditions") or {}).get("device_clock_utc")))
+    return told and told[1]
+
+
+def _seconds(receipt: Mapping[str, Any]) -> str | None:
+    """How long all of it took; None where it is not told."""
+    seconds = receipt.get("seconds")
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < _MOST_SECONDS:
+        return None
+    return f"{seconds:.3f}"
 
 
 def _plain(value: object) -> str:

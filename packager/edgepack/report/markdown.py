@@ -24,7 +24,7 @@ _ROOM: Final = MOST_CHARACTERS - 500  # for the first line and for what is said 
 # Conditions that a figure is first judged by; the others are folded away.
 _FIRST: Final = {
     "cpu_model": "cpu {}", "engine": "engine {}", "governor": "governor {}", "temperature_c": "temperature {} °C",
-    "emulated": "emulated {}", "load_average": "load average {}",
+    "emulated": "emulated {}", "load_average": "load average {}", "device_clock_utc": "at {} by its own clock",
 }  # fmt: skip
 # How much of a result is shown, from all of it to nothing, and what is said of those that are not all there.
 _WHOLE, _FIRST_CONDITIONS, _HEADING, _NOTHING = range(4)

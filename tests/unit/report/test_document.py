@@ -120,7 +120,9 @@ def test_figures_in_words(value: float | None, unit: str, words: str) -> None:
 
 def test_intervals_and_limits_in_words() -> None:
     assert span(0.871, 0.9149, "fraction") == "[87.1, 91.5]"
-    assert span(None, 1.0, "ms") == "-"
+    assert span(None, 1.0, "ms") == "1.00 ms or less"
+    assert span(120.0, None, "percent") == "120.0 % or more"
+    assert span(None, None, "ms") == "-"
     assert limit({"gate": "accuracy.min", "limit": 0.88, "unit": "fraction"}) == ">= 88.0 %"
     assert limit({"gate": "accuracy.per_class.recall", "limit": 0.8, "unit": "fraction"}) == ">= 80.0 %"
     assert limit({"gate": "latency.p95_ms", "limit": 5, "unit": "ms"}) == "<= 5.00 ms"

@@ -64,6 +64,15 @@ def test_a_bundle_without_gates_is_no_empty_suite(report: dict[str, Any], waived
     assert case[0].get("message") == "the recipe sets no gates"
 
 
+@pytest.mark.parametrize("clock", [None, "", "now", "2026-02-28T23:59:59", "2026-02-28T23:59:59Z\n", 5])
+@pytest.mark.parametrize("seconds", [None, "5", -1, True, 1e300])
+def test_a_clock_or_a_time_that_is_none_is_left_out(report: dict[str, Any], clock: Any, seconds: Any) -> None:
+    receipt = report["targets"][0]["receipt"]
+    receipt["seconds"], receipt["conditions"]["device_clock_utc"] = seconds, clock
+    (suite,) = ElementTree.fromstring(render(report)).iter("testsuite")
+    assert (suite.get("timestamp"), suite.get("time")) == (None, None)
+
+
 @given(st.text(max_size=40))
 def test_any_text_makes_well_formed_xml(text: str) -> None:
     check = {

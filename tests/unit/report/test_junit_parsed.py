@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 import junitparser
 import pytest
@@ -35,6 +36,9 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
     read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
     stated = counts(read)
     measured, lost, broken = read
+    assert [suite.timestamp for suite in read] == ["2026-02-28T23:59:59", None, None]
+    # It adds up the times of cases, which have none: what stands in the file is read here.
+    assert [suite.get("time") for suite in ElementTree.fromstring(junit.render_gates(gates))] == ["41.250", None, None]
     assert [suite.name for suite in read] == [
         "gates of hotel-sentiment 1.2.0 for linux-x86_64-cpu on line3",
         "gates of hotel-sentiment 1.2.0 for rpi-bookworm on line4",

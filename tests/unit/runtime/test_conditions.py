@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,15 @@ def test_the_contract_of_the_receipt_is_kept() -> None:
     wanted = "cpu_model cpu_flags cores governor threads providers python engine numpy load_average kernel "
     wanted += "emulated"
     assert set(wanted.split()) <= set(conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[]))
+
+
+def test_the_clock_of_the_device_is_told_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = conditions.device_clock_utc()
+    assert datetime.strptime(told, "%Y-%m-%dT%H:%M:%S%z").utcoffset() == timedelta(0)
+    epoch = time.gmtime(0)
+    monkeypatch.setattr("time.gmtime", lambda: epoch)  # of a device without a battery
+    found = conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[])
+    assert found["device_clock_utc"] == "1970-01-01T00:00:00Z"
 
 
 def test_clock_temperature_and_governor_are_read(tmp_path: Path) -> None:

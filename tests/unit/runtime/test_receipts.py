@@ -73,6 +73,7 @@ def test_nothing_depends_on_the_clock() -> None:
     """The clock of a device may say 1970: receipts and logs tell it to whoever reads them, and nothing goes by it."""
     uses = {file.stem: found for file in sorted(RUNTIME.rglob("*.py")) if (found := _wall_clock_uses(file))}
     logs = {"format: time.strftime", "format: time.gmtime"}
-    assert uses == {"receipts": {"begin: time.time"}, "logs": logs}
+    conditions = {"device_clock_utc: time.strftime", "device_clock_utc: time.gmtime"}
+    assert uses == {"receipts": {"begin: time.time"}, "conditions": conditions, "logs": logs}
     imports = [file.stem for file in RUNTIME.rglob("*.py") if "import datetime" in file.read_text(encoding="utf-8")]
     assert imports == []
