@@ -30,13 +30,12 @@ from edgepack_runtime import (
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_accuracy import Measured
-from edgepack_runtime.gate_limits import Check, Limits, at_least, counted, parse
+from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, counted, parse
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
 
 MIB = 1024 * 1024
-NO_GATES = "the recipe sets no gates"
 _EXIT = {
     stats.PASS: ExitCode.OK,
     stats.FAIL: ExitCode.GATE_FAILED,

@@ -16,6 +16,7 @@ from edgepack_runtime.latency_limits import LatencyLimits
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
+NO_GATES = "the recipe sets no gates"  # why nothing was judged, in receipts
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
     "accuracy": accuracy_limits.ACCURACY_KEYS,

@@ -2,8 +2,9 @@
 
 A check that failed is a `<failure>`. One that could not be decided is an `<error type="inconclusive">`: neither
 passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A gate on rows that
-stayed at home is skipped where it was said that the rest is to be judged alone. A target that the build machine cannot
-run is one case that was skipped: its device gates it. A suite's `timestamp` is that of the device's own clock, in UTC.
+stayed at home is skipped where it was said that the rest is to be judged alone, and so is what a build says of a recipe
+without gates. A target that the build machine cannot run is one case that was skipped: its device gates it. A suite's
+`timestamp` is that of the device's own clock, in UTC.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ from edgepack.targets.local import Answer
 from edgepack.targets.rows import Rows
 from edgepack.targets.verified import verified
 from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.gate_limits import NO_GATES
 
 VERSION = 1
 RECEIPT_FILE = "receipt.json"
 NO_ROWS = Rows()
-NO_GATES = "the recipe sets no gates"
 _DECIDED: dict[int, Literal["pass", "fail", "inconclusive"]] = {
     ExitCode.OK: "pass",
     ExitCode.GATE_FAILED: "fail",

@@ -140,6 +140,21 @@ def test_a_gate_here_ends_with_the_command_that_started_it(tmp_path: Path, numbe
     assert list(temporary.iterdir()) == []
 
 
+def test_sigterm_ends_what_runs_on_a_device(far: Far, tmp_path: Path) -> None:
+    hangs = far_bundle(tmp_path / "hotel.edgepack", gate="hang")
+    line = [sys.executable, "-m", "edgepack.cli", "gate", str(hangs), "--target", "ssh://line3"]
+    with subprocess.Popen([*line, "--remote-python", far.python], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        measuring = next(int(line.split()[1]) for line in process.stderr if line.split()[:1] == ["process"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    for _ in range(1200):
+        if not is_running(measuring):
+            break
+        time.sleep(0.05)
+    assert not is_running(measuring)
+
+
 def heed() -> None:
     """In a child: tests that run in the background of a shell ignore some signals, and so would what they start."""
     for number in (signal.SIGINT, signal.SIGHUP):
