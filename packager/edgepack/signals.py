@@ -41,6 +41,18 @@ def noticed() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+def take_back() -> None:
+    """Have them go where Python knows them to go, after a library has taken them for itself.
+
+    Paddle does when it is imported, behind Python's back: its handler prints a trace and ends the process at once.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in _NUMBERS:
+            handler = signal.getsignal(number)
+            if handler is not None:  # else it was set by others than Python before we came
+                signal.signal(number, handler)
+
+
 def exit_code(number: int) -> int:
     """143 of SIGTERM, 129 of SIGHUP."""
     return 128 + number

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from edgepack import machine
+from edgepack import machine, signals
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT, Progress
 
@@ -140,6 +140,7 @@ def start(progress: Progress = SILENT) -> None:
         except _BROKEN as error:
             why = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
             raise EnvironmentUnfitError("the Paddle stack cannot be imported", why=why, fix=FIX) from error
+    signals.take_back()
     paddle.set_device("cpu")
     logger.set_level("ERROR")
     warnings.filterwarnings("ignore", module=r"(paddle|paddlenlp|paddleslim|paddle2onnx)\b.*")
