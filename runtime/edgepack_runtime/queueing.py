@@ -24,7 +24,7 @@ from edgepack_runtime.stats import Interval
 
 RESAMPLES = 1000
 _SEED = 20240229
-_CELLS = 8192  # of the grid that distributions lie on
+_CELLS = 4096  # of the grid that distributions lie on
 _LEAST = 30  # times of work of one kind; fewer may be too good or too bad, so all of them may stand for it
 _TAIL = 16.0  # mean waits of those who wait, that the grid reaches beyond the slowest: exp(-16) is left out
 Array = Any  # of float64; the type that numpy has for it needs a newer numpy than devices carry
