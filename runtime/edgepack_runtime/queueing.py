@@ -42,10 +42,19 @@ class Work(NamedTuple):
         return [*self.idle_ms, *self.busy_ms]
 
 
+def percentiles(work: Work, rate_per_s: float, fractions: Sequence[float]) -> List[float]:
+    """Percentiles (0 to 1) of the latency in the long run, in ms, if `work` is all there is to know; arguments and
+    errors as of `intervals`.
+    """
+    if not work.all_ms:
+        raise ValueError("no times of work")
+    return _Queue(work, rate_per_s, None).percentiles(None, fractions)
+
+
 def intervals(
     above: Work, below: Work, rate_per_s: float, fractions: Sequence[float], confidence: float
 ) -> List[Interval]:
-    """Percentiles (0 to 1) of the latency in the long run, in ms; infinite where the queue would grow.
+    """`percentiles` with their intervals; infinite where the queue would grow.
 
     Args:
         above: times of work as they were measured; of these are the value and the high end.
@@ -55,9 +64,7 @@ def intervals(
     Raises:
         ValueError: there are no times.
     """
-    if not above.all_ms or not below.all_ms:
-        raise ValueError("no times of work")
-    values = _Queue(above, rate_per_s, None).percentiles(None, fractions)
+    values = percentiles(above, rate_per_s, fractions)
     tail = (1 - confidence) / 2
     nothing = math.fsum(below.all_ms) <= 0
     lows = [[0.0]] * len(fractions) if nothing else _resampled(below, rate_per_s, fractions, upwards=False)
@@ -91,7 +98,7 @@ class _Queue:
         mean_wait_ms = (busy**2).mean() / (2 * busy.mean()) / (1 - share)
         length_ms = 1.5 * max(*idle_ms, *busy_ms) + _TAIL * mean_wait_ms
         self._edges = np.linspace(0.0, length_ms, _CELLS + 1)  # (cells + 1,)
-        self._idle, self._busy = (_Times(part, self._edges, bool(upwards)) for part in (idle_ms, busy_ms))
+        self._idle, self._busy = (_Times(part, self._edges, upwards) for part in (idle_ms, busy_ms))
 
     def percentiles(self, draw: Any, fractions: Sequence[float]) -> List[float]:
         """With each time counting once, or by weights that `draw`, a numpy RandomState, gives them."""
@@ -127,12 +134,13 @@ class _Transforms(NamedTuple):
 
 
 class _Times:
-    """Times of work of one kind on a grid: an edge stands for what lies less than half a cell from it."""
+    """Times of work of one kind on a grid. Each counts to the nearest edge, or to the next one on the careful side."""
 
-    def __init__(self, times_ms: Sequence[float], edges: Array, upwards: bool) -> None:
-        self._upwards = upwards
+    def __init__(self, times_ms: Sequence[float], edges: Array, upwards: Optional[bool]) -> None:
+        self._upwards = bool(upwards)
         self._times = np.sort(np.asarray(times_ms, dtype=np.float64))  # (n,)
-        self._ends = np.append((edges[1:-1] + edges[:-2]) / 2, edges[-1])  # (cells,), where each edge's part ends
+        share = {None: 0.5, True: 0.0, False: 1.0}[upwards]  # of a cell, that an edge stands for beyond itself
+        self._ends = (1 - share) * edges[:-1] + share * edges[1:]  # (cells,), where what each edge stands for ends
         self._counts = np.searchsorted(self._times, self._ends, side="right")  # (cells,), times up to there
 
     def weights(self, draw: Any) -> Array:

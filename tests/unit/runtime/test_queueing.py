@@ -20,7 +20,7 @@ def fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def values(work: Work, rate_per_s: float, *fractions: float) -> list[float]:
-    return [found.value for found in queueing.intervals(work, work, rate_per_s, fractions, 0.98)]
+    return queueing.percentiles(work, rate_per_s, fractions)
 
 
 def answered(rate_per_s: float, idle_ms: np.ndarray, busy_ms: np.ndarray, seed: int = 0) -> list[float]:
@@ -101,6 +101,7 @@ def test_what_others_may_have_taken_lowers_the_low_end_alone() -> None:
     [beside] = queueing.intervals(whole, less, 60.0, [0.95], 0.98)
     assert beside.low < alone.low
     assert (beside.value, beside.high) == (alone.value, alone.high)
+    assert alone.value == values(whole, 60.0, 0.95)[0]
     [unknown] = queueing.intervals(whole, Work([0.0] * 10, []), 60.0, [0.95], 0.98)
     assert (unknown.low, unknown.high) == (0.0, alone.high)
 
@@ -108,3 +109,12 @@ def test_what_others_may_have_taken_lowers_the_low_end_alone() -> None:
 def test_no_times_are_no_queue() -> None:
     with pytest.raises(ValueError, match="no times of work"):
         queueing.intervals(Work([], []), Work([], []), 10.0, [0.95], 0.98)
+
+
+@pytest.mark.parametrize("rate_per_s", [5.0, 50.0, 90.0])
+def test_the_grid_errs_on_the_careful_side(rate_per_s: float) -> None:
+    """Where all texts take the same there is nothing to resample: the ends are what the grid makes of the value."""
+    work = Work([10.0] * 60, [10.0] * 60)
+    [found] = queueing.intervals(work, work, rate_per_s, [0.95], 0.98)
+    assert found.low < found.value < found.high
+    assert found.high / found.low < 1.02
