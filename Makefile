@@ -23,7 +23,7 @@ install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
 # Whole files side by side, the slow ones of the integration tests first; each process may take 2 GB.
 WORKERS ?= 4
 # A process has one thread: two that take every core for their products keep each other waiting.
-PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
 
 test: $(VENV)/.installed-dev ## all tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)

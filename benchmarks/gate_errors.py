@@ -1,11 +1,11 @@
 """How often the accuracy gates are wrong: models of a known truth, each judged on rows of its own.
 
-    python benchmarks/gate_errors.py [--models 10000] [--f1-models 1000] [--confidence 0.95]
+    python benchmarks/gate_errors.py [--models 10000] [--floor-models 10000] [--f1-models 1000] [--confidence 0.95]
 
 The truth is put where it is hardest to tell: at the limit, where a fail is wrong, and a hair beyond it, where a pass
 is wrong. Each may be wrong in half of what the confidence leaves. `power` is the share that is decided two points (F1:
-six) to the right side of the limit, or as far as that side reaches; `wilson_alone` is what Wilson's interval by itself
-would fail wrongly, by arithmetic. The last line is JSON.
+six) to the right side of the limit, or as far as that side reaches; of floors, where one class is ten points below its
+own. `wilson_alone` is what Wilson's interval by itself would fail wrongly, by arithmetic. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -23,30 +23,45 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests import synthetic_models as synthetic
 
 from edgepack_runtime import stats
-from edgepack_runtime.gate_limits import Limits
 
 A_HAIR = 1e-9
 LIMITS = (0.7, 0.88, 0.95, 0.99, 0.998)
 ROWS = (100, 500, 1200)
 # Share of rows that only the float model has right, at the limit, and how many are won back besides.
 DROPS = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (2.0, 4.0))
-CONFUSING = synthetic.Confusing((0.6, 0.3, 0.1), ((0.95, 0.04, 0.01), (0.06, 0.9, 0.04), (0.1, 0.1, 0.8)))
-F1_ROWS = (100, 300)
+THREE = synthetic.Confusing((0.6, 0.3, 0.1), ((0.95, 0.04, 0.01), (0.06, 0.9, 0.04), (0.1, 0.1, 0.8)))
+# A class that hardly any row has, and that is mostly missed; and one that is known as well as the others.
+RARE = synthetic.Confusing((0.7, 0.295, 0.005), ((0.97, 0.03, 0.0), (0.03, 0.97, 0.0), (0.4, 0.4, 0.2)))
+RARE_KNOWN = synthetic.Confusing((0.7, 0.295, 0.005), ((0.96, 0.03, 0.01), (0.03, 0.96, 0.01), (0.1, 0.1, 0.8)))
+F1S = (
+    ("3 classes", THREE, (100, 300)),
+    ("3 classes, one of 0.5 % that is missed", RARE, (300,)),
+    ("3 classes, one of 0.5 % that is known", RARE_KNOWN, (300,)),
+    ("20 equal classes", synthetic.even(20, 0.85), (100, 200, 400)),
+    ("50 equal classes", synthetic.even(50, 0.85), (100,)),
+    ("20 equal classes, badly known", synthetic.even(20, 0.6), (100, 400)),
+)
+FLOORS = ((2, 50), (20, 50), (20, 200), (50, 50))  # classes, and rows of each
+FLOOR = 0.8
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=10_000)
+    parser.add_argument("--floor-models", type=int, default=10_000)
     parser.add_argument("--f1-models", type=int, default=1000)
     parser.add_argument("--confidence", type=float, default=0.95)
     options = parser.parse_args()
     begin = time.perf_counter()
     found = [minimum(options.models, n, limit, options.confidence) for n in ROWS for limit in LIMITS]
     found += [drop(options.models, n, *rates, options.confidence) for n in ROWS for rates in DROPS]
-    found += [macro_f1(options.f1_models, n, options.confidence) for n in F1_ROWS] if options.f1_models else []
+    found += [per_class(options.floor_models, *sizes, options.confidence) for sizes in FLOORS]
+    if options.f1_models:
+        found += [macro_f1(options.f1_models, *of, n, options.confidence) for *of, rows in F1S for n in rows]
     allowed = (1 - options.confidence) / 2
     worst = {key: max(one[key] for one in found) for key in ("wrong_fail", "wrong_pass")}
-    told = {"models": options.models, "f1_models": options.f1_models, "allowed": round(allowed, 6), **worst}
+    drawn = {"models": options.models, "floor_models": options.floor_models, "f1_models": options.f1_models}
+    told = {**drawn, "allowed": round(allowed, 6), **worst}
     seconds = round(time.perf_counter() - begin, 1)
     print(
         json.dumps({**told, "allowed_with_noise": _noisy(allowed, options.models), "cases": found, "seconds": seconds})
@@ -75,14 +90,21 @@ def drop(models: int, n: int, points: float, won: float, confidence: float) -> d
     return _told(f"drop {points:g}, {won:g} % won", n, at, above, below)
 
 
-def macro_f1(models: int, n: int, confidence: float) -> dict[str, Any]:
-    """`accuracy.min` of the macro F1 of three classes, bootstrapped."""
-    true = CONFUSING.macro_f1()
+def per_class(models: int, classes: int, n: int, confidence: float) -> dict[str, Any]:
+    """`accuracy.per_class.recall`: all classes at the floor, and one a hair below it where all others are perfect."""
+    lone = [1.0] * (classes - 1)
     at, below, above = (
-        synthetic.rates(CONFUSING.judged(models, n, Limits(accuracy_min=limit, confidence=confidence), seed))
-        for seed, limit in enumerate((true, true + A_HAIR, true - 0.06))
+        synthetic.rates(synthetic.floors(models, n, FLOOR, confidence, recalls, seed))
+        for seed, recalls in enumerate(([FLOOR] * classes, [FLOOR - A_HAIR, *lone], [FLOOR - 0.1, *lone]))
     )
-    return _told(f"macro_f1 min {true:.3f}", n, at, below, above)
+    return _told(f"recall of {classes} classes {FLOOR:g}", n, at, below, above)
+
+
+def macro_f1(models: int, what: str, model: synthetic.Confusing, n: int, confidence: float) -> dict[str, Any]:
+    """`accuracy.min` of the macro F1 of some classes."""
+    true = model.macro_f1()
+    judged = model.judged(models, n, (true, true + A_HAIR, true - 0.06), confidence, seed=n)
+    return _told(f"macro_f1 min {true:.3f} of {what}", n, *map(synthetic.rates, judged))
 
 
 def wilson_fails(n: int, limit: float, confidence: float) -> float:

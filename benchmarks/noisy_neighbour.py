@@ -114,9 +114,8 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
         timing = gate_latency.measure(predictor, texts, Limits(), silent)
         seconds.append(time.monotonic() - begin)
         for window in timing.windows:
-            for place, sample in enumerate(window.samples):
-                number = place % len(texts)
-                fastest[number] = min(fastest.get(number, sample.total_ms), sample.total_ms)
+            for kind, sample in zip(timing.kinds, window.samples, strict=True):
+                fastest[kind.row] = min(fastest.get(kind.row, sample.total_ms), sample.total_ms)
             told = closed_loop.stretch(window).spells
             spells = zip(told, window.spells, strict=True)
             quiet += [ms for times, spell in spells if spell.contention.quiet for ms in times.times_ms]

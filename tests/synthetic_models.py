@@ -1,19 +1,20 @@
 """Models that exist as chances only: how often each is passed and failed by the accuracy gates, at a known truth.
 
-The verdicts are those of `gate_accuracy`, on rows and answers made for the outcome that was drawn.
+The verdicts are those of `gate_accuracy` and `gate_classes`, on rows and answers made for the outcome that was drawn.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from edgepack_runtime import gate_accuracy, metrics
+from edgepack_runtime import gate_accuracy, gate_classes, metrics
+from edgepack_runtime.accuracy_limits import Floors
 from edgepack_runtime.gate_limits import Limits
 from edgepack_runtime.golden import GoldenRow
 from edgepack_runtime.stats import FAIL, INCONCLUSIVE, PASS
@@ -30,7 +31,7 @@ class Rates(NamedTuple):
     decided: float
 
 
-def rates(judged: Iterator[tuple[bool, str]]) -> Rates:
+def rates(judged: Iterable[tuple[bool, str]]) -> Rates:
     """Count pairs of (whether the truth keeps to the limit, the verdict)."""
     found = Counter(judged)
     models = sum(found.values())
@@ -115,14 +116,41 @@ class Confusing:
             f1.append(2 * self.shares[one] * self.answers[one][one] / (self.shares[one] + found))
         return sum(f1) / len(f1)
 
-    def judged(self, models: int, n: int, limits: Limits, seed: int) -> Iterator[tuple[bool, str]]:
-        """As often as `models`, `n` rows and their answers, judged by `limits.accuracy_min` of the macro F1."""
-        assert limits.accuracy_min is not None
+    def judged(
+        self, models: int, n: int, minimums: Sequence[float], confidence: float, seed: int
+    ) -> list[list[tuple[bool, str]]]:
+        """As often as `models`, `n` rows and their answers: for each of `minimums` of the macro F1, how it was judged.
+
+        The same rows are judged by each.
+        """
         source = random.Random(seed)
+        found: list[list[tuple[bool, str]]] = [[] for _ in minimums]
         for _ in range(models):
             truths = source.choices(self.labels, self.shares, k=n)
             answers = [source.choices(self.labels, self.answers[int(truth)])[0] for truth in truths]
             rows = [GoldenRow("x", truth, truth) for truth in truths]
-            measured = gate_accuracy.measure(rows, answers, metrics.MACRO_F1, limits.confidence, self.labels)
-            (check,) = gate_accuracy.checks(measured, replace(limits, max_drop_points=None))
-            yield self.macro_f1() >= limits.accuracy_min, check.verdict
+            measured = gate_accuracy.measure(rows, answers, metrics.MACRO_F1, confidence, self.labels)
+            for limit, verdicts in zip(minimums, found, strict=True):
+                (check,) = gate_accuracy.checks(measured, Limits(accuracy_min=limit, confidence=confidence))
+                verdicts.append((self.macro_f1() >= limit, check.verdict))
+        return found
+
+
+def even(classes: int, right: float) -> Confusing:
+    """As many rows of each of `classes`, `right` of them answered rightly and the others anyhow."""
+    wrong = (1 - right) / (classes - 1)
+    answers = [[right if answered == true else wrong for answered in range(classes)] for true in range(classes)]
+    return Confusing([1 / classes] * classes, answers)
+
+
+def floors(
+    models: int, n: int, limit: float, confidence: float, recalls: Sequence[float], seed: int
+) -> Iterator[tuple[bool, str]]:
+    """Models whose classes have these true recalls, each judged on `n` rows of each class."""
+    source = random.Random(seed)
+    labels = [str(number) for number in range(len(recalls))]
+    for _ in range(models):
+        right = [sum(source.random() < recall for _ in range(n)) for recall in recalls]
+        tallies = {label: metrics.Tally(tp, 0, n - tp) for label, tp in zip(labels, right, strict=True)}
+        (check,) = gate_classes.checks(tallies, {"recall": Floors(limit, {})}, labels, confidence)
+        yield min(recalls) >= limit, check.verdict

@@ -88,7 +88,7 @@ def run(
         progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
     else:
         answers = gate_accuracy.answer(predictor, rows, progress)
-        measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, predictor.labels)
+        measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, classes)
     texts = golden.read_items(release, predictor.config)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, texts, limits, progress),
@@ -163,7 +163,9 @@ def render(receipt: Mapping[str, Any]) -> str:
     lines += ["{gate}: not measured: {why}".format(**row) for row in receipt["unmeasured"]]
     accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
     if accuracy is not None:
-        lines.append("{metric} {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy))
+        told = ["{metric} {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy)]
+        told += [why for why in [gate_accuracy.repeats(accuracy)] if why is not None]
+        lines.append("; ".join(told))
         lines.append(gate_accuracy.worst_line(receipt["classes"]))
     lines.append(
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "

@@ -16,12 +16,14 @@ from edgepack_runtime.scoring import Counts
 MOST_CLASSES = 50  # in a receipt: the worst ones; with more classes, the confusion matrix is left out
 _SHOWN_CLASSES = 3
 _ROWS_BETWEEN_LINES = 500
+_MOSTLY_DISTINCT = 0.9
 
 
 class Measured(NamedTuple):
     """What came out on the golden rows. `answers` are those of the shipped file, `counts` are whole answers.
 
-    `interval` is of `metric`, from 0 to 1; `positive` is the label that the metric `f1` is about.
+    `interval` is of `metric`, from 0 to 1; `positive` is the label that the metric `f1` is about. `classes` are those
+    of the model, and `unseen` those that the metric is about and that no row has.
     """
 
     rows: Sequence[GoldenRow]
@@ -30,11 +32,18 @@ class Measured(NamedTuple):
     positive: Optional[str]
     interval: stats.Interval
     counts: Counts
+    classes: Sequence[str]
+    unseen: Sequence[str]
 
     @property
     def pairs(self) -> List[Pair]:
         """What each row says, and what was answered."""
         return [(row.answer, found) for row, found in zip(self.rows, self.answers)]
+
+    @property
+    def distinct(self) -> int:
+        """How many rows there are whose texts differ."""
+        return len({row.item for row in self.rows})
 
 
 def metric_for(asked: Optional[str], config: ModelConfig) -> str:
@@ -68,27 +77,35 @@ def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[
 
 
 def measure(
-    rows: Sequence[GoldenRow], answers: Sequence[Answer], metric: str, confidence: float, labels: Sequence[str]
+    rows: Sequence[GoldenRow], answers: Sequence[Answer], metric: str, confidence: float, classes: Sequence[str]
 ) -> Measured:
-    """Compare `answers` with what `rows` say; `labels` are those of the model."""
+    """Compare `answers` with what `rows` say; `classes` are the model's: its labels, or the types of its spans."""
     truths = [row.answer for row in rows]
-    positive = metrics.positive_label(labels, truths) if metric == metrics.F1 else None
+    positive = metrics.positive_label(classes, truths) if metric == metrics.F1 else None
+    meant = {metrics.MACRO_F1: classes, metrics.F1: [positive]}.get(metric, ())
+    seen = metrics.class_tallies((truth, truth) for truth in truths)
     return Measured(
         rows=rows,
         answers=answers,
         metric=metric,
         positive=positive,
-        interval=scoring.interval(metric, truths, answers, confidence, positive),
+        interval=scoring.interval(metric, truths, answers, confidence, positive, classes),
         counts=scoring.count(truths, [row.float_answer for row in rows], answers),
+        classes=classes,
+        unseen=[name for name in meant if name is not None and name not in seen],
     )
 
 
 def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
-    """The receipt's `accuracy`: which metric, and its value as a fraction with its interval."""
+    """The receipt's `accuracy`: which metric, its value as a fraction with its interval, and on which rows.
+
+    `distinct_texts` is less than `n` where texts, or pairs of texts, repeat.
+    """
     return {
         "metric": measured.metric,
         **{name: round(value, 6) for name, value in measured.interval._asdict().items()},
         "n": measured.counts.n,
+        "distinct_texts": measured.distinct,
         "confidence": confidence,
         **({} if measured.positive is None else {"positive": measured.positive}),
     }
@@ -123,6 +140,12 @@ def worst_line(told: Mapping[str, Any]) -> str:
     """The receipt's `classes` in a line: those that fare worst."""
     shown = ["{label} {f1:.4f} (n = {support})".format(**row) for row in told["scores"][:_SHOWN_CLASSES]]
     return "lowest F1 of {} classes: {}".format(told["classes"], ", ".join(shown) or "-")
+
+
+def repeats(told: Mapping[str, Any]) -> Optional[str]:
+    """What to know of the receipt's `accuracy` where texts repeat so often that `n` promises too much; else None."""
+    n, distinct = told["n"], told["distinct_texts"]
+    return None if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
 
 
 def _class_score(name: str, tally: metrics.Tally) -> Dict[str, Any]:
@@ -173,10 +196,10 @@ def _of_baseline(rows: Sequence[GoldenRow]) -> List[Answer]:
 def _minimum(measured: Measured, limit: float, confidence: float) -> Check:
     interval, counts = measured.interval, measured.counts
     verdict = stats.verdict_at_least(interval, limit)
-    detail = f"{_of_what(measured)}{counts.right} of {counts.n} rows right"
+    detail = f"{_of_what(measured)}{counts.right} of {counts.n} rows right" + _on_what(measured)
     if verdict == stats.INCONCLUSIVE:
         detail += "; " + (
-            would_decide(stats.n_for_proportion(interval.value, limit, confidence), "rows")
+            would_decide(stats.n_for_proportion(interval.value, limit, confidence, beyond=counts.n), "rows")
             if measured.metric == metrics.ACCURACY
             else _more_rows(measured.metric)
         )
@@ -198,9 +221,11 @@ def _drop(
     """Paired: both models saw the same rows, so only those count on which they differ. `whose` answers are `theirs`."""
     truths, confidence = [row.answer for row in measured.rows], limits.confidence
     counts = scoring.count(truths, theirs, measured.answers)
-    interval = scoring.drop(measured.metric, truths, theirs, measured.answers, confidence, measured.positive)
+    interval = scoring.drop(
+        measured.metric, truths, theirs, measured.answers, confidence, measured.positive, measured.classes
+    )
     verdict = stats.verdict_at_most(interval, limit_points / 100)
-    detail = f"{_of_what(measured)}{counts.lost} rows lost against {whose}, {counts.won} won"
+    detail = f"{_of_what(measured)}{counts.lost} rows lost against {whose}, {counts.won} won" + _on_what(measured)
     if verdict == stats.INCONCLUSIVE:
         detail += "; " + (
             would_decide(stats.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence), "rows")
@@ -226,6 +251,16 @@ def _of_what(measured: Measured) -> str:
         return ""
     of_label = "" if measured.positive is None else f" of {measured.positive!r}"
     return f"{measured.metric}{of_label}; "
+
+
+def _on_what(measured: Measured) -> str:
+    """What the golden rows cannot show, however many they are."""
+    unseen, repeated = measured.unseen, repeats({"n": measured.counts.n, "distinct_texts": measured.distinct})
+    told = ["", *([] if repeated is None else [repeated])]
+    if unseen:
+        more = f" and {len(unseen) - _SHOWN_CLASSES} more" if len(unseen) > _SHOWN_CLASSES else ""
+        told.append(f"no golden row has {', '.join(unseen[:_SHOWN_CLASSES])}{more}")
+    return "; ".join(told)
 
 
 def _more_rows(metric: str) -> str:

@@ -2,8 +2,9 @@
 
 A class passes when the low end of its interval reaches its floor; the gate passes when every class does. For that no
 correction is due, since each of them has to show it. For a fail one is: of many classes that are all as good as their
-floors, some look worse by chance. A class fails when even the high end of an interval at a confidence that leaves a
-k-th of what the gate's leaves (C. E. Bonferroni), k being the number of classes that are looked at, is below its floor.
+floors, some look worse by chance. So an interval has its low end at the gate's confidence, and its high end at one that
+leaves a k-th of what the gate's leaves (C. E. Bonferroni), k being the number of classes that are looked at. A class
+fails when even that is below its floor.
 
 Standard library only.
 """
@@ -66,8 +67,8 @@ def checks(
     return [_check(figure, tallies, asked, classes, confidence) for figure, asked in floors.items()]
 
 
-def interval(figure: str, tally: Tally, confidence: float) -> stats.Interval:
-    """`figure` (`recall`, `precision` or `f1`; 0 to 1) of one class.
+def interval(figure: str, tally: Tally, confidence: float, to_fail: float) -> stats.Interval:
+    """`figure` (`recall`, `precision` or `f1`; 0 to 1) of one class; `to_fail` is the confidence of its high end.
 
     Recall and precision are proportions, of what is there and of what was answered. F1 = 2 j / (1 + j), where j is the
     share of right ones among all that are there or were answered: a proportion too, and F1 grows with it. Nothing is
@@ -76,7 +77,7 @@ def interval(figure: str, tally: Tally, confidence: float) -> stats.Interval:
     right, n = _of(figure, tally)
     if n == 0:
         return stats.Interval(0.0, 0.0, 1.0)
-    found = stats.proportion(right, n, confidence)
+    found = stats.proportion_between(right, n, confidence, to_fail)
     return stats.Interval(*(2 * end / (1 + end) for end in found)) if figure == "f1" else found
 
 
@@ -89,9 +90,9 @@ def _check(
     figure: str, tallies: Mapping[str, Tally], floors: Floors, classes: Sequence[str], confidence: float
 ) -> Check:
     asked = {label: floor for label in classes for floor in [floors.of(label)] if floor is not None}
-    strict = 1 - (1 - confidence) / len(asked)
+    to_fail = 1 - (1 - confidence) / len(asked)
     judged = [
-        _judge(figure, label, tallies.get(label, _NONE), floor, confidence, strict) for label, floor in asked.items()
+        _judge(figure, label, tallies.get(label, _NONE), floor, confidence, to_fail) for label, floor in asked.items()
     ]
     verdict = stats.overall([one.verdict for one in judged])
     deciding = sorted((one for one in judged if one.verdict == verdict), key=lambda one: (one.margin, one.label))
@@ -102,7 +103,9 @@ def _check(
     elif len(deciding) > _SHOWN:
         detail += f"; and {len(deciding) - _SHOWN} more of {len(judged)} classes"
     if verdict == stats.INCONCLUSIVE:
-        detail += f"; {_more(figure, worst, confidence)}"
+        detail += f"; {_more(figure, worst, confidence, to_fail)}"
+    if verdict != stats.PASS and len(asked) > 1:
+        detail += f"; the high end allows for {len(asked)} classes"
     return sampled(
         PER_CLASS + figure,
         verdict,
@@ -115,15 +118,11 @@ def _check(
     )
 
 
-def _judge(figure: str, label: str, tally: Tally, floor: float, confidence: float, strict: float) -> _Judged:
+def _judge(figure: str, label: str, tally: Tally, floor: float, confidence: float, to_fail: float) -> _Judged:
     right, n = _of(figure, tally)
-    found, stricter = interval(figure, tally, confidence), interval(figure, tally, strict)
-    if found.low >= floor:
-        verdict, margin = stats.PASS, found.low - floor
-    elif stricter.high < floor:
-        verdict, margin = stats.FAIL, stricter.high - floor
-    else:
-        verdict, margin = stats.INCONCLUSIVE, found.low - floor
+    found = interval(figure, tally, confidence, to_fail)
+    verdict = stats.verdict_at_least(found, floor)
+    margin = (found.high if verdict == stats.FAIL else found.low) - floor
     return _Judged(label, right, n, found, floor, verdict, margin)
 
 
@@ -132,11 +131,12 @@ def _told(figure: str, one: _Judged) -> str:
     return f"{one.label}: {one.right} right {of[figure].format(one.n)}"
 
 
-def _more(figure: str, worst: _Judged, confidence: float) -> str:
+def _more(figure: str, worst: _Judged, confidence: float, to_fail: float) -> str:
     """What would decide the worst class, in words."""
     if worst.n == 0:
         return "nothing of it in the golden rows"
     share, floor = worst.right / worst.n, worst.floor
     limit = floor / (2 - floor) if figure == "f1" else floor
     kind = "answers" if figure == "precision" else "rows"
-    return would_decide(stats.n_for_proportion(share, limit, confidence), f"{kind} of {worst.label}")
+    needed = stats.n_for_proportion(share, limit, confidence, to_fail=to_fail, beyond=worst.n)
+    return would_decide(needed, f"{kind} of {worst.label}")

@@ -12,8 +12,10 @@ where a limit is missed, or nearly, while others ran. That is done once more in 
 
 from __future__ import annotations
 
+import math
 import statistics
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections import Counter
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from edgepack_runtime import bench, closed_loop, contention, noise, stats, timed_texts
 from edgepack_runtime.closed_loop import Window
@@ -30,10 +32,14 @@ Say = Callable[[str], None]
 
 
 class Timing(NamedTuple):
-    """Two windows over the same texts, what kind each of those is, and in how many processes it was tried."""
+    """Two windows over the same texts, what kind each of those is, and in how many processes it was tried.
+
+    `golden` tells of the texts that these were chosen from: how many have how many tokens.
+    """
 
     windows: List[Window]
     kinds: List[Kind]
+    golden: List[Tuple[int, int]]
     processes: int = 1
 
     @property
@@ -60,6 +66,20 @@ class Timing(NamedTuple):
     def stable(self) -> bool:
         return self.drift <= MAX_DRIFT
 
+    def rows(self, asked: Asked) -> Set[int]:
+        """Which texts were timed for a limit."""
+        return {kind.row for kind in self.kinds if asked.concerns(kind)}
+
+    def design_effect(self, asked: Asked) -> float:
+        """How many samples are worth one that is independent of the others.
+
+        The limit is about texts as long as the golden rows. Where all of those were timed, only the machine's noise is
+        left to chance, and each timing is a sample of it; else each text is one, however often it was timed.
+        """
+        timed, rows = sum(asked.concerns(kind) for kind in self.kinds), len(self.rows(asked))
+        there_are = sum(count for tokens, count in self.golden if asked.budget is None or asked.budget.holds(tokens))
+        return 1.0 if rows >= there_are else len(self.windows) * timed / rows
+
 
 class Asked(NamedTuple):
     """One limit: the name of its gate, the percentile (0 to 1), the most it may be, and of texts of which length."""
@@ -75,14 +95,15 @@ class Asked(NamedTuple):
 
 
 def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Say) -> Timing:
-    """Time `predictor` in two windows over the same of `texts`, in a seeded order (`timed_texts.choose`)."""
+    """Time `predictor` in two windows over the same of `texts` (`timed_texts.choose`)."""
     progress("latency: two windows")
     drawn = timed_texts.shuffled(texts)
+    tokens = [predictor.tokens(text) if limits.latency.by_length else 0 for text in drawn]
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
-    chosen = timed_texts.choose(drawn, limits, probe, predictor.tokens)
-    timing = Timing([], [text.kind for text in chosen])
+    chosen = timed_texts.choose(drawn, limits, probe, tokens)
+    timing = Timing([], [text.kind for text in chosen], sorted(Counter(tokens).items()))
     for number in range(timed_texts.WINDOWS):
         timing.windows.append(closed_loop.timed(predictor, [text.item for text in chosen]))
         progress(f"latency: window {number + 1} of {timed_texts.WINDOWS}: {timing.medians_ms[-1]:.3f} ms")
@@ -150,6 +171,8 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
         return Check(asked.gate, stats.INCONCLUSIVE, None, None, None, limit_ms, "ms", 0, None, detail)
     interval, verdict = _judged(timing, asked)
     detail = "text in to label out, batch 1" + (f", {_lengths(asked.budget)}" if asked.budget else "")
+    different = len(timing.rows(asked))
+    detail += f"; {different} different texts" if different > 1 else "; one text only"
     if not timing.stable:
         detail += f"; unstable: the medians of two windows differ by {timing.drift:.0%}, twice"
     if verdict == stats.INCONCLUSIVE:
@@ -157,7 +180,8 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
             detail += f"; {timing.contention.told()}: measure on an idle machine"
         elif timing.stable:
             within = sum(total <= limit_ms for total in totals) / len(totals)
-            detail += "; " + would_decide(stats.n_for_proportion(within, asked.fraction, bench.CONFIDENCE), "samples")
+            alone = stats.n_for_proportion(within, asked.fraction, bench.CONFIDENCE)
+            detail += "; " + would_decide(alone and math.ceil(alone * timing.design_effect(asked)), "samples")
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
     return sampled(
         asked.gate,
@@ -181,7 +205,8 @@ def _totals(timing: Timing, asked: Asked) -> List[float]:
 
 def _judged(timing: Timing, asked: Asked) -> Tuple[stats.Interval, str]:
     """The interval that holds for a quiet machine, and its verdict; nothing fails on an unstable one."""
-    interval = noise.percentile_interval(_stretches(timing.windows, timing, asked), asked.fraction, bench.CONFIDENCE)
+    stretches, effect = _stretches(timing.windows, timing, asked), timing.design_effect(asked)
+    interval = noise.percentile_interval(stretches, asked.fraction, bench.CONFIDENCE, effect)
     if timing.stable:
         return interval, stats.verdict_at_most(interval, asked.limit_ms)
     interval = _widened(timing, asked, interval.value)
@@ -198,7 +223,8 @@ def _in_doubt(timing: Timing, asked: Asked) -> bool:
 
 def _by_noise(timing: Timing, asked: Asked) -> bool:
     """Whether the machine was not quiet, or the little that others did makes the difference to a fail."""
-    as_timed = stats.percentile_interval(_totals(timing, asked), asked.fraction, bench.CONFIDENCE)
+    effect = timing.design_effect(asked)
+    as_timed = stats.percentile_interval(_totals(timing, asked), asked.fraction, bench.CONFIDENCE, effect)
     return not timing.contention.quiet or stats.verdict_at_most(as_timed, asked.limit_ms) == stats.FAIL
 
 

@@ -54,7 +54,7 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     job = {"kind": "latency", "release": str(release), "threads": threads, "gates": gates}
     told = _ask(job, timeout_s=_TIMING_TIMEOUT_S)
     windows = [closed_loop.window_of(window) for window in told["windows"]]
-    return Timing(windows, [Kind(*kind) for kind in told["kinds"]])
+    return Timing(windows, [Kind(*kind) for kind in told["kinds"]], [(tokens, n) for tokens, n in told["golden"]])
 
 
 def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Contention]:
@@ -119,7 +119,8 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
         return {"peak_rss_mib": _own_peak_rss_mib()}
     texts = golden.read_items(release, predictor.config)
     timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
-    return {"windows": [window.as_json() for window in timing.windows], "kinds": timing.kinds}
+    windows = [window.as_json() for window in timing.windows]
+    return {"windows": windows, "kinds": timing.kinds, "golden": timing.golden}
 
 
 def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:

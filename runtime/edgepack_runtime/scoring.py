@@ -3,18 +3,24 @@
 Accuracy has formulas of its own (`stats.proportion`, `stats.paired_drop`). For F1 in its forms the interval reaches as
 far as the wider of two on each side:
 
-- the percentile bootstrap over rows, paired where two models saw the same rows: it knows how errors come together in
-  rows and classes, and is blind where there are next to none, since it can only draw rows that it has seen;
+- the bootstrap over rows, paired where two models saw the same rows: it knows how errors come together in rows and
+  classes, and is blind where there are next to none, since it can only draw rows that it has seen;
 - for each class (micro averages: for all together) the interval that a proportion of as many units would have,
   `stats.proportion` or `stats.paired_drop`, joined over classes by `stats.mean_of`: it knows that 20 labels without an
   error are not 2000 without one. A unit is a label or span that is there or was found; where one was put for another,
   both together are one.
+
+The value of a macro F1 is the mean over the classes that occur, as in scikit-learn. Its interval is about the mean over
+all classes of the model: what no row has says nothing about a class that will come up one day. Such a class may have
+any F1 from 0 to 1, or up to what the answers that gave it wrongly leave room for, and as these are no errors of chance
+that would even out over classes, the interval reaches further by all of them together.
 
 Standard library only.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from edgepack_runtime import metrics, stats
@@ -23,6 +29,7 @@ from edgepack_runtime.stats import Interval
 
 _ALL = ""  # the one class of micro averages; labels are never empty
 _NOTHING = Tally(0, 0, 0)
+_NO_REACH = Interval(0.0, 0.0, 0.0)
 Groups = Dict[str, Tally]
 _T = TypeVar("_T")
 
@@ -47,7 +54,12 @@ def count(truths: Sequence[Answer], first: Sequence[Answer], second: Sequence[An
 
 
 def interval(
-    metric: str, truths: Sequence[Answer], answers: Sequence[Answer], confidence: float, positive: Optional[str] = None
+    metric: str,
+    truths: Sequence[Answer],
+    answers: Sequence[Answer],
+    confidence: float,
+    positive: Optional[str] = None,
+    classes: Optional[Sequence[str]] = None,
 ) -> Interval:
     """`metric` (0 to 1) of a model with its interval.
 
@@ -57,9 +69,10 @@ def interval(
         answers: what the model says, in the same order.
         confidence: 0 to 1, two-sided.
         positive: the label that `f1` is about; the other metrics do not look at it.
+        classes: those of the model, which `macro_f1` is about; the other metrics do not look at them.
 
     Raises:
-        ValueError: there are no rows, not as many answers as rows, or no such metric.
+        ValueError: there are no rows, not as many answers as rows, or no such metric, or no classes for `macro_f1`.
     """
     _require_as_many(truths, answers)
     if metric == metrics.ACCURACY:
@@ -67,11 +80,17 @@ def interval(
     rows = [_groups(metric, positive, (truth, answer)) for truth, answer in zip(truths, answers)]
     kinds, totals = _kinds([(row,) for row in rows])
     found = stats.bootstrap(kinds, lambda counts: totals(counts)[0], confidence)
+    by_class = _by_class(rows)
     parts = []
-    for tallies in _by_class(rows).values():
-        units, f1 = sum(map(_units, tallies)), metrics.pooled(tallies).f1
-        parts.append(stats.proportion(f1 * units, units, confidence))
-    return _wider(found, parts, least=0.0)
+    for name in _meant(metric, classes, by_class):
+        tallies = by_class.get(name, [])
+        units, whole = sum(map(_units, tallies)), metrics.pooled(tallies)
+        if whole.support == 0:
+            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(whole.fp, len(rows), confidence))))
+        else:
+            known = stats.proportion(whole.f1 * units, units, confidence)
+            parts.append(_Part(whole.f1, known, _NO_REACH))
+    return _wider(found, parts, len(by_class), least=0.0)
 
 
 def drop(
@@ -81,10 +100,11 @@ def drop(
     second: Sequence[Answer],
     confidence: float,
     positive: Optional[str] = None,
+    classes: Optional[Sequence[str]] = None,
 ) -> Interval:
     """How much lower `metric` is for the second of two models on the same rows, as a fraction (-1 to 1), paired.
 
-    Arguments and errors as those of `interval`.
+    Arguments and errors as those of `interval`. Of a class that no row has, neither model's F1 is known.
     """
     _require_as_many(truths, first, second)
     if metric == metrics.ACCURACY:
@@ -101,15 +121,57 @@ def drop(
         return theirs - ours
 
     found = stats.bootstrap(kinds, lower_by, confidence)
+    by_class = _by_class([_joined(*groups) for groups in both])
     parts = []
-    for pairs in _by_class([_joined(*groups) for groups in both]).values():
-        wrong = [_wrong(ours) - _wrong(theirs) for theirs, ours in pairs]
-        units = sum(max(map(_units, pair)) for pair in pairs)
-        lost, won = sum(more for more in wrong if more > 0), -sum(more for more in wrong if more < 0)
-        part = stats.paired_drop(lost, won, units, confidence)
-        share = min(_cost(pairs, units), 1.0) if metric == metrics.F1 else 1.0
-        parts.append(Interval(*(share * end for end in part)))
-    return _wider(found, parts, least=-1.0)
+    for name in _meant(metric, classes, by_class):
+        pairs = by_class.get(name, [])
+        theirs, ours = (metrics.pooled(pair[model] for pair in pairs) for model in (0, 1))
+        if theirs.support == 0:
+            most, least = (_most_f1(one.fp, len(both), confidence) for one in (theirs, ours))
+            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, -least, most)))
+        else:
+            known = _paired(pairs, confidence, limited=metric == metrics.F1)
+            parts.append(_Part(theirs.f1 - ours.f1, known, _NO_REACH))
+    return _wider(found, parts, len(by_class), least=-1.0)
+
+
+class _Part(NamedTuple):
+    """What one class adds to a mean over classes: its figure, how far chance reaches around it, and what is unknown.
+
+    `by_chance` and `unknown` count with the distances of their ends from their values alone.
+    """
+
+    value: float
+    by_chance: Interval
+    unknown: Interval
+
+
+def _most_f1(false_answers: int, n: int, confidence: float) -> float:
+    """The F1 that a class which none of `n` rows has may have at most, when so many answers gave it.
+
+    It may be as frequent as an interval of none in `n` says, and all of those may be found, beside the false ones.
+    """
+    rows = n * stats.proportion(0, n, confidence).high
+    return 2 * rows / (2 * rows + false_answers)
+
+
+def _meant(metric: str, classes: Optional[Sequence[str]], found: Mapping[str, object]) -> List[str]:
+    """The classes that `metric` is a mean of, sorted, those that occur in no row included."""
+    if metric != metrics.MACRO_F1:
+        return [*found] or [_ALL]
+    if not classes:
+        raise ValueError("macro_f1 is about the classes of a model, and there are none")
+    return sorted({*classes, *found})
+
+
+def _paired(pairs: Sequence[Tuple[Tally, Tally]], confidence: float, *, limited: bool) -> Interval:
+    """Interval of the drop of one class. `limited`: by what a unit can cost, as a row has one of them or none."""
+    wrong = [_wrong(ours) - _wrong(theirs) for theirs, ours in pairs]
+    units = sum(max(map(_units, pair)) for pair in pairs)
+    lost, won = sum(more for more in wrong if more > 0), -sum(more for more in wrong if more < 0)
+    part = stats.paired_drop(lost, won, units, confidence)
+    share = min(_cost(pairs, units), 1.0) if limited else 1.0
+    return Interval(*(share * end for end in part))
 
 
 def _joined(theirs: Groups, ours: Groups) -> Dict[str, Tuple[Tally, Tally]]:
@@ -189,13 +251,21 @@ def _wrong(tally: Tally) -> int:
     return max(tally.fp, tally.fn)
 
 
-def _wider(found: Interval, parts: Sequence[Interval], least: float) -> Interval:
-    """`found`, each end at least as far from the value as the parts together reach, within `least` to 1."""
-    if not parts:  # nothing to be found and nothing found: that says nothing about other rows
-        return Interval(found.value, least, 1.0)
-    joined = stats.mean_of(parts)
-    low = min(found.low, found.value - (joined.value - joined.low))
-    high = max(found.high, found.value + (joined.high - joined.value))
+def _wider(found: Interval, parts: Sequence[_Part], occurring: int, least: float) -> Interval:
+    """The value of `found` in an interval of the mean of `parts`, within `least` to 1.
+
+    Args:
+        found: of the rows, as the bootstrap sees it, which is a mean over the classes that are `occurring` in them.
+        parts: one for each class.
+    """
+    share = occurring / len(parts)  # of the classes that occur in those that there are
+    mean = math.fsum(part.value for part in parts) / len(parts)
+    joined = stats.mean_of([part.by_chance for part in parts])
+    below = max(share * (found.value - found.low), joined.value - joined.low)
+    above = max(share * (found.high - found.value), joined.high - joined.value)
+    below += math.fsum(part.unknown.value - part.unknown.low for part in parts) / len(parts)
+    above += math.fsum(part.unknown.high - part.unknown.value for part in parts) / len(parts)
+    low, high = min(mean - below, found.value), max(mean + above, found.value)
     return Interval(found.value, max(low, least), min(high, 1.0))
 
 

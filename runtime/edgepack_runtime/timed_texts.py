@@ -1,10 +1,14 @@
-"""Which texts a latency gate times: as many as its percentiles need, of every length that has a budget of its own."""
+"""Which texts a latency gate times: as many as its percentiles need, of every length that has a budget of its own.
+
+How long a text takes is up to its length, nearly: so those that are timed are taken evenly from all lengths. Chance
+then decides little about the percentiles, and the order of the golden rows nothing.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from typing import Callable, List, NamedTuple, Sequence
+from typing import Iterable, List, NamedTuple, Sequence, Set
 
 from edgepack_runtime import bench, energy, stats
 from edgepack_runtime.gate_limits import Limits
@@ -19,13 +23,15 @@ _ENERGY_MS = 5000.0  # of texts, where energy is gated: twenty spells
 
 
 class Kind(NamedTuple):
-    """Of a text that is timed: its tokens (0 where none are asked for), and whether it is one of the usual ones.
+    """Of a text that is timed: its tokens (0 where none are asked for), whether it is one of the usual ones, and which.
 
     Others are there for the budget of their length alone, so that figures of all texts keep the golden rows' lengths.
+    `row` is the same where a text is timed again.
     """
 
     tokens: int
     usual: bool
+    row: int
 
 
 class TimedText(NamedTuple):
@@ -40,35 +46,44 @@ def shuffled(texts: Sequence[Item]) -> List[Item]:
     return random.Random(_SEED).sample(list(texts), len(texts))
 
 
-def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens_of: Callable[[Item], int]) -> List[TimedText]:
-    """What each window times: up to 500 of `drawn`, in their order.
+def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Sequence[int]) -> List[TimedText]:
+    """What each window times: up to 500 of `drawn`, evenly from all lengths, in an order that is drawn.
 
     There are as many as fit into the time budget, at least those that the percentiles need; where the texts are fewer
     they are gone through again. A length with a budget that is seldom among them gets more of its own.
 
     Args:
         probe_ms: about how long one text takes.
-        tokens_of: tokens of a text as the model reads it; asked only if there are budgets by length.
+        tokens: of each of `drawn`, as the model reads it; 0 without budgets by length.
     """
     fit = int(_BUDGET_MS / WINDOWS / max(probe_ms, 1e-3))
-    count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, fit))
+    count = max(_needed(limits.latency.percentiles, len(drawn)), min(_MOST_TEXTS, fit))
     if limits.energy_mj_per_text is not None and energy.find() is not None:  # enough spells to bound their median
         count = max(count, math.ceil(_ENERGY_MS / WINDOWS / max(probe_ms, 1e-3)))
-    if not limits.latency.by_length:
-        return [TimedText(drawn[place % len(drawn)], Kind(0, True)) for place in range(count)]
-    tokens = [tokens_of(item) for item in drawn]
-    places = range(len(drawn))
-    chosen = [(place % len(drawn), True) for place in range(count)]
+    lengths = [len(item) if isinstance(item, str) else sum(map(len, item)) for item in drawn]
+    chosen = [(place, True) for place in _evenly(range(len(drawn)), lengths, count)]
     for budget in limits.latency.by_length:
-        fitting = [place for place in places if budget.holds(tokens[place])]
-        missing = _needed(budget.limits) - sum(budget.holds(tokens[place]) for place, _ in chosen)
-        chosen += [(fitting[number % len(fitting)], False) for number in range(missing if fitting else 0)]
-    if len(chosen) > count:  # so that no length is timed by itself at the end of a window
-        random.Random(_SEED).shuffle(chosen)
-    return [TimedText(drawn[place], Kind(tokens[place], usual)) for place, usual in chosen]
+        holding = {place for place, count in enumerate(tokens) if budget.holds(count)}
+        there = [place for place, _ in chosen if place in holding]
+        missing = _needed(budget.limits, len(holding)) - len(there)
+        if holding and missing > 0:
+            others: Set[int] = holding - set(there)
+            chosen += [(place, False) for place in _evenly(sorted(others or holding), lengths, missing)]
+    random.Random(_SEED).shuffle(chosen)  # so that no length is timed by itself
+    return [TimedText(drawn[place], Kind(tokens[place], usual, place)) for place, usual in chosen]
 
 
-def _needed(limits: Percentiles) -> int:
-    """Samples in a window that bound the rarest percentile asked for, and p95 in any case."""
+def _evenly(places: Iterable[int], lengths: Sequence[int], count: int) -> List[int]:
+    """`count` of `places`, as many of each length as its share is; where there are fewer, some more than once."""
+    ordered = sorted(places, key=lambda place: lengths[place])
+    return [ordered[int((number + 0.5) * len(ordered) / count)] for number in range(count)]
+
+
+def _needed(limits: Percentiles, there_are: int) -> int:
+    """Samples in a window that bound the rarest percentile asked for, and p95 in any case.
+
+    Of different texts, as far as `there_are`: one that is timed in both windows is one sample of how long texts take.
+    """
     fraction = max([P95, *(part for _, part, _ in limits.asked())])
-    return math.ceil(stats.n_for_percentile(fraction, bench.CONFIDENCE) / WINDOWS)
+    samples = stats.n_for_percentile(fraction, bench.CONFIDENCE)
+    return max(math.ceil(samples / WINDOWS), min(samples, there_are))

@@ -23,7 +23,10 @@ DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests, the first t
 CHANGED: Final = 0.01  # of the answers are taken to change by INT8, half of them for the better
 _POSITIVE_SHARE: Final = 0.5  # of a label that turns wrong, at a perfect F1: 2 tp / (2 tp + errors) loses by half
 
-Units = Sequence[float]  # answers that count together, for each class that the metric is a mean of
+# Answers that count together, for each class that the metric is a mean of; 0 of a class that no row has.
+Units = Sequence[float]
+_SHOWN: Final = 3
+_UNKNOWN: Final = Interval(0.0, 0.0, 0.0)  # nothing is known to be reached, and chance is not why
 
 
 def units_of(
@@ -43,10 +46,10 @@ def units_of(
     answers = [row.label for row in read()]
     counts = Counter(name for answer in answers for name in _names(answer))
     if metric == metrics.F1:
-        positive = counts[metrics.positive_label(labels, answers)] if len(labels) == 2 else 0
-        return [positive * share] if positive else []
-    each = [number * share for _, number in sorted(counts.items())]
-    return each if metric == metrics.MACRO_F1 else [math.fsum(each)] if each else []
+        return [counts[metrics.positive_label(labels, answers)] * share] if len(labels) == 2 else []
+    if metric == metrics.MACRO_F1:
+        return [counts[name] * share for name in sorted({*labels, *counts})]
+    return [counts.total() * share] if counts else []
 
 
 def best_drop(metric: str, units: Units, confidence: float, changed: float = 0.0) -> float:
@@ -59,13 +62,15 @@ def best_drop(metric: str, units: Units, confidence: float, changed: float = 0.0
     for number in units:
         one_way = max(1.0, changed / 2 * number) if changed else 0.0
         fits = 2 * one_way <= number
-        parts.append(stats.paired_drop(one_way, one_way, number, confidence) if fits else Interval(0.0, -1.0, 1.0))
-    return stats.mean_of(parts).high * (_POSITIVE_SHARE if metric == metrics.F1 else 1.0)
+        known = stats.paired_drop(one_way, one_way, number, confidence) if number and fits else Interval(0.0, -1.0, 1.0)
+        parts.append(known if number else _UNKNOWN)
+    chance = stats.mean_of(parts).high * (_POSITIVE_SHARE if metric == metrics.F1 else 1.0)
+    return chance + sum(number == 0 for number in units) / len(units)
 
 
 def best_value(units: Units, confidence: float) -> float:
     """What a metric (0 to 1) is known to reach when every answer is right, as `scoring.interval` says."""
-    return stats.mean_of([stats.proportion(number, number, confidence) for number in units]).low
+    return stats.mean_of([stats.proportion(number, number, confidence) if number else _UNKNOWN for number in units]).low
 
 
 def rows_for(rows: int, units: Units, decides: Callable[[Units], bool], most: int) -> int | None:
@@ -118,6 +123,10 @@ def check_gate(
     units = units_of(metric, rows, read, labels, most) if limited else []
     if not units:
         return classes
+    if 0 in units:
+        classes = [_unseen(metric, units, read, labels), *classes]
+        if metric == metrics.F1:
+            return classes
     gated = min(rows, most)
     named, shown = metric_name(metric), counted(gated, "test row")
     found = []
@@ -142,6 +151,22 @@ def check_gate(
         )
         found.append((reason, _fix(needed, most, f"a limit of {math.ceil(10 * dropped) / 10:g} or more")))
     return [*found, *classes]
+
+
+def _unseen(metric: str, units: Units, read: Callable[[], Iterable[Row]], labels: Sequence[str]) -> tuple[str, str]:
+    """Reason and fix where no test row has a class that `metric` is about."""
+    if metric == metrics.F1:
+        name = metrics.positive_label(labels, [row.label for row in read()])
+        return f"`gates.accuracy` is about the F1 of {name!r}, and no test row has it", "add test rows of it"
+    seen = {name for row in read() for name in _names(row.label)}
+    names = [label for label in sorted(labels) if label not in seen]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    told = ", ".join(map(repr, names[:_SHOWN]))
+    reason = (
+        f"`gates.accuracy` is about {metric_name(metric)}, and no test row has {told}{more}: what is unknown of "
+        f"{counted(len(names), 'label')} out of {len(units)} makes its interval {len(names) / len(units):.4f} wider"
+    )
+    return reason, "add test rows of every label"
 
 
 def floors(gate: ClassGate) -> Iterator[tuple[str, float | None, Mapping[str, float]]]:

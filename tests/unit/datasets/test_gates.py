@@ -45,10 +45,44 @@ SPANS = [Row(f"第{n}条文本", tuple(Span(i, i + 1, "xy"[i % 2]) for i in rang
 def test_perfect_answers_reach_what_the_gate_says(metric: str, rows: list[Row]) -> None:
     truths = [row.label for row in rows]
     positive = metrics.positive_label(LABELS, truths) if metric == "f1" else None
-    units = units_of(metric, len(rows), lambda: rows, LABELS)
-    drop = scoring.drop(metric, truths, truths, truths, 0.95, positive)
+    classes = LABELS if rows is ONE else ["a", "b", "c"] if rows is MANY else ["x", "y"]
+    units = units_of(metric, len(rows), lambda: rows, classes)
+    drop = scoring.drop(metric, truths, truths, truths, 0.95, positive, classes)
     assert best_drop(metric, units, 0.95) == pytest.approx(drop.high)
-    assert best_value(units, 0.95) == pytest.approx(scoring.interval(metric, truths, truths, 0.95, positive).low)
+    assert best_value(units, 0.95) == pytest.approx(
+        scoring.interval(metric, truths, truths, 0.95, positive, classes).low
+    )
+
+
+@pytest.mark.parametrize(("metric", "labels"), [("macro_f1", ["maybe", "no", "yes"]), ("f1", ["1", "no"])])
+def test_a_label_without_a_test_row_costs_what_the_gate_says(metric: str, labels: list[str]) -> None:
+    rows = ONE if metric == "macro_f1" else [Row("x", "no")] * 240
+    truths = [row.label for row in rows]
+    units = units_of(metric, len(rows), lambda: rows, labels)
+    drop = scoring.drop(metric, truths, truths, truths, 0.95, "1", labels)
+    assert best_drop(metric, units, 0.95) == pytest.approx(drop.high)
+    assert best_value(units, 0.95) == pytest.approx(scoring.interval(metric, truths, truths, 0.95, "1", labels).low)
+
+
+def test_a_label_without_a_test_row_is_named() -> None:
+    gate = AccuracyGate.model_validate({"metric": "macro_f1", "min": 0.3})
+    (found,) = check_gate(gate, len(ONE), lambda: ONE, ["maybe", "no", "perhaps", "quite", "so", "yes"])
+    assert found == (
+        "`gates.accuracy` is about macro F1, and no test row has 'maybe', 'perhaps', 'quite' and 1 more: what is "
+        "unknown of 4 labels out of 6 makes its interval 0.6667 wider",
+        "add test rows of every label",
+    )
+    assert check_gate(gate, len(ONE), lambda: ONE, LABELS) == []
+    gate = AccuracyGate.model_validate({"metric": "macro_f1", "min": 0.5})
+    both = check_gate(gate, len(ONE), lambda: ONE, ["maybe", "no", "perhaps", "quite", "yes"])
+    assert len(both) == 2 and "were every answer right, macro F1 would be known to be 0.3" in both[0][0]
+    assert both[0][1].startswith("use a limit of 0.38 or less")
+
+
+def test_a_positive_label_without_a_test_row_is_named() -> None:
+    gate = AccuracyGate.model_validate({"metric": "f1", "min": 0.5, "max_drop_points": 1.0})
+    found = check_gate(gate, 50, lambda: [Row("x", "no")] * 50, ["no", "yes"])
+    assert found == [("`gates.accuracy` is about the F1 of 'yes', and no test row has it", "add test rows of it")]
 
 
 def said(rows: int, metric: str = "accuracy", **limits: float) -> list[str]:

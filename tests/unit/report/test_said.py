@@ -22,7 +22,7 @@ PLACE = re.compile(r"\{[n*]?\}")
 # What clauses of details are put together by, besides the functions that have a `detail`.
 HELPERS = {
     "gate.py": {"_size_checks"},
-    "gate_accuracy.py": {"checks", "_of_what", "_more_rows"},
+    "gate_accuracy.py": {"checks", "_of_what", "_on_what", "repeats", "_more_rows"},
     "gate_classes.py": {"_told", "_more"},
     "gate_latency.py": {"_lengths", "refuse_if_emulated"},
     "gate_limits.py": {"would_decide"},

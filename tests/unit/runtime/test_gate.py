@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from edgepack_runtime import (
     gate_limits,
     gate_load,
     gate_process,
+    stats,
     timed_texts,
 )
 from edgepack_runtime.accuracy_limits import Floors
@@ -54,8 +56,9 @@ def window(ms: float, n: int = 200, spread: float = 0.02, others_ms: float | Non
 
 
 def timing(*windows: Window, processes: int = 1) -> Timing:
-    """Of usual texts."""
-    return Timing(list(windows), [Kind(0, True)] * len(windows[0].samples), processes)
+    """Of usual texts, each another one, and all that there are."""
+    count = len(windows[0].samples)
+    return Timing(list(windows), [Kind(0, True, row) for row in range(count)], [(0, count)], processes)
 
 
 def limits(**asked: Any) -> Limits:
@@ -367,14 +370,16 @@ def of_lengths(*tokens: int) -> tuple[Window, list[Kind]]:
     """A window in which a text takes 1 ms for each of its tokens."""
     samples = [Split(0.0, float(count), 0.0) for count in tokens]
     wall_ms = float(sum(tokens))
-    return Window(samples, [Spell(len(tokens), Contention(wall_ms, wall_ms, 2, 0.0))]), [Kind(n, True) for n in tokens]
+    return Window(samples, [Spell(len(tokens), Contention(wall_ms, wall_ms, 2, 0.0))]), [
+        Kind(n, True, row) for row, n in enumerate(tokens)
+    ]
 
 
 def test_each_length_has_its_own_budget() -> None:
     one, kinds = of_lengths(*[8] * 100, *[40] * 100, *[100] * 100)
     budgets = (LengthBudget(0, 8, Percentiles(p95_ms=9)), LengthBudget(8, 64, Percentiles(p50_ms=30, p95_ms=60)))
     asked = Limits(latency=LatencyLimits(by_length=(*budgets, LengthBudget(200, 300, Percentiles(p50_ms=1)))))
-    rows = gate_latency.checks(Timing([one, one], kinds), asked, None)
+    rows = gate_latency.checks(Timing([one, one], kinds, []), asked, None)
     assert [(row.gate, row.verdict, row.value, row.n) for row in rows] == [
         ("latency.max_tokens_8.p95_ms", "pass", 8.0, 200),
         ("latency.max_tokens_64.p50_ms", "fail", 40.0, 200),
@@ -387,7 +392,7 @@ def test_each_length_has_its_own_budget() -> None:
 
 def test_texts_that_a_budget_adds_do_not_change_the_figures_of_all() -> None:
     one, kinds = of_lengths(*[8] * 100, *[100] * 100)
-    timed = Timing([one, one], [kind._replace(usual=kind.tokens == 8) for kind in kinds])
+    timed = Timing([one, one], [kind._replace(usual=kind.tokens == 8) for kind in kinds], [])
     assert timed.medians_ms == [8.0, 8.0] and gate_latency.summary(timed, 1)["n"] == 200
     budget = LengthBudget(8, 100, Percentiles(p50_ms=120))
     asked = Limits(latency=LatencyLimits(Percentiles(p95_ms=9), (budget,)))
@@ -396,17 +401,53 @@ def test_texts_that_a_budget_adds_do_not_change_the_figures_of_all() -> None:
 
 def test_as_many_texts_are_timed_as_the_percentiles_need() -> None:
     texts = [f"{'a' * (i % 10)}" for i in range(100)]
-    few = timed_texts.choose(texts, limits(p95_ms=1), 100.0, len)
-    assert len(few) == 65 and [text.item for text in few] == texts[:65]
-    assert len(timed_texts.choose(texts, limits(p99_ms=1), 100.0, len)) == 331
-    assert len(timed_texts.choose(texts, limits(), 0.01, len)) == 500
+    tokens = [len(text) for text in texts]
+    every = timed_texts.choose(texts, limits(p95_ms=1), 100.0, tokens)
+    assert sorted(text.kind.row for text in every) == list(range(100)), "all, where fewer than 130 are there"
+    assert len(timed_texts.choose(texts, limits(p99_ms=1), 100.0, tokens)) == 331
+    assert len(timed_texts.choose(texts, limits(), 0.01, tokens)) == 500
+    many = texts * 10
+    few = timed_texts.choose(many, limits(p95_ms=1), 100.0, [0] * 1000)
+    assert len({text.kind.row for text in few}) == len(few) == 130
+    assert Counter(len(str(text.item)) for text in few) == dict.fromkeys(range(10), 13)
     budget = LengthBudget(8, 9, Percentiles(p95_ms=1))
-    chosen = timed_texts.choose(texts, Limits(latency=LatencyLimits(by_length=(budget,))), 100.0, len)
-    assert sum(text.kind.usual for text in chosen) == 65  # among them 6 of 9 characters
-    assert sum(budget.holds(text.kind.tokens) for text in chosen) == 65
+    by_length = Limits(latency=LatencyLimits(by_length=(budget,)))
+    chosen = timed_texts.choose(texts, by_length, 100.0, tokens)
+    assert sum(text.kind.usual for text in chosen) == 100
+    assert sum(budget.holds(text.kind.tokens) for text in chosen) == 65  # 10 of 9 characters, again and again
     assert all(text.kind.tokens == len(str(text.item)) for text in chosen)
+    more = timed_texts.choose(many, by_length, 100.0, tokens * 10)
+    assert sum(text.kind.usual for text in more) == 130
+    rows = [text.kind.row for text in more if budget.holds(text.kind.tokens)]
+    assert len(rows) == len(set(rows)) == 100, "all of that length"
     none = LengthBudget(50, 60, Percentiles(p95_ms=1))
-    assert len(timed_texts.choose(texts, Limits(latency=LatencyLimits(by_length=(none,))), 100.0, len)) == 65
+    assert len(timed_texts.choose(texts, Limits(latency=LatencyLimits(by_length=(none,))), 100.0, tokens)) == 100
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.sampled_from([0.5, 0.95, 0.99]))
+def test_the_texts_that_are_timed_are_as_long_as_the_golden_rows(lengths: list[int], part: float) -> None:
+    """Of each length as many as its share is, to less than one text."""
+    chosen = timed_texts.choose(["a" * n for n in lengths], limits(p99_ms=1), 100.0, [0] * len(lengths))
+    found = Counter(len(str(text.item)) for text in chosen)
+    for length, there_are in Counter(lengths).items():
+        assert abs(found[length] - len(chosen) * there_are / len(lengths)) <= 1
+    truth = stats.percentile(sorted(lengths), part)
+    around = stats.percentile_interval([float(len(str(text.item))) for text in chosen], part, 0.98)
+    assert around.low <= truth <= around.high
+
+
+def test_a_text_that_is_timed_twice_is_one_sample_of_how_long_texts_take() -> None:
+    one = window(20.0, n=130)
+    asked, kinds = limits(p95_ms=20.25), [Kind(0, True, row) for row in range(130)]
+    [all_there_are] = gate_latency.checks(Timing([one, one], kinds, [(0, 130)]), asked, None)
+    [some] = gate_latency.checks(Timing([one, one], kinds, [(0, 5000)]), asked, None)
+    assert all_there_are.n == some.n == 260
+    assert some.high == pytest.approx(stats.percentile_interval([s.total_ms for s in one.samples], 0.95, 0.98).high)
+    assert all_there_are.high < some.high
+    assert "130 different texts" in some.detail
+    again = [kind._replace(row=kind.row % 65) for kind in kinds]
+    [few] = gate_latency.checks(Timing([one, one], again, [(0, 5000)]), asked, None)
+    assert few.high is None, "65 texts do not bound p95, however often they are timed"
 
 
 # --- processes ------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def limits(**asked: Any) -> Limits:
 
 
 def measured(truths: Sequence[Answer], theirs: Sequence[Answer], ours: Sequence[Answer], metric: str) -> Measured:
-    rows = [GoldenRow("x", truth, answer) for truth, answer in zip(truths, theirs, strict=True)]
+    rows = [GoldenRow(f"{n}", truth, answer) for n, (truth, answer) in enumerate(zip(truths, theirs, strict=True))]
     return gate_accuracy.measure(rows, ours, metric, 0.95, ["0", "1"])
 
 
@@ -153,6 +153,57 @@ def test_a_metric_is_refused_before_anything_is_measured(tmp_path: Path) -> None
     with pytest.raises(BundleInvalidError, match="entity_f1"):
         gate.run(release, manifest, bundle_bytes=None, progress=lines.append)
     assert lines == []
+
+
+# --- what golden rows cannot show -------------------------------------------------------------------------------
+
+
+def of_labels(truths: str, ours: str, metric: str, classes: Sequence[str], texts: int = 10_000) -> Measured:
+    rows = [GoldenRow(f"{n % texts}", truth, truth) for n, truth in enumerate(truths)]
+    return gate_accuracy.measure(rows, list(ours), metric, 0.95, classes)
+
+
+def test_a_macro_f1_is_not_shown_by_rows_of_one_class() -> None:
+    """A model that always answers the same is right on all rows of that class, and knows no other."""
+    given = of_labels("1" * 200, "1" * 200, "macro_f1", ["0", "1"])
+    low, drop = gate_accuracy.checks(given, limits(accuracy_min=0.9, max_drop_points=1.0))
+    assert (low.verdict, low.value, low.high) == ("inconclusive", 1.0, 1.0) and low.low == pytest.approx(0.49, abs=0.01)
+    assert "200 of 200 rows right; no golden row has 0; more rows would tell" in low.detail
+    assert drop.verdict == "inconclusive" and drop.low is not None and drop.high is not None
+    assert drop.low < -50 and drop.high > 50
+    assert "0 won; no golden row has 0; " in drop.detail
+
+
+def test_classes_without_a_row_are_told_and_counted() -> None:
+    given = of_labels("12" * 50, "12" * 49 + "13", "macro_f1", list("1234567"))
+    (row,) = gate_accuracy.checks(given, limits(accuracy_min=0.5))
+    assert "; no golden row has 3, 4, 5 and 2 more; " in row.detail
+    assert gate_accuracy.checks(of_labels("11", "11", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))[0].detail == (
+        "2 of 2 rows right"
+    )
+
+
+def test_the_f1_of_a_label_without_a_row_is_unknown() -> None:
+    given = of_labels("0" * 50, "0" * 50, "f1", ["0", "1"])
+    (row,) = gate_accuracy.checks(given, limits(accuracy_min=0.5))
+    assert (row.verdict, row.low, row.high) == ("inconclusive", 0.0, 1.0)
+    assert "f1 of '1'; 50 of 50 rows right; no golden row has 1" in row.detail
+
+
+def test_rows_that_repeat_are_told() -> None:
+    asked = limits(accuracy_min=0.9)
+    same, most, few = (of_labels("1" * 500, "1" * 500, "accuracy", ["0", "1"], texts) for texts in (1, 450, 449))
+    (row,) = gate_accuracy.checks(same, asked)
+    assert row.verdict == "pass" and row.detail == "500 of 500 rows right; distinct texts: 1 for 500 rows"
+    assert gate_accuracy.summary(same, 0.95)["distinct_texts"] == 1
+    assert "distinct" not in gate_accuracy.checks(most, asked)[0].detail
+    assert gate_accuracy.checks(few, asked)[0].detail.endswith("distinct texts: 449 for 500 rows")
+    assert gate_accuracy.repeats(gate_accuracy.summary(most, 0.95)) is None
+
+
+def test_a_pair_repeats_where_both_texts_do() -> None:
+    rows = [GoldenRow("a", "1", "1", "b"), GoldenRow("a", "1", "1", "c"), GoldenRow("a", "1", "1", "b")]
+    assert gate_accuracy.measure(rows, ["1"] * 3, "accuracy", 0.95, ["0", "1"]).distinct == 2
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------

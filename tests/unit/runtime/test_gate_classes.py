@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -54,7 +55,36 @@ def test_too_few_rows_say_how_many_would_do() -> None:
     found = check("recall", 0.8, {"负面": Tally(9, 0, 1), "正面": Tally(900, 0, 0), "中性": Tally(900, 0, 0)})
     assert found.verdict == "inconclusive"
     wanted = stats.n_for_proportion(0.9, 0.8, 0.95)
-    assert found.detail.endswith(f"负面: 9 right of 10 that are there; about {wanted} rows of 负面 would decide")
+    assert f"负面: 9 right of 10 that are there; about {wanted} rows of 负面 would decide; " in found.detail
+    assert found.detail.endswith("the high end allows for 3 classes")
+
+
+def test_rows_that_decide_a_fail_are_counted_as_the_fail_is() -> None:
+    """A fail among fifty classes takes an interval that is wider than that of one."""
+    labels = tuple(f"c{number}" for number in range(50))
+    for right, n, more in ((25, 40, 71), (200, 275, 366)):
+        tallies = {**dict.fromkeys(labels, Tally(100, 0, 0)), "c0": Tally(right, 0, n - right)}
+        (found,) = gate_classes.checks(tallies, {"recall": Floors(0.8, {})}, labels, 0.95)
+        assert found.verdict == "inconclusive" and f"about {more} rows of c0 would decide" in found.detail
+        assert found.low is not None and found.high is not None and found.low < 0.8 <= found.high
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 120)] * 3).map(lambda numbers: Tally(*numbers)), min_size=1, max_size=20),
+    st.sampled_from(["recall", "precision", "f1"]),
+    st.sampled_from([0.3, 0.5, 0.8, 0.95, 1.0]),
+)
+def test_the_verdict_follows_from_what_is_told(tallies: list[Tally], figure: str, floor: float) -> None:
+    labels = tuple(map(str, range(len(tallies))))
+    (found,) = gate_classes.checks(dict(zip(labels, tallies, strict=True)), {figure: Floors(floor, {})}, labels, 0.95)
+    assert found.value is not None and found.low is not None and found.high is not None
+    assert found.low <= found.value <= found.high
+    strict = 1 - 0.05 / len(tallies)
+    each = [gate_classes.interval(figure, tally, 0.95, strict) for tally in tallies]
+    assert found.verdict == stats.overall([stats.verdict_at_least(one, floor) for one in each])
+    assert any((found.low, found.high) == (round(one.low, 6), round(one.high, 6)) for one in each)
+    decides = re.search(r"about (\d+) (rows|answers) of", found.detail)
+    assert decides is None or (found.verdict == "inconclusive" and int(decides[1]) > found.n)
 
 
 def test_the_number_of_rows_that_would_decide_an_f1_is_counted_as_its_share() -> None:
@@ -69,7 +99,7 @@ def test_the_number_of_rows_that_would_decide_an_f1_is_counted_as_its_share() ->
 def test_nothing_is_known_of_a_class_that_no_row_has() -> None:
     found = check("recall", 0.5, {"负面": Tally(90, 0, 0), "正面": Tally(90, 0, 0)})
     assert (found.verdict, found.n, found.low, found.high) == ("inconclusive", 0, 0.0, 1.0)
-    assert found.detail.endswith("中性: 0 right of 0 that are there; nothing of it in the golden rows")
+    assert "中性: 0 right of 0 that are there; nothing of it in the golden rows; " in found.detail
 
 
 def test_a_named_class_has_a_floor_of_its_own() -> None:
@@ -83,7 +113,7 @@ def test_a_named_class_has_a_floor_of_its_own() -> None:
 def test_more_than_three_bad_classes_are_counted() -> None:
     labels = tuple(map(str, range(6)))
     (found,) = gate_classes.checks(dict.fromkeys(labels, Tally(10, 0, 90)), {"recall": Floors(0.8, {})}, labels, 0.95)
-    assert found.verdict == "fail" and found.detail.endswith("that are there; and 3 more of 6 classes")
+    assert found.verdict == "fail" and "that are there; and 3 more of 6 classes; the high end" in found.detail
 
 
 def test_of_many_classes_at_their_floor_few_gates_fail() -> None:
@@ -104,7 +134,7 @@ def test_of_many_classes_at_their_floor_few_gates_fail() -> None:
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300), st.sampled_from(["recall", "precision", "f1"]))
 def test_an_interval_holds_its_figure(tp: int, fp: int, fn: int, figure: str) -> None:
     tally = Tally(tp, fp, fn)
-    found = gate_classes.interval(figure, tally, 0.95)
+    found = gate_classes.interval(figure, tally, 0.95, 0.99)
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.value == pytest.approx(getattr(tally, figure))
 

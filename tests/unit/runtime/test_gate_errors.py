@@ -1,7 +1,7 @@
 """Wrong verdicts of the accuracy gates come as often as their confidence says: 2.5 % of the models each at 95 %.
 
 The worst case is a model that is exactly as good as the limit, or a hair worse; `benchmarks/gate_errors.py` tries many
-more cases, F1 among them.
+more cases.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import random
 
 import pytest
 from tests import synthetic_models as synthetic
+
+from edgepack_runtime import stats
 
 MODELS = 10_000
 ALLOWED = 0.025
@@ -38,6 +40,40 @@ def test_models_of_all_kinds_are_decided_and_rarely_wrongly() -> None:
     found = synthetic.rates(synthetic.minimums(MODELS, 120, 0.8, 0.95, truth, seed=3))
     assert found.wrong_pass + found.wrong_fail <= ALLOWED + NOISE
     assert found.decided > 0.25  # and not by deciding nothing: the interval is 0.14 wide, the truths spread over 0.2
+
+
+F1_MODELS = 300
+F1_NOISE = 4 * math.sqrt(ALLOWED * (1 - ALLOWED) / F1_MODELS)
+RARE = synthetic.Confusing((0.7, 0.295, 0.005), ((0.97, 0.03, 0.0), (0.03, 0.97, 0.0), (0.4, 0.4, 0.2)))
+
+
+@pytest.mark.parametrize(
+    ("model", "n"),
+    [
+        (synthetic.even(20, 0.85), 100),  # five rows a class: the F1 of the rows is two points low on average
+        (synthetic.even(50, 0.85), 100),  # and of some classes there is none
+        (RARE, 300),  # in 22 % of the cases no row has the class that the model knows worst
+    ],
+)
+def test_a_macro_f1_of_few_rows_is_rarely_judged_wrongly(
+    model: synthetic.Confusing, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = stats.bootstrap
+    monkeypatch.setattr(
+        stats, "bootstrap", lambda kinds, figure, confidence: bootstrap(kinds, figure, confidence, resamples=200)
+    )
+    true = model.macro_f1()
+    at, above = map(synthetic.rates, model.judged(F1_MODELS, n, (true, true + A_HAIR), 0.95, seed=7))
+    assert at.wrong_fail <= ALLOWED + F1_NOISE
+    assert above.wrong_pass <= ALLOWED + F1_NOISE
+
+
+@pytest.mark.parametrize("others", [0.8, 1.0])
+def test_classes_at_their_floor_are_rarely_failed_and_one_below_it_is_rarely_passed(others: float) -> None:
+    at = synthetic.rates(synthetic.floors(1000, 50, 0.8, 0.95, [0.8] + [others] * 19, seed=8))
+    below = synthetic.rates(synthetic.floors(1000, 50, 0.8, 0.95, [0.8 - A_HAIR] + [others] * 19, seed=9))
+    noise = 4 * math.sqrt(ALLOWED * (1 - ALLOWED) / 1000)
+    assert at.wrong_fail <= ALLOWED + noise and below.wrong_pass <= ALLOWED + noise
 
 
 @pytest.mark.parametrize("won", [0.0, 0.02])

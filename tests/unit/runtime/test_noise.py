@@ -84,3 +84,19 @@ def test_noise_within_its_bound_never_lifts_the_low_end_above_the_quiet_one(
     found = interval([Spell(noisy[:cut], lost[0] + 1e-9), Spell(noisy[cut:], lost[1] + 1e-9)], fraction)
     assert found.low <= stats.percentile_interval(quiet, fraction, CONFIDENCE).low + 1e-6
     assert found.low <= found.value <= found.high
+
+
+def test_the_longest_are_cut_down_first() -> None:
+    assert noise.cut_down([1.0, 9.0, 4.0, 8.0], 2.0) == [1.0, 7.5, 4.0, 7.5]
+    assert noise.cut_down([1.0, 9.0, 4.0, 8.0], 0.0) == [1.0, 9.0, 4.0, 8.0]
+    assert noise.cut_down([1.0, 9.0, 4.0, 8.0], math.inf) == [0.0] * 4
+    assert noise.cut_down([], 5.0) == []
+
+
+@given(st.lists(st.floats(0, 100), min_size=1), st.floats(0, 1000))
+def test_what_is_cut_off_is_what_was_lost(times: list[float], lost_ms: float) -> None:
+    found = noise.cut_down(times, lost_ms)
+    assert sum(times) - sum(found) == pytest.approx(min(lost_ms, sum(times)), abs=1e-6)
+    assert all(0 <= after <= before for after, before in zip(found, times, strict=True))
+    cut = {after for after, before in zip(found, times, strict=True) if after < before}
+    assert len(cut) <= 1

@@ -62,9 +62,9 @@ def test_micro_f1_of_one_label_is_about_as_certain_as_accuracy() -> None:
 def test_answers_without_an_error_are_no_certainty(metric: str) -> None:
     """The bootstrap alone would give an interval without a width."""
     truths: list[Answer] = [(Span(0, 1, "1"),)] * 20 if metric == "entity_f1" else ["0", "1"] * 20
-    interval = scoring.interval(metric, truths, truths, 0.95, "1")
+    interval = scoring.interval(metric, truths, truths, 0.95, "1", ["0", "1"])
     assert interval.value == interval.high == 1.0 and 0.8 < interval.low < 0.95
-    drop = scoring.drop(metric, truths, truths, truths, 0.95, "1")
+    drop = scoring.drop(metric, truths, truths, truths, 0.95, "1", ["0", "1"])
     assert drop.value == 0.0 and -0.2 < drop.low < -0.05 and 0.05 < drop.high < 0.2
 
 
@@ -79,8 +79,39 @@ def test_a_rare_class_is_known_as_badly_as_its_own_rows_say() -> None:
 @pytest.mark.parametrize("metric", F1S)
 @pytest.mark.parametrize("answers", [[()], [(), ()]])
 def test_nothing_to_find_says_nothing(metric: str, answers: list[Answer]) -> None:
-    assert scoring.interval(metric, answers, answers, 0.95, "1") == (0.0, 0.0, 1.0)
-    assert scoring.drop(metric, answers, answers, answers, 0.95, "1") == (0.0, -1.0, 1.0)
+    assert scoring.interval(metric, answers, answers, 0.95, "1", ["0", "1"]) == (0.0, 0.0, 1.0)
+    assert scoring.drop(metric, answers, answers, answers, 0.95, "1", ["0", "1"]) == (0.0, -1.0, 1.0)
+
+
+def test_a_class_that_no_row_has_is_anything() -> None:
+    truths = ["a", "b"] * 100
+    known = scoring.interval("macro_f1", truths, truths, 0.95, classes=["a", "b"])
+    one, two = (scoring.interval("macro_f1", truths, truths, 0.95, classes=classes) for classes in ("abc", "abcd"))
+    assert known.value == one.value == two.value == 1.0 == one.high
+    assert one.low == pytest.approx(known.low * 2 / 3) and two.low == pytest.approx(known.low / 2)
+    drop, further = (scoring.drop("macro_f1", truths, truths, truths, 0.95, classes=names) for names in ("ab", "abc"))
+    assert further.value == 0.0 and further.high == -further.low == pytest.approx(drop.high * 2 / 3 + 1 / 3)
+
+
+def test_answers_that_gave_a_class_wrongly_leave_it_less_room() -> None:
+    """Without a row of it its F1 is 0; what it will be is at most what so few rows of it can make."""
+    truths = ["a"] * 200
+    highs = []
+    for wrong in (1, 20, 100):
+        found = scoring.interval("macro_f1", truths, ["b"] * wrong + ["a"] * (200 - wrong), 0.95, classes="ab")
+        assert found.low < found.value < found.high
+        highs.append(found.high)
+    assert highs[0] > 0.9 and highs == sorted(highs, reverse=True) and highs[2] < 0.5
+    drop = scoring.drop("macro_f1", truths, truths, ["b"] * 20 + ["a"] * 180, 0.95, classes="ab")
+    assert drop.value == pytest.approx(1 - (2 * 180 / 380) / 2) and drop.low < 0.1 and drop.high > drop.value
+
+
+@pytest.mark.parametrize("classes", [None, []])
+def test_a_macro_f1_needs_the_classes_of_the_model(classes: list[str] | None) -> None:
+    with pytest.raises(ValueError, match="macro_f1 is about the classes of a model, and there are none"):
+        scoring.interval("macro_f1", ["a"], ["a"], 0.95, classes=classes)
+    with pytest.raises(ValueError, match="macro_f1 is about the classes of a model, and there are none"):
+        scoring.drop("macro_f1", ["a"], ["a"], ["a"], 0.95, classes=classes)
 
 
 def test_errors_that_come_together_widen_the_interval() -> None:
@@ -97,7 +128,7 @@ def test_errors_that_come_together_widen_the_interval() -> None:
 def test_a_label_that_only_one_model_says_is_a_class_too() -> None:
     drop = scoring.drop("f1", ["0"] * 9, ["0"] * 9, ["1"] + ["0"] * 8, 0.95, "1")
     assert drop.value == 0.0 and drop.low <= -0.5
-    drop = scoring.drop("macro_f1", ["0"] * 9, ["0"] * 9, ["1"] + ["0"] * 8, 0.95)
+    drop = scoring.drop("macro_f1", ["0"] * 9, ["0"] * 9, ["1"] + ["0"] * 8, 0.95, classes=["0", "1"])
     assert drop.value == pytest.approx(1 - (2 * 8 / 17 + 0) / 2)
 
 
@@ -110,8 +141,9 @@ def test_the_f1_of_one_label_knows_that_an_error_costs_half() -> None:
 
 def test_a_better_second_model_is_a_negative_drop() -> None:
     truths, worse = labels(5, 300, 0.3)
-    drop = scoring.drop("macro_f1", truths, worse, truths, 0.95)
-    assert drop.high < 0 and drop.value == pytest.approx(scoring.interval("macro_f1", truths, worse, 0.95).value - 1)
+    drop = scoring.drop("macro_f1", truths, worse, truths, 0.95, classes=["0", "1"])
+    value = scoring.interval("macro_f1", truths, worse, 0.95, classes=["0", "1"]).value
+    assert drop.high < 0 and drop.value == pytest.approx(value - 1)
 
 
 @pytest.mark.parametrize("metric", ["f1", "macro_f1"])
@@ -121,9 +153,9 @@ def test_the_truth_is_missed_as_seldom_as_it_says(metric: str, monkeypatch: pyte
     monkeypatch.setattr(
         stats, "bootstrap", lambda kinds, figure, confidence: bootstrap(kinds, figure, confidence, resamples=200)
     )
-    big = labels(6, 200_000, 0.08, 0.2)
+    big = labels(6, 200_000, 0.3, 0.5)
     truth = metrics.values(list(zip(*big, strict=True)), tokens=False, positive="1")[metric]
-    found = [scoring.interval(metric, *labels(seed, 150, 0.08, 0.2), 0.95, "1") for seed in range(200)]
+    found = [scoring.interval(metric, *labels(seed, 150, 0.3, 0.5), 0.95, "1", ["0", "1"]) for seed in range(200)]
     assert sum(interval.high < truth for interval in found) <= 12
     assert sum(interval.low > truth for interval in found) <= 12
     assert sum(not interval.low <= truth <= interval.high for interval in found) >= 1  # and it is not for free
@@ -151,10 +183,11 @@ def test_the_value_lies_in_its_interval(data: st.DataObject, kind: str, metric: 
         values = metrics.values(list(zip(truths, answers, strict=True)), tokens=True, positive="1")
         return values[metric]
 
-    one = scoring.interval(metric, truths, second, 0.95, "1")
+    classes = data.draw(st.sampled_from([["z"], ["0", "1", "a", "b", "c", "x", "y"], ["a", "0", "x"]]))
+    one = scoring.interval(metric, truths, second, 0.95, "1", classes)
     assert one.value == pytest.approx(value(second), abs=1e-12)
     assert 0 <= one.low <= one.value <= one.high <= 1
-    drop = scoring.drop(metric, truths, first, second, 0.95, "1")
+    drop = scoring.drop(metric, truths, first, second, 0.95, "1", classes)
     assert drop.value == pytest.approx(value(first) - value(second), abs=1e-12)
     assert -1 <= drop.low <= drop.value <= drop.high <= 1
 
