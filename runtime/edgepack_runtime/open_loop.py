@@ -52,11 +52,12 @@ class Answered(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Texts at one rate. `spells` are contentions with the number of texts that were answered in each."""
+    """Texts at one rate, how many of them were different. `spells` are contentions, with how many texts each saw."""
 
     rate_per_s: float
     answered: List[Answered]
     spells: List[closed_loop.Spell]
+    different: int
 
     @property
     def utilisation(self) -> float:
@@ -82,7 +83,8 @@ class Run(NamedTuple):
         """Both as one: the second began when the first was done."""
         shift_ms = self.answered[-1].done_ms if self.answered else 0.0
         moved = [Answered(*(moment + shift_ms for moment in one)) for one in other.answered]
-        return Run(self.rate_per_s, [*self.answered, *moved], [*self.spells, *other.spells])
+        different = self.different + other.different
+        return Run(self.rate_per_s, [*self.answered, *moved], [*self.spells, *other.spells], different)
 
     @property
     def precision(self) -> float:
@@ -138,14 +140,18 @@ def how_many(rate_per_s: float, limits: Percentiles) -> int:
 def decisive(predictor: Predictor, texts: Sequence[Item], asked: OpenLoop, progress: Say) -> Run:
     """A run of as many parts, up to five, as the first one says that it takes to know the percentiles well.
 
-    How many is not up to the limits: who goes on until a verdict is there has more of the wrong ones.
+    How many is not up to the limits: who goes on until a verdict is there has more of the wrong ones. Each part goes on
+    with the texts where the last one ended: those that were answered twice while others wait tell nothing new.
     """
     count = how_many(asked.rate_per_s, asked.limits)
-    run = Run(asked.rate_per_s, [], [])
+    run = Run(asked.rate_per_s, [], [], 0)
     parts = 1
     for number in range(_MOST_PARTS):
         progress(f"open loop: {count} texts, {asked.rate_per_s:g} a second")
-        run = run.followed_by(measure(predictor, texts, asked.rate_per_s, count, seed=_SEED + number))
+        begin = len(run.answered) % len(texts)
+        next_ones = [*texts[begin:], *texts[:begin]]
+        run = run.followed_by(measure(predictor, next_ones, asked.rate_per_s, count, seed=_SEED + number))
+        run = run._replace(different=min(len(run.answered), len(texts)))
         if number == 0 and run.utilisation <= MOST_BUSY:
             parts = math.ceil(min((run.precision / _WIDTH) ** 2, _MOST_PARTS))
         if number + 1 >= parts:
@@ -175,7 +181,7 @@ def measure(predictor: Predictor, texts: Sequence[Item], rate_per_s: float, coun
             after = contention.read(waits=waits)
             spells.append(closed_loop.Spell(len(answered) - counted, contention.between(before, after)))
             before, counted = after, len(answered)
-    return Run(rate_per_s, answered, spells)
+    return Run(rate_per_s, answered, spells, min(count, len(texts)))
 
 
 def _fractions(limits: Percentiles) -> List[float]:
@@ -256,7 +262,8 @@ def _check(run: Run, gate: str, interval: stats.Interval, fraction: float, limit
     seen_ms = stats.percentile(sorted(one.latency_ms for one in run.answered), fraction)
     verdict = stats.verdict_at_most(interval, limit_ms)
     detail = f"{run.rate_per_s:g} texts a second on average, busy {run.utilisation:.0%} of the time"
-    detail += f"; in the long run, by how long the model works; {seen_ms:.4g} ms in this run"
+    detail += f"; in the long run, by how long the model works on {run.different} different texts"
+    detail += f"; {seen_ms:.4g} ms in this run"
     reason = _why_not(run, verdict)
     if reason:
         failed = verdict == stats.FAIL or (run.surely_overloaded and seen_ms > limit_ms)

@@ -25,6 +25,7 @@ from edgepack_runtime.stats import Interval
 RESAMPLES = 1000
 _SEED = 20240229
 _CELLS = 4096  # of the grid that distributions lie on
+_LEAST_MS = 1e-6  # that a text takes, where others may have taken all of it: shares of nothing are not defined
 _LEAST = 30  # times of work of one kind; fewer may be too good or too bad, so all of them may stand for it
 _TAIL = 16.0  # mean waits of those who wait, that the grid reaches beyond the slowest: exp(-16) is left out
 Array = Any  # of float64; the type that numpy has for it needs a newer numpy than devices carry
@@ -66,8 +67,7 @@ def intervals(
     """
     values = percentiles(above, rate_per_s, fractions)
     tail = (1 - confidence) / 2
-    nothing = math.fsum(below.all_ms) <= 0
-    lows = [[0.0]] * len(fractions) if nothing else _resampled(below, rate_per_s, fractions, upwards=False)
+    lows = _resampled(below, rate_per_s, fractions, upwards=False)
     highs = _resampled(above, rate_per_s, fractions, upwards=True)
     found = []
     for value, low, high in zip(values, lows, highs):
@@ -92,13 +92,13 @@ class _Queue:
 
     def __init__(self, work: Work, rate_per_s: float, upwards: Optional[bool]) -> None:
         self._rate_per_ms = rate_per_s / 1e3
-        idle_ms, busy_ms = (_standing_for(part, work.all_ms, upwards) for part in work)
-        busy = np.asarray(busy_ms, dtype=np.float64)
+        stand_ins = (_standing_for(part, work.all_ms, upwards) for part in work)
+        idle, busy = (np.maximum(np.asarray(part, dtype=np.float64), _LEAST_MS) for part in stand_ins)
         share = min(self._rate_per_ms * busy.mean(), 0.97)  # resamples may be busier; the longer grid is coarser
         mean_wait_ms = (busy**2).mean() / (2 * busy.mean()) / (1 - share)
-        length_ms = 1.5 * max(*idle_ms, *busy_ms) + _TAIL * mean_wait_ms
+        length_ms = 1.5 * max(idle.max(), busy.max()) + _TAIL * mean_wait_ms
         self._edges = np.linspace(0.0, length_ms, _CELLS + 1)  # (cells + 1,)
-        self._idle, self._busy = (_Times(part, self._edges, upwards) for part in (idle_ms, busy_ms))
+        self._idle, self._busy = (_Times(part, self._edges, upwards) for part in (idle, busy))
 
     def percentiles(self, draw: Any, fractions: Sequence[float]) -> List[float]:
         """With each time counting once, or by weights that `draw`, a numpy RandomState, gives them."""
@@ -136,9 +136,9 @@ class _Transforms(NamedTuple):
 class _Times:
     """Times of work of one kind on a grid. Each counts to the nearest edge, or to the next one on the careful side."""
 
-    def __init__(self, times_ms: Sequence[float], edges: Array, upwards: Optional[bool]) -> None:
+    def __init__(self, times_ms: Array, edges: Array, upwards: Optional[bool]) -> None:
         self._upwards = bool(upwards)
-        self._times = np.sort(np.asarray(times_ms, dtype=np.float64))  # (n,)
+        self._times = np.sort(times_ms)  # (n,)
         share = {None: 0.5, True: 0.0, False: 1.0}[upwards]  # of a cell, that an edge stands for beyond itself
         self._ends = (1 - share) * edges[:-1] + share * edges[1:]  # (cells,), where what each edge stands for ends
         self._counts = np.searchsorted(self._times, self._ends, side="right")  # (cells,), times up to there

@@ -171,6 +171,11 @@ def test_a_run_is_as_long_as_it_takes_to_know_its_percentiles_well(machine: Mach
             assert len(run.answered) == 130 * parts == sum(spell.texts for spell in run.spells)
             due = [one.due_ms for one in run.answered]
             assert due == sorted(due)
+    texts = [str(number) for number in range(300)]
+    predictor = model(machine, spread)
+    found = open_loop.decisive(predictor, texts, asked, silent)
+    assert predictor.asked == [texts[number % 300] for number in range(390)], "each part goes on where the last ended"
+    assert found.different == 300
     overloaded = open_loop.decisive(model(machine, 60.0), ["a"], asked, silent)
     assert len(overloaded.answered) == 130  # going on would not help
 

@@ -102,8 +102,19 @@ def test_what_others_may_have_taken_lowers_the_low_end_alone() -> None:
     assert beside.low < alone.low
     assert (beside.value, beside.high) == (alone.value, alone.high)
     assert alone.value == values(whole, 60.0, 0.95)[0]
-    [unknown] = queueing.intervals(whole, Work([0.0] * 10, []), 60.0, [0.95], 0.98)
-    assert (unknown.low, unknown.high) == (0.0, alone.high)
+
+
+@pytest.mark.parametrize(
+    "kinds", [([0.0] * 200, []), ([], [0.0] * 200), ([0.0] * 200, [9.0] * 40), ([9.0] * 200, [0.0] * 4)]
+)
+def test_others_may_have_taken_all_of_a_kind(kinds: tuple[list[float], list[float]]) -> None:
+    whole = Work([10.0] * 200, [10.0] * 50)
+    [found] = queueing.intervals(whole, Work(*kinds), 60.0, [0.95], 0.98)
+    [alone] = queueing.intervals(whole, whole, 60.0, [0.95], 0.98)
+    assert 0 <= found.low <= alone.low * 1.01
+    assert found.high == alone.high
+    if not any(map(any, kinds)):
+        assert found.low < 1e-3
 
 
 def test_no_times_are_no_queue() -> None:
