@@ -74,11 +74,16 @@ class Timing(NamedTuple):
         """How many samples are worth one that is independent of the others.
 
         The limit is about texts as long as the golden rows. Where all of those were timed, only the machine's noise is
-        left to chance, and each timing is a sample of it; else each text is one, however often it was timed.
+        left to chance, and each timing is a sample of it; else each text is one, however often it was timed. Texts that
+        were timed more often than others count for more than they should, and all together for less (Kish's weighting
+        effect: L. Kish, Survey Sampling (1965), 11.7).
         """
-        timed, rows = sum(asked.concerns(kind) for kind in self.kinds), len(self.rows(asked))
+        times = Counter(kind.row for kind in self.kinds if asked.concerns(kind))
+        timed, squares = sum(times.values()), sum(count * count for count in times.values())
         there_are = sum(count for tokens, count in self.golden if asked.budget is None or asked.budget.holds(tokens))
-        return 1.0 if rows >= there_are else len(self.windows) * timed / rows
+        if len(times) >= there_are:
+            return len(times) * squares / timed**2
+        return len(self.windows) * squares / timed
 
 
 class Asked(NamedTuple):

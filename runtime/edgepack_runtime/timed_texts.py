@@ -6,9 +6,10 @@ then decides little about the percentiles, and the order of the golden rows noth
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
-from typing import Iterable, List, NamedTuple, Sequence, Set
+from typing import Iterable, List, Mapping, NamedTuple, Sequence
 
 from edgepack_runtime import bench, energy, stats
 from edgepack_runtime.gate_limits import Limits
@@ -63,12 +64,12 @@ def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Seque
     lengths = [len(item) if isinstance(item, str) else sum(map(len, item)) for item in drawn]
     chosen = [(place, True) for place in _evenly(range(len(drawn)), lengths, count)]
     for budget in limits.latency.by_length:
-        holding = {place for place, count in enumerate(tokens) if budget.holds(count)}
-        there = [place for place, _ in chosen if place in holding]
-        missing = _needed(budget.limits, len(holding)) - len(there)
-        if holding and missing > 0:
-            others: Set[int] = holding - set(there)
-            chosen += [(place, False) for place in _evenly(sorted(others or holding), lengths, missing)]
+        times = {place: 0 for place, count in enumerate(tokens) if budget.holds(count)}
+        for place, _ in chosen:
+            if place in times:
+                times[place] += 1
+        missing = _needed(budget.limits, len(times)) - sum(times.values())
+        chosen += [(place, False) for place in _least_often(times, missing)]
     random.Random(_SEED).shuffle(chosen)  # so that no length is timed by itself
     return [TimedText(drawn[place], Kind(tokens[place], usual, place)) for place, usual in chosen]
 
@@ -77,6 +78,18 @@ def _evenly(places: Iterable[int], lengths: Sequence[int], count: int) -> List[i
     """`count` of `places`, as many of each length as its share is; where there are fewer, some more than once."""
     ordered = sorted(places, key=lambda place: lengths[place])
     return [ordered[int((number + 0.5) * len(ordered) / count)] for number in range(count)]
+
+
+def _least_often(times: Mapping[int, int], count: int) -> List[int]:
+    """`count` places, each time one of those that were taken least often so far, as `times` tells."""
+    queue = [(taken, place) for place, taken in times.items()]
+    heapq.heapify(queue)
+    found = []
+    for _ in range(count if queue else 0):
+        taken, place = queue[0]
+        found.append(place)
+        heapq.heapreplace(queue, (taken + 1, place))
+    return found
 
 
 def _needed(limits: Percentiles, there_are: int) -> int:

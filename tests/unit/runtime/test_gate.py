@@ -420,6 +420,11 @@ def test_as_many_texts_are_timed_as_the_percentiles_need() -> None:
     assert sum(text.kind.usual for text in more) == 130
     rows = [text.kind.row for text in more if budget.holds(text.kind.tokens)]
     assert len(rows) == len(set(rows)) == 100, "all of that length"
+    rare = LengthBudget(8, 9, Percentiles(p50_ms=1, p99_ms=1))
+    again = timed_texts.choose(many, Limits(latency=LatencyLimits(by_length=(rare,))), 4.0, tokens * 10)
+    often = Counter(text.kind.row for text in again if rare.holds(text.kind.tokens))
+    assert len(often) == 100
+    assert max(often.values()) - min(often.values()) <= 1, "whether usual or not, each about as often"
     none = LengthBudget(50, 60, Percentiles(p95_ms=1))
     assert len(timed_texts.choose(texts, Limits(latency=LatencyLimits(by_length=(none,))), 100.0, tokens)) == 100
 
@@ -448,6 +453,10 @@ def test_a_text_that_is_timed_twice_is_one_sample_of_how_long_texts_take() -> No
     again = [kind._replace(row=kind.row % 65) for kind in kinds]
     [few] = gate_latency.checks(Timing([one, one], again, [(0, 5000)]), asked, None)
     assert few.high is None, "65 texts do not bound p95, however often they are timed"
+    uneven = Timing([one, one], [kind._replace(row=max(kind.row - 65, 0)) for kind in kinds], [(0, 65)])
+    limit = gate_latency.Asked("latency.p95_ms", 0.95, 1.0)
+    assert uneven.design_effect(limit) > 10, "one row is half of all timings"
+    assert Timing([one, one], again, [(0, 65)]).design_effect(limit) == 1.0
 
 
 # --- processes ------------------------------------------------------------------------------------------------
