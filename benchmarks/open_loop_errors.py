@@ -6,8 +6,12 @@ Each run has golden rows of its own, each of which always takes its time; the tr
 the formula (tests hold it against others and against answering texts one by one). A run is wrong where its whole
 interval lies on one side of that: one that ends below would pass a limit that the model misses, one that begins above
 would fail a limit that it keeps to; each may be in 1 % of the runs.
-`power` is the share that passes a limit of 1.25
-times the truth, `texts` and `seconds` how many such a run takes and how long it would. The last line is JSON.
+`power` is the share that passes a limit of 1.25 times the truth, `texts` and
+`seconds` how many such a run takes and how long it would.
+
+Then machines that are slow for a while, now and then: `share` of the time, `phase_s` at a time on average, when a text
+takes `slow` times as long. Their truth is p95 of a million texts, answered one by one; `unseen` is the share of runs in
+which the machine was never slow. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ Draw = Callable[[np.random.RandomState, int], Times]
 QUIET: Final = Contention(0.0, 0.0, 2, 0.0)
 UTILISATIONS: Final = (0.1, 0.3, 0.5, 0.7, 0.8, 0.87)
 FRACTION: Final = 0.95
+PHASES: Final = ((2.0, 0.1, 1.0), (1.5, 0.1, 2.0), (1.3, 0.2, 2.0), (1.2, 0.3, 5.0))  # slow, share, phase_s
+_LONG_RUN: Final = 1_000_000
 # Work on a text in ms, with the factor that one which finds the server idle takes: cold caches, a clock that was low.
 MODELS: Final[dict[str, tuple[Draw, float]]] = {
     "always 10": (lambda draw, n: np.full(n, 10.0), 1.0),
@@ -61,6 +67,9 @@ def main() -> None:
     for (name, (work, first)), utilisation in itertools.product(MODELS.items(), UTILISATIONS):
         cases.append({"work": name, **judged(work, first, utilisation, options)})
         print(json.dumps(cases[-1]), flush=True)
+    for phases, utilisation in itertools.product(PHASES, (0.3, 0.6)):
+        cases.append(phased(*phases, utilisation, options.runs))
+        print(json.dumps(cases[-1]), flush=True)
     wrongly = ("passes_wrongly", "fails_wrongly")
     worst = {key: max(case[key] for case in cases) for key in wrongly}
     together = {f"{key}_together": round(statistics.fmean(case[key] for case in cases), 4) for key in wrongly}
@@ -84,7 +93,7 @@ def judged(work: Draw, first: float, utilisation: float, options: argparse.Names
         rows = [str(row) for row in range(options.rows)]
         run = open_loop.decisive(None, rows, asked, lambda line: None)  # type: ignore[arg-type]
         counts.append(len(run.answered))
-        [interval] = open_loop.in_the_long_run(run, [FRACTION])
+        [interval] = open_loop.in_the_long_run(run, run.phases, [FRACTION])
         decided = run.utilisation <= open_loop.MOST_BUSY
         below += decided and interval.high < true_ms
         above += interval.low > true_ms
@@ -98,6 +107,67 @@ def judged(work: Draw, first: float, utilisation: float, options: argparse.Names
         "texts": round(texts),
         "seconds": round(texts / rate_per_s),
     }
+
+
+def phased(slow: float, share: float, phase_s: float, utilisation: float, runs: int) -> dict[str, Any]:
+    """One machine with slow phases at one rate, at which it is busy for `utilisation` of the time while it is fast."""
+    rate_per_s = utilisation * 100.0
+    machine = partial(Phased, slow, share, phase_s)
+    long_run = machine(np.random.RandomState(0)).answers(rate_per_s, _LONG_RUN)
+    true_ms = float(np.quantile([one.latency_ms for one in long_run], FRACTION))
+    asked = OpenLoop(rate_per_s, Percentiles(p95_ms=1.0))
+    below = above = unseen = passed = 0
+    for number in range(runs):
+        one = machine(np.random.RandomState(1000 + number))
+        open_loop.measure = one.simulated
+        run = open_loop.decisive(None, ["a"], asked, lambda line: None)  # type: ignore[arg-type]
+        [interval] = open_loop.in_the_long_run(run, run.phases, [FRACTION])
+        decided = run.utilisation <= open_loop.MOST_BUSY
+        below += decided and interval.high < true_ms
+        above += interval.low > true_ms
+        passed += decided and interval.high <= 1.25 * true_ms
+        unseen += not one.was_slow
+    told = {"slow": slow, "share": share, "phase_s": phase_s, "utilisation": utilisation, "p95_ms": round(true_ms, 1)}
+    counts = {"passes_wrongly": below, "fails_wrongly": above, "power": passed, "unseen": unseen}
+    return {"work": "slow phases", **told, **{key: round(count / runs, 4) for key, count in counts.items()}}
+
+
+class Phased:
+    """A machine that takes 10 ms for a text, or `slow` times as long while it is in a slow phase."""
+
+    def __init__(self, slow: float, share: float, phase_s: float, draw: np.random.RandomState) -> None:
+        self._factors = (1.0, slow)
+        self._phases_ms = (1e3 * phase_s * (1 - share) / share, 1e3 * phase_s)
+        self._draw = draw
+        self._is_slow = bool(draw.random_sample() < share)
+        self._left_ms = draw.exponential(self._phases_ms[self._is_slow])
+        self.was_slow = False
+
+    def answers(self, rate_per_s: float, count: int) -> list[Answered]:
+        """Texts answered in their order, from now on."""
+        free, now, found = 0.0, 0.0, []
+        for due in np.cumsum(self._draw.exponential(1e3 / rate_per_s, count)).tolist():
+            begin = max(due, free)
+            self._pass(begin - now)
+            now = begin
+            free = begin + 10.0 * self._factors[self._is_slow]
+            self.was_slow |= self._is_slow
+            found.append(Answered(due, begin, free))
+        return found
+
+    def simulated(self, *asked: Any, seed: int) -> Run:
+        """As `simulated`, of this machine."""
+        del seed  # it draws by itself
+        _, _, rate_per_s, count = asked
+        found = self.answers(rate_per_s, count)
+        return Run(rate_per_s, found, [closed_loop.Spell(count, QUIET._replace(wall_ms=found[-1].done_ms))], 1)
+
+    def _pass(self, ms: float) -> None:
+        while ms > self._left_ms:
+            ms -= self._left_ms
+            self._is_slow = not self._is_slow
+            self._left_ms = self._draw.exponential(self._phases_ms[self._is_slow])
+        self._left_ms -= ms
 
 
 def answered(due_ms: Times, work_ms: Times, first: float) -> list[Answered]:

@@ -96,15 +96,15 @@ def energy_checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -
         detail = "this device reports no energy that this user may read"
         return [Check(ENERGY_GATE, stats.INCONCLUSIVE, None, None, None, limit, "mJ", 0, None, detail)]
     spells = [spell for window in timing.windows for spell in window.spells]
-    each = [spell.energy_mj / spell.texts for spell in spells if spell.energy_mj is not None]
-    interval = stats.percentile_interval(each, 0.5, bench.CONFIDENCE)._replace(value=value)
+    each = [(spell.energy_mj, spell.texts) for spell in spells if spell.energy_mj is not None]
+    interval = stats.ratio_interval(each, bench.CONFIDENCE)
     verdict = stats.verdict_at_most(interval, limit)
     detail = f"{meter.name}, with all that ran"
     if verdict != stats.PASS and not timing.contention.quiet:
         verdict = stats.INCONCLUSIVE
         detail += f"; {timing.contention.told()}: measure on an idle machine"
     elif verdict == stats.INCONCLUSIVE:
-        detail += f"; {len(each)} spells of a quarter of a second lie on both sides of the limit, or are too few"
+        detail += f"; {len(each)} quarters of a second differ too much to tell, or are too few"
     return [
         sampled(
             ENERGY_GATE,

@@ -10,6 +10,8 @@ P50, P95, P99 = 0.5, 0.95, 0.99
 _PERCENTILES = (("p50_ms", P50), ("p95_ms", P95), ("p99_ms", P99))
 _KEYS = tuple(key for key, _ in _PERCENTILES)
 MOST_IDLE_S = 60.0  # a gate waits seven times as long
+OPEN_LOOP_S = 30.0  # unless a recipe says otherwise
+LEAST_OPEN_LOOP_S, MOST_OPEN_LOOP_S = 5.0, 3600.0
 MOST_SUSTAINED_S = 3600.0
 LEAST_SUSTAINED_S = 6.0  # thirds of two seconds
 LATENCY_KEYS = (*_KEYS, "threads", "by_length", "open_loop", "after_idle", "sustained")
@@ -40,10 +42,14 @@ class LengthBudget(NamedTuple):
 
 
 class OpenLoop(NamedTuple):
-    """Limits for texts that arrive at random, so many a second on average, whether the last one is answered or not."""
+    """Limits for texts that arrive at random, so many a second on average, whether the last one is answered or not.
+
+    They arrive for `seconds` at least: what happens more seldom than that may not be seen.
+    """
 
     rate_per_s: float
     limits: Percentiles
+    seconds: float = OPEN_LOOP_S
 
 
 class AfterIdle(NamedTuple):
@@ -113,11 +119,16 @@ def _open_loop(section: Mapping[str, Any]) -> Optional[OpenLoop]:
     below, name = section.get("open_loop"), "latency.open_loop"
     if below is None:
         return None
-    check_keys(below, name, ("rate_per_s", *_KEYS))
+    check_keys(below, name, ("rate_per_s", "seconds", *_KEYS))
     limits = _percentiles(below, name)
     if not limits.asked():
         raise invalid(f"{name} limits nothing")
-    return OpenLoop(required(below, name, "rate_per_s"), limits)
+    seconds = number(below, name, "seconds")
+    if seconds is None:
+        seconds = OPEN_LOOP_S
+    if not LEAST_OPEN_LOOP_S <= seconds <= MOST_OPEN_LOOP_S:
+        raise invalid(f"{name}.seconds is {seconds:g}")
+    return OpenLoop(required(below, name, "rate_per_s"), limits, seconds)
 
 
 def _after_idle(section: Mapping[str, Any]) -> Optional[AfterIdle]:

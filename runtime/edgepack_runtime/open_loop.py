@@ -7,6 +7,11 @@ with one predictor is: texts are answered in their order.
 
 What such a run shows is one of many that could have been: its percentiles are those of a few seconds, and the verdict
 is about the long run (`queueing`). It passes and fails nothing that was not seen, too: the interval holds both.
+
+That takes times of work for independent of each other. Where the machine goes through phases (`phases`), the queue in
+a slow one is longer than any average tells, and how long phases last nobody knows from a few of them. Then the high end
+is that of a machine which is always as slow as in its slowest phase, and the low end of one which is always as fast as
+in its fastest: whatever the phases, the truth lies between.
 """
 
 from __future__ import annotations
@@ -18,10 +23,12 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime import bench, closed_loop, contention, noise, queueing, stats
+from edgepack_runtime import bench, closed_loop, contention, noise, phases, queueing, stats
 from edgepack_runtime.contention import Contention
+from edgepack_runtime.gate_latency import Asked
 from edgepack_runtime.gate_limits import Check, sampled
 from edgepack_runtime.latency_limits import P95, OpenLoop, Percentiles
+from edgepack_runtime.phases import Phases
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
 
@@ -98,36 +105,49 @@ class Run(NamedTuple):
         spread = statistics.stdev(work_ms) / statistics.fmean(work_ms) / math.sqrt(len(work_ms))
         return spread / (1 - self.utilisation)
 
-    def work(self, *, least: bool = False) -> queueing.Work:
-        """How long the server was at each text.
+    @property
+    def found_idle(self) -> List[bool]:
+        """Of each text whether the server had nothing to do when it arrived."""
+        free_ms = [-math.inf, *(one.done_ms for one in self.answered)]
+        return [one.due_ms >= free for one, free in zip(self.answered, free_ms)]
 
-        Args:
-            least: without what others can have added: in each spell the longest times are cut down to one height, which
-                is the most that it can do to a queue.
+    @property
+    def work_ms(self) -> List[float]:
+        """How long the server was at each text; from the arrival on, where that found it idle."""
+        return [
+            one.latency_ms if idle else one.done_ms - one.begin_ms for one, idle in zip(self.answered, self.found_idle)
+        ]
+
+    @property
+    def quiet_work_ms(self) -> List[float]:
+        """`work_ms` without what others can have added: in each spell the longest times are cut down to one height,
+        which is the most that it can do to a queue.
         """
-        times_ms, idle = [], []
-        begin, free_ms = 0, -math.inf
-        for one in self.answered:
-            idle.append(one.due_ms >= free_ms)
-            times_ms.append(one.latency_ms if idle[-1] else one.done_ms - one.begin_ms)
-            free_ms = one.done_ms
-        for spell in self.spells if least else []:
+        times_ms, begin = self.work_ms, 0
+        for spell in self.spells:
             end = begin + spell.texts
             lost_ms = spell.contention.lost_ms + contention.TICK_MS
             times_ms[begin:end] = noise.cut_down(times_ms[begin:end], lost_ms)
             begin = end
-        kinds = list(zip(times_ms, idle))
-        return queueing.Work([ms for ms, found_idle in kinds if found_idle], [ms for ms, other in kinds if not other])
+        return times_ms
+
+    @property
+    def phases(self) -> Optional[Phases]:
+        """Those that the machine went through."""
+        return phases.find(self.work_ms)
+
+    def by_kind(self, times_ms: Sequence[float]) -> queueing.Work:
+        """Times of all texts: those of texts that found the server idle, and the others."""
+        kinds = list(zip(times_ms, self.found_idle))
+        return queueing.Work([ms for ms, idle in kinds if idle], [ms for ms, idle in kinds if not idle])
 
     def busy_periods(self) -> List[List[float]]:
         """Latencies in ms, of texts between two moments at which the server had nothing to do."""
         periods: List[List[float]] = []
-        free_ms = -math.inf
-        for one in self.answered:
-            if one.due_ms >= free_ms:
+        for one, idle in zip(self.answered, self.found_idle):
+            if idle:
                 periods.append([])
             periods[-1].append(one.latency_ms)
-            free_ms = one.done_ms
         return periods
 
 
@@ -138,24 +158,24 @@ def how_many(rate_per_s: float, limits: Percentiles) -> int:
 
 
 def decisive(predictor: Predictor, texts: Sequence[Item], asked: OpenLoop, progress: Say) -> Run:
-    """A run of as many parts, up to five, as the first one says that it takes to know the percentiles well.
+    """A run of as many parts as `asked.seconds` take, or more, up to five, if the first one says that the percentiles
+    are not known well by then.
 
     How many is not up to the limits: who goes on until a verdict is there has more of the wrong ones. Each part goes on
     with the texts where the last one ended: those that were answered twice while others wait tell nothing new.
     """
     count = how_many(asked.rate_per_s, asked.limits)
     run = Run(asked.rate_per_s, [], [], 0)
-    parts = 1
-    for number in range(_MOST_PARTS):
+    parts = done = 0
+    while done < max(parts, 1) or (parts and run.answered[-1].due_ms < asked.seconds * 1e3):
         progress(f"open loop: {count} texts, {asked.rate_per_s:g} a second")
         begin = len(run.answered) % len(texts)
         next_ones = [*texts[begin:], *texts[:begin]]
-        run = run.followed_by(measure(predictor, next_ones, asked.rate_per_s, count, seed=_SEED + number))
+        run = run.followed_by(measure(predictor, next_ones, asked.rate_per_s, count, seed=_SEED + done))
         run = run._replace(different=min(len(run.answered), len(texts)))
-        if number == 0 and run.utilisation <= MOST_BUSY:
-            parts = math.ceil(min((run.precision / _WIDTH) ** 2, _MOST_PARTS))
-        if number + 1 >= parts:
-            break
+        if done == 0 and run.utilisation <= MOST_BUSY:  # it does not help to go on with a queue that grows
+            parts = math.ceil(min(max((run.precision / _WIDTH) ** 2, 1), _MOST_PARTS))
+        done += 1
     return run
 
 
@@ -191,11 +211,13 @@ def _fractions(limits: Percentiles) -> List[float]:
 
 def summary(run: Run) -> Dict[str, Any]:
     """For a receipt, and for `bench`."""
-    latencies = sorted(one.latency_ms for one in run.answered)
+    latencies, found = sorted(one.latency_ms for one in run.answered), run.phases
     row: Dict[str, Any] = {"rate_per_s": run.rate_per_s, "n": len(latencies), "utilisation": round(run.utilisation, 4)}
     for key, part in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99)):
         enough = len(latencies) >= stats.n_for_percentile(part, bench.CONFIDENCE) or part == 0.5
         row[key] = round(stats.percentile(latencies, part), 4) if enough else None
+    row["seconds"] = round(run.answered[-1].done_ms / 1e3, 1)
+    row["phases"] = None if found is None else {key: round(value, 4) for key, value in found._asdict().items()}
     row["longest_queue"] = max(map(len, run.busy_periods()))
     row["contention"] = run.contention.as_json()
     return row
@@ -234,22 +256,29 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
 def checks(run: Run, asked: OpenLoop) -> List[Check]:
     """A row for each limit. Where the rate cannot be kept nothing passes; beside others nothing fails that may not."""
     limited = asked.limits.asked()
-    found = in_the_long_run(run, [part for _, part, _ in limited])
+    found = run.phases
+    intervals = in_the_long_run(run, found, [part for _, part, _ in limited])
     return [
-        _check(run, f"latency.open_loop.{key}", interval, part, limit)
-        for (key, part, limit), interval in zip(limited, found)
+        _check(run, found, Asked(f"latency.open_loop.{key}", part, limit), interval)
+        for (key, part, limit), interval in zip(limited, intervals)
     ]
 
 
-def in_the_long_run(run: Run, fractions: Sequence[float]) -> List[stats.Interval]:
-    """Percentiles of the latency at this rate, in ms. An interval holds what was seen, too."""
-    above, below = run.work(), run.work(least=True)
-    found = queueing.intervals(above, below, run.rate_per_s, fractions, bench.CONFIDENCE)
+def in_the_long_run(run: Run, found: Optional[Phases], fractions: Sequence[float]) -> List[stats.Interval]:
+    """Percentiles of the latency at this rate, in ms, with the phases that were `found`; the intervals hold what was
+    seen, too.
+    """
+    longest_ms, shortest_ms = run.work_ms, run.quiet_work_ms
+    if found:
+        longest_ms = phases.throughout(longest_ms, found, found.slowest)
+        shortest_ms = phases.throughout(shortest_ms, found, found.fastest)
+    work, above, below = (run.by_kind(one) for one in (run.work_ms, longest_ms, shortest_ms))
+    intervals = queueing.intervals(work, above, below, run.rate_per_s, fractions, bench.CONFIDENCE)
     latencies = sorted(one.latency_ms for one in run.answered)
     seen = [stats.percentile(latencies, part) for part in fractions]
     return [
         stats.Interval(interval.value if math.isfinite(interval.value) else ms, *_held(interval, ms))
-        for interval, ms in zip(found, seen)
+        for interval, ms in zip(intervals, seen)
     ]
 
 
@@ -258,19 +287,24 @@ def _held(interval: stats.Interval, seen_ms: float) -> Tuple[float, float]:
     return min(interval.low, seen_ms), max(interval.high, seen_ms)
 
 
-def _check(run: Run, gate: str, interval: stats.Interval, fraction: float, limit_ms: float) -> Check:
-    seen_ms = stats.percentile(sorted(one.latency_ms for one in run.answered), fraction)
+def _check(run: Run, found: Optional[Phases], asked: Asked, interval: stats.Interval) -> Check:
+    limit_ms = asked.limit_ms
+    seen_ms = stats.percentile(sorted(one.latency_ms for one in run.answered), asked.fraction)
     verdict = stats.verdict_at_most(interval, limit_ms)
     detail = f"{run.rate_per_s:g} texts a second on average, busy {run.utilisation:.0%} of the time"
     detail += f"; in the long run, by how long the model works on {run.different} different texts"
     detail += f"; {seen_ms:.4g} ms in this run"
+    if found:
+        detail += (
+            f"; the machine goes through phases: {found.texts} texts in a row took {found.slowest:.2f} of the mean"
+        )
     reason = _why_not(run, verdict)
     if reason:
         failed = verdict == stats.FAIL or (run.surely_overloaded and seen_ms > limit_ms)
         verdict = stats.FAIL if failed else stats.INCONCLUSIVE
         detail += f"; {reason}"
     return sampled(
-        gate,
+        asked.gate,
         verdict,
         interval,
         limit=limit_ms,

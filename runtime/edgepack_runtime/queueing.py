@@ -53,19 +53,20 @@ def percentiles(work: Work, rate_per_s: float, fractions: Sequence[float]) -> Li
 
 
 def intervals(
-    above: Work, below: Work, rate_per_s: float, fractions: Sequence[float], confidence: float
+    work: Work, above: Work, below: Work, rate_per_s: float, fractions: Sequence[float], confidence: float
 ) -> List[Interval]:
     """`percentiles` with their intervals; infinite where the queue would grow.
 
     Args:
-        above: times of work as they were measured; of these are the value and the high end.
-        below: the same without what others may have added to them; of these is the low end.
+        work: times as they were measured; of these is the value.
+        above: as long as they may be in the long run; of these is the high end.
+        below: as short as they may be, with nobody else on the machine; of these is the low end.
         rate_per_s: texts that arrive in a second, on average.
 
     Raises:
         ValueError: there are no times.
     """
-    values = percentiles(above, rate_per_s, fractions)
+    values = percentiles(work, rate_per_s, fractions)
     tail = (1 - confidence) / 2
     lows = _resampled(below, rate_per_s, fractions, upwards=False)
     highs = _resampled(above, rate_per_s, fractions, upwards=True)

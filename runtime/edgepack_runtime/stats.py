@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import math
 import random
-import statistics
 from collections import Counter
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from edgepack_runtime import distributions
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 RESAMPLES = 2000
 _SEED = 20240229  # the same samples give the same interval everywhere
-_MOST_TERMS = 10_000  # of a continued fraction; it takes the square root of as many as there are rows
+_FEWEST_BATCHES = 5
 _MOST = 10_000_000  # a number of samples that nobody will collect: reported as "cannot be decided"
 
 
@@ -37,7 +38,7 @@ def wilson(successes: float, n: float, confidence: float) -> Interval:
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
-    z = _z(confidence)
+    z = distributions.normal(confidence)
     p = successes / n
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -54,8 +55,16 @@ def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
     tail, p = (1 - confidence) / 2, successes / n
-    low = _root(lambda x: tail - _beta_share(x, successes, n - successes + 1), 0.0, p) if successes else 0.0
-    high = _root(lambda x: 1 - tail - _beta_share(x, successes + 1, n - successes), p, 1.0) if successes < n else 1.0
+    low = (
+        distributions.root(lambda x: tail - distributions.beta_share(x, successes, n - successes + 1), 0.0, p)
+        if successes
+        else 0.0
+    )
+    high = (
+        distributions.root(lambda x: 1 - tail - distributions.beta_share(x, successes + 1, n - successes), p, 1.0)
+        if successes < n
+        else 1.0
+    )
     return Interval(p, low, high)
 
 
@@ -93,12 +102,12 @@ def paired_drop(lost: float, won: float, n: float, confidence: float) -> Interva
     """
     if n <= 0 or lost < 0 or won < 0 or lost + won > n:
         raise ValueError(f"{lost} and {won} discordant rows of {n}")
-    z = _z(confidence)
+    z = distributions.normal(confidence)
     drop = (lost - won) / n
     first, second = (lost + 1) / (n + 2), (won + 1) / (n + 2)
     half = z * math.sqrt((first + second - (first - second) ** 2) / (n + 2))
-    low = min(first - second - half, _root(lambda d: _tango(lost, won, n, d) - z, -1.0, drop))
-    high = max(first - second + half, _root(lambda d: _tango(lost, won, n, d) + z, drop, 1.0))
+    low = min(first - second - half, distributions.root(lambda d: _tango(lost, won, n, d) - z, -1.0, drop))
+    high = max(first - second + half, distributions.root(lambda d: _tango(lost, won, n, d) + z, drop, 1.0))
     return Interval(drop, max(low, -1.0), min(high, 1.0))
 
 
@@ -113,44 +122,6 @@ def _tango(lost: float, won: float, n: float, drop: float) -> float:
     if variance <= 0:
         return math.copysign(math.inf, distance) if distance else 0.0
     return distance / math.sqrt(variance)
-
-
-def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    for _ in range(60):
-        middle = (low + high) / 2
-        if falling(middle) > 0:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _beta_share(x: float, a: float, b: float) -> float:
-    """How much of the beta distribution of `a` and `b` (positive) lies below `x` (0 to 1).
-
-    The continued fraction of https://dlmf.nist.gov/8.17 (8.17.22), taken from the side on which it converges fast.
-    """
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _beta_share(1 - x, b, a)
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    numerator, denominator, value = math.inf, 1.0, 1.0  # Lentz's way of evaluating it, from the front
-    for m in range(_MOST_TERMS):
-        for term in _beta_terms(m, x, a, b):
-            numerator = 1 + term / numerator
-            denominator = 1 / (1 + term * denominator)
-            value *= numerator * denominator
-        if abs(numerator * denominator - 1) < 1e-13:
-            break
-    return math.exp(front) * value / a
-
-
-def _beta_terms(m: int, x: float, a: float, b: float) -> Tuple[float, float]:
-    """The numerators d(2m + 1) and d(2m + 2) of the fraction, in the names of its source."""
-    odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-    even = (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))
-    return odd, even
 
 
 def bootstrap(
@@ -205,6 +176,32 @@ def mean_of(parts: Sequence[Interval]) -> Interval:
     return Interval(value, value - below, value + above)
 
 
+def ratio_interval(pairs: Sequence[Tuple[float, float]], confidence: float) -> Interval:
+    """Interval of the sum of the first over the sum of the second, of parts of one run in their order.
+
+    Parts that follow each other may be alike: a processor runs hot or fast for a while. So they are taken one by one,
+    in twos, in fours and so on, as long as five are left, and the widest interval counts: that of a ratio of means by
+    Student's t (W. G. Cochran, Sampling Techniques, 3rd edition (1977), 6.4), of batches as in H. Flyvbjerg, H. G.
+    Petersen, Journal of Chemical Physics 91 (1989) 461-466. Fewer than five parts bound nothing: 0 to infinity.
+
+    Raises:
+        ValueError: the second ones do not add up to anything.
+    """
+    total = math.fsum(count for _, count in pairs)
+    if total <= 0:
+        raise ValueError("nothing to divide by")
+    value, half = math.fsum(amount for amount, _ in pairs) / total, 0.0
+    if len(pairs) < _FEWEST_BATCHES:
+        return Interval(value, 0.0, math.inf)
+    rest = [amount - value * count for amount, count in pairs]  # they add up to 0
+    while len(rest) >= _FEWEST_BATCHES:
+        number = len(rest)
+        spread = math.sqrt(math.fsum(one * one for one in rest) * number / (number - 1))  # of their sum
+        half = max(half, distributions.student_t(number - 1, confidence) * spread / total)
+        rest = [sum(rest[place : place + 2]) for place in range(0, number - number % 2, 2)]
+    return Interval(value, max(value - half, 0.0), value + half)
+
+
 def percentile(ordered: Sequence[float], fraction: float) -> float:
     """The smallest value with at least `fraction` of the sorted samples at or below it (nearest rank)."""
     return ordered[max(math.ceil(fraction * len(ordered) - 1e-9), 1) - 1]
@@ -254,13 +251,8 @@ def _ranks(n: int, fraction: float, tail: float) -> Tuple[int, int]:
             low = k
         if 1 - below <= tail:
             return low, k
-        below += math.exp(_log_binomial(n, k, fraction))
+        below += math.exp(distributions.log_binomial(n, k, fraction))
     return low, high
-
-
-def _log_binomial(n: int, k: int, p: float) -> float:
-    choose = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-    return choose + k * math.log(p) + (n - k) * math.log1p(-p)
 
 
 def n_for_percentile(fraction: float, confidence: float) -> int:
@@ -336,9 +328,3 @@ def _first(decides: Callable[[int], bool], beyond: int) -> Optional[int]:
         middle = (low + high) // 2
         low, high = (low, middle) if decides(middle) else (middle, high)
     return high
-
-
-def _z(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence {confidence}")
-    return statistics.NormalDist().inv_cdf((1 + confidence) / 2)

@@ -59,7 +59,7 @@ def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Seque
     """
     fit = int(_BUDGET_MS / WINDOWS / max(probe_ms, 1e-3))
     count = max(_needed(limits.latency.percentiles, len(drawn)), min(_MOST_TEXTS, fit))
-    if limits.energy_mj_per_text is not None and energy.find() is not None:  # enough spells to bound their median
+    if limits.energy_mj_per_text is not None and energy.find() is not None:  # enough spells to bound their mean
         count = max(count, math.ceil(_ENERGY_MS / WINDOWS / max(probe_ms, 1e-3)))
     lengths = [len(item) if isinstance(item, str) else sum(map(len, item)) for item in drawn]
     chosen = [(place, True) for place in _evenly(range(len(drawn)), lengths, count)]

@@ -8,7 +8,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgepack.recipe.section import Section
-from edgepack_runtime.latency_limits import LEAST_SUSTAINED_S, MOST_IDLE_S, MOST_SUSTAINED_S
+from edgepack_runtime.latency_limits import (
+    LEAST_OPEN_LOOP_S,
+    LEAST_SUSTAINED_S,
+    MOST_IDLE_S,
+    MOST_OPEN_LOOP_S,
+    MOST_SUSTAINED_S,
+    OPEN_LOOP_S,
+)
 
 MOST_GOLDEN_ROWS = 100_000
 Threads = Annotated[int, Field(ge=1, le=256)]
@@ -84,6 +91,12 @@ class OpenLoop(Section):
     """Texts that arrive at random, whether the one before is answered or not: arrival to answer, one predictor."""
 
     rate_per_s: float = Field(gt=0, le=100_000, description="Texts a second that arrive on average.")
+    seconds: float = Field(
+        OPEN_LOOP_S,
+        ge=LEAST_OPEN_LOOP_S,
+        le=MOST_OPEN_LOOP_S,
+        description="How long at least. A machine that is slow now and then, but not in that time, may pass.",
+    )
     p50_ms: float | None = Field(None, gt=0, description="Longest median.")
     p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
     p99_ms: float | None = Field(None, gt=0, description="Longest 99th percentile; it takes 662 texts or more.")

@@ -68,7 +68,7 @@ def test_where_nobody_waits_the_ends_are_order_statistics(monkeypatch: pytest.Mo
     monkeypatch.setattr(queueing, "RESAMPLES", 2000)
     source = random.Random(3)
     times = [source.lognormvariate(2, 0.5) for _ in range(400)]
-    [found] = queueing.intervals(Work(times, []), Work(times, []), QUIET_HOURS, [0.95], 0.98)
+    [found] = queueing.intervals(Work(times, []), Work(times, []), Work(times, []), QUIET_HOURS, [0.95], 0.98)
     exact = stats.percentile_interval(times, 0.95, 0.98)
     ordered = sorted(times)
     near = [[ordered.index(end) + step for step in (-1, 0, 1)] for end in exact]
@@ -77,7 +77,8 @@ def test_where_nobody_waits_the_ends_are_order_statistics(monkeypatch: pytest.Mo
 
 
 def test_more_than_can_be_answered_takes_for_ever() -> None:
-    [found] = queueing.intervals(Work([10.0] * 50, [10.0] * 50), Work([1.0] * 50, [1.0] * 50), 101.0, [0.5], 0.98)
+    work, less = Work([10.0] * 50, [10.0] * 50), Work([1.0] * 50, [1.0] * 50)
+    [found] = queueing.intervals(work, work, less, 101.0, [0.5], 0.98)
     assert math.isinf(found.value)
     assert math.isinf(found.high)
     assert found.low == pytest.approx(1.0, rel=0.1)
@@ -86,7 +87,7 @@ def test_more_than_can_be_answered_takes_for_ever() -> None:
 def test_few_times_of_one_kind_count_for_the_careful_side_alone() -> None:
     """Of three texts that waited nobody knows whether they were lucky."""
     work = Work([20.0] * 200, [1.0] * 3)
-    [found] = queueing.intervals(work, work, 10.0, [0.95], 0.98)
+    [found] = queueing.intervals(work, work, work, 10.0, [0.95], 0.98)
     [lucky] = values(Work([20.0] * 200, [1.0] * 100), 10.0, 0.95)
     [same] = values(Work([20.0] * 200, [20.0] * 100), 10.0, 0.95)
     assert found.low == pytest.approx(lucky, rel=0.05)
@@ -97,8 +98,8 @@ def test_what_others_may_have_taken_lowers_the_low_end_alone() -> None:
     source = random.Random(5)
     times = [source.lognormvariate(2, 0.5) for _ in range(300)]
     whole, less = Work(times, times), Work([ms / 2 for ms in times], [ms / 2 for ms in times])
-    [alone] = queueing.intervals(whole, whole, 60.0, [0.95], 0.98)
-    [beside] = queueing.intervals(whole, less, 60.0, [0.95], 0.98)
+    [alone] = queueing.intervals(whole, whole, whole, 60.0, [0.95], 0.98)
+    [beside] = queueing.intervals(whole, whole, less, 60.0, [0.95], 0.98)
     assert beside.low < alone.low
     assert (beside.value, beside.high) == (alone.value, alone.high)
     assert alone.value == values(whole, 60.0, 0.95)[0]
@@ -109,8 +110,8 @@ def test_what_others_may_have_taken_lowers_the_low_end_alone() -> None:
 )
 def test_others_may_have_taken_all_of_a_kind(kinds: tuple[list[float], list[float]]) -> None:
     whole = Work([10.0] * 200, [10.0] * 50)
-    [found] = queueing.intervals(whole, Work(*kinds), 60.0, [0.95], 0.98)
-    [alone] = queueing.intervals(whole, whole, 60.0, [0.95], 0.98)
+    [found] = queueing.intervals(whole, whole, Work(*kinds), 60.0, [0.95], 0.98)
+    [alone] = queueing.intervals(whole, whole, whole, 60.0, [0.95], 0.98)
     assert 0 <= found.low <= alone.low * 1.01
     assert found.high == alone.high
     if not any(map(any, kinds)):
@@ -119,13 +120,22 @@ def test_others_may_have_taken_all_of_a_kind(kinds: tuple[list[float], list[floa
 
 def test_no_times_are_no_queue() -> None:
     with pytest.raises(ValueError, match="no times of work"):
-        queueing.intervals(Work([], []), Work([], []), 10.0, [0.95], 0.98)
+        queueing.intervals(Work([], []), Work([], []), Work([], []), 10.0, [0.95], 0.98)
 
 
 @pytest.mark.parametrize("rate_per_s", [5.0, 50.0, 90.0])
 def test_the_grid_errs_on_the_careful_side(rate_per_s: float) -> None:
     """Where all texts take the same there is nothing to resample: the ends are what the grid makes of the value."""
     work = Work([10.0] * 60, [10.0] * 60)
-    [found] = queueing.intervals(work, work, rate_per_s, [0.95], 0.98)
+    [found] = queueing.intervals(work, work, work, rate_per_s, [0.95], 0.98)
     assert found.low < found.value < found.high
     assert found.high / found.low < 1.05
+
+
+def test_the_high_end_is_of_the_longest_times_and_the_low_end_of_the_shortest() -> None:
+    short, work, long = (Work([ms] * 60, [ms] * 60) for ms in (5.0, 10.0, 15.0))
+    [found] = queueing.intervals(work, long, short, 50.0, [0.95], 0.98)
+    [alone] = queueing.intervals(work, work, work, 50.0, [0.95], 0.98)
+    assert found.value == alone.value
+    assert found.high == pytest.approx(values(long, 50.0, 0.95)[0], rel=0.02)
+    assert found.low == pytest.approx(values(short, 50.0, 0.95)[0], rel=0.02)

@@ -1,0 +1,78 @@
+"""Whether a machine was now faster and now slower for a while: by times of work in the order in which they were done.
+
+Texts are answered in an order that is drawn, so how long the model works on one says nothing about the next. Where
+times that follow each other are alike all the same, the machine goes through phases, as clocks, heat and neighbours
+make it do. A permutation test tells: means of so many texts in a row differ more than those of the same times in orders
+that are drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+_SHORTEST = 8  # texts of a phase that is looked for, and then twice as many, and so on
+_FEWEST = 4  # rows of so many texts that there are at least
+_ORDERS = 199  # that are drawn
+_CHANCE = 0.05  # that a machine without phases seems to have some; it costs a pass now and then, and makes none wrong
+_SEED = 20240229
+_LEAST_MS = 1e-6  # that texts take on average, where others may have taken all of it
+Array = Any  # of float64; the type that numpy has for it needs a newer numpy than devices carry
+
+
+class Phases(NamedTuple):
+    """How long so many texts in a row took on average against all: those that took longest, and shortest."""
+
+    texts: int
+    slowest: float
+    fastest: float
+
+
+def find(times_ms: Sequence[float]) -> Optional[Phases]:
+    """The phases of times of work, in the order in which they were done; None where chance explains them.
+
+    They are half as long as where means differ most, against what chance does.
+    """
+    times = np.asarray(times_ms, dtype=np.float64)  # (n,)
+    lengths = [_SHORTEST << power for power in range(32) if (_SHORTEST << power) * _FEWEST <= len(times)]
+    if not lengths or times.std() == 0:
+        return None
+    draw = np.random.RandomState(_SEED)
+    seen = _excess(times, lengths)
+    by_chance = [_excess(draw.permutation(times), lengths).max() for _ in range(_ORDERS)]
+    if 1 + sum(excess >= seen.max() for excess in by_chance) > _CHANCE * (_ORDERS + 1):
+        return None
+    length = max(lengths[int(seen.argmax())] // 2, _SHORTEST)  # so that one of them lies within the phase
+    means = _moving_means(times, length) / times.mean()
+    return Phases(length, float(means.max()), float(means.min()))
+
+
+def throughout(times_ms: Sequence[float], found: Phases, level: float) -> List[float]:
+    """How long each text would have taken, had the machine been all the time as in one of the phases `found` in them.
+
+    Args:
+        level: of that phase, against the mean of all times: `found.slowest` or `found.fastest`, or between them.
+    """
+    times = np.asarray(times_ms, dtype=np.float64)  # (n,)
+    means = _moving_means(times, found.texts)
+    places = np.clip(np.arange(len(times)) - found.texts // 2, 0, len(means) - 1)  # (n,), of the one around each
+    scaled: List[float] = (times * (level * times.mean()) / np.maximum(means[places], _LEAST_MS)).tolist()
+    return scaled
+
+
+def _moving_means(times: Array, length: int) -> Array:
+    """(n + 1 - length,), of so many in a row, wherever they may begin."""
+    sums = np.append(0.0, np.cumsum(times))  # (n + 1,)
+    return (sums[length:] - sums[:-length]) / length
+
+
+def _excess(times: Array, lengths: Sequence[int]) -> Array:
+    """(lengths,), by how much the variance of means exceeds that of independent times, in its standard deviations."""
+    found = []
+    for length in lengths:
+        rows = len(times) // length
+        means = times[: rows * length].reshape(rows, length).mean(axis=1)  # (rows,)
+        ratio = means.var(ddof=1) * length / times.var()
+        found.append((ratio - 1) * np.sqrt((rows - 1) / 2))
+    return np.asarray(found)

@@ -1,0 +1,37 @@
+"""Against tables that are in every book, and against each other."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from edgepack_runtime import distributions
+
+
+@pytest.mark.parametrize(
+    ("degrees", "confidence", "expected"),
+    [(1, 0.5, 1.0), (1, 0.98, 31.8205), (4, 0.98, 3.7469), (9, 0.95, 2.2622), (39, 0.98, 2.4258), (200, 0.99, 2.6006)],
+)
+def test_students_t_is_that_of_the_tables(degrees: int, confidence: float, expected: float) -> None:
+    assert distributions.student_t(degrees, confidence) == pytest.approx(expected, abs=1e-4)
+
+
+def test_with_many_degrees_of_freedom_it_is_the_normal_one() -> None:
+    assert distributions.student_t(10_000_000, 0.98) == pytest.approx(distributions.normal(0.98), rel=1e-5)
+    assert distributions.normal(0.95) == pytest.approx(1.959964)
+    with pytest.raises(ValueError, match="confidence 1"):
+        distributions.normal(1)
+
+
+def test_shares_of_the_beta_distribution_are_sums_of_the_binomial_one() -> None:
+    """P(X >= k) of n with p is the share of Beta(k, n - k + 1) below p."""
+    n, k, p = 40, 31, 0.7
+    tail = sum(math.exp(distributions.log_binomial(n, one, p)) for one in range(k, n + 1))
+    assert distributions.beta_share(p, k, n - k + 1) == pytest.approx(tail, rel=1e-9)
+    assert (distributions.beta_share(0.0, 2, 3), distributions.beta_share(1.0, 2, 3)) == (0.0, 1.0)
+
+
+def test_a_root_lies_where_the_function_crosses_zero() -> None:
+    assert distributions.root(lambda x: 2 - x * x, 0.0, 2.0) == pytest.approx(math.sqrt(2))
+    assert distributions.root(lambda x: 1.0, 0.0, 2.0) == pytest.approx(2.0)

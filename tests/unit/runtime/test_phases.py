@@ -1,0 +1,53 @@
+"""Phases that are there and phases that are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgepack_runtime import phases
+
+
+def test_times_in_an_order_that_is_drawn_have_none() -> None:
+    found = 0
+    for seed in range(200):
+        draw = np.random.RandomState(seed)
+        found += phases.find(draw.lognormal(0, 0.6, 300)) is not None
+    assert found <= 21  # 5 % by chance; more have a chance of 1 in 1,000
+
+
+@pytest.mark.parametrize("length", [20, 60, 150])
+def test_a_slow_phase_is_found_with_about_its_length(length: int) -> None:
+    draw = np.random.RandomState(1)
+    times = draw.lognormal(0, 0.1, 1000)
+    times[333 : 333 + length] *= 1.5
+    found = phases.find(times)
+    assert found is not None
+    assert found.slowest * times.mean() == pytest.approx(1.5, rel=0.07)
+    assert found.fastest * times.mean() == pytest.approx(1.0, rel=0.07)
+    assert length / 4 <= found.texts <= 2 * length
+
+
+def test_one_slow_text_is_no_phase() -> None:
+    times = np.random.RandomState(1).lognormal(0, 0.1, 1000)
+    times[500] *= 50
+    assert phases.find(times) is None
+
+
+@pytest.mark.parametrize("times", [[], [1.0], [1.0] * 500, [0.0] * 500, [1.0, 2.0] * 15])
+def test_few_times_or_equal_ones_have_none(times: list[float]) -> None:
+    assert phases.find(times) is None
+
+
+def test_a_machine_that_is_in_one_phase_throughout_is_as_slow_as_in_that() -> None:
+    draw = np.random.RandomState(2)
+    alone = draw.lognormal(0, 0.3, 1000)
+    times = alone.copy()
+    times[400:600] *= 2
+    found = phases.find(times)
+    assert found is not None
+    slow, fast = (phases.throughout(times, found, level) for level in (found.slowest, found.fastest))
+    assert np.mean(slow) == pytest.approx(found.slowest * times.mean(), rel=0.02)
+    assert np.mean(fast) == pytest.approx(found.fastest * times.mean(), rel=0.02)
+    assert np.mean(slow) >= 1.95 * alone.mean() and np.mean(fast) <= 1.02 * alone.mean()
+    assert np.std(slow) / np.mean(slow) == pytest.approx(0.3, rel=0.15), "no phase is left in it"
