@@ -1,6 +1,7 @@
 """How often the accuracy gates are wrong: models of a known truth, each judged on rows of its own.
 
     python benchmarks/gate_errors.py [--models 10000] [--floor-models 10000] [--f1-models 1000] [--confidence 0.95]
+                                     [--span-models 500]
 
 The truth is put where it is hardest to tell: at the limit, where a fail is wrong, and a hair beyond it, where a pass
 is wrong. Each may be wrong in half of what the confidence leaves. `power` is the share that is decided two points (F1:
@@ -41,6 +42,12 @@ F1S = (
     ("50 equal classes", synthetic.even(50, 0.85), (100,)),
     ("20 equal classes, badly known", synthetic.even(20, 0.6), (100, 400)),
 )
+FEW, LUMPY = (1, 1, 2, 3, 5), (1,) * 11 + (12,)  # spans of a text
+SPANS = (
+    ("1 to 5 spans, a third of them together", synthetic.Spanning(FEW, 0.9, 0.3, lost_spans=0.01), 200),
+    ("1 to 5 spans, texts lost as a whole", synthetic.Spanning(FEW, 0.9, 1.0, lost_texts=0.01), 400),
+    ("one text in 12 has 12 spans", synthetic.Spanning(LUMPY, 0.9, 0.5, lost_texts=0.02), 400),
+)
 FLOORS = ((2, 50), (20, 50), (20, 200), (50, 50))  # classes, and rows of each
 FLOOR = 0.8
 
@@ -50,6 +57,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=10_000)
     parser.add_argument("--floor-models", type=int, default=10_000)
     parser.add_argument("--f1-models", type=int, default=1000)
+    parser.add_argument("--span-models", type=int, default=500)
     parser.add_argument("--confidence", type=float, default=0.95)
     options = parser.parse_args()
     begin = time.perf_counter()
@@ -58,9 +66,12 @@ def main() -> None:
     found += [per_class(options.floor_models, *sizes, options.confidence) for sizes in FLOORS]
     if options.f1_models:
         found += [macro_f1(options.f1_models, *of, n, options.confidence) for *of, rows in F1S for n in rows]
+    if options.span_models:
+        found += [case for named in SPANS for case in spans(options.span_models, *named)]
     allowed = (1 - options.confidence) / 2
     worst = {key: max(one[key] for one in found) for key in ("wrong_fail", "wrong_pass")}
     drawn = {"models": options.models, "floor_models": options.floor_models, "f1_models": options.f1_models}
+    drawn["span_models"] = options.span_models
     told = {**drawn, "allowed": round(allowed, 6), **worst}
     seconds = round(time.perf_counter() - begin, 1)
     print(
@@ -105,6 +116,22 @@ def macro_f1(models: int, what: str, model: synthetic.Confusing, n: int, confide
     true = model.macro_f1()
     judged = model.judged(models, n, (true, true + A_HAIR, true - 0.06), confidence, seed=n)
     return _told(f"macro_f1 min {true:.3f} of {what}", n, *map(synthetic.rates, judged))
+
+
+def spans(models: int, what: str, model: synthetic.Spanning, n: int) -> list[dict[str, Any]]:
+    """`min` and `max_drop_points` of the entity F1 and a floor of the recall, of texts whose spans fail together."""
+    cases = {
+        f"entity_f1 min {model.f1:.3f}": model.minimums(models, n, _around(model.f1, -0.06), n),
+        f"entity_f1 drop {model.drop:.4f}": model.drops(models, n, _around(model.drop, 0.03), n),
+        f"recall floor {model.right:g}": model.floors(models, n, _around(model.right, -0.06), n),
+    }
+    return [_told(f"{name}: {what}", n, *map(synthetic.rates, judged)) for name, judged in cases.items()]
+
+
+def _around(true: float, off: float) -> tuple[float, float, float]:
+    """Limits that the truth just keeps to, just misses, and keeps to by as much as `off`."""
+    hair = math.copysign(A_HAIR, off)
+    return true + hair, true - hair, true + off
 
 
 def wilson_fails(n: int, limit: float, confidence: float) -> float:

@@ -13,13 +13,16 @@ from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from edgepack_runtime import gate_accuracy, gate_classes, metrics
+from edgepack_runtime import gate_accuracy, gate_classes, metrics, scoring, stats
 from edgepack_runtime.accuracy_limits import Floors
 from edgepack_runtime.gate_limits import Limits
 from edgepack_runtime.golden import GoldenRow
+from edgepack_runtime.spans import Span
 from edgepack_runtime.stats import FAIL, INCONCLUSIVE, PASS
 
 LABELS = ("0", "1")
+CONFIDENCE = 0.95
+Spans = tuple[Span, ...]
 
 
 class Rates(NamedTuple):
@@ -143,6 +146,80 @@ def even(classes: int, right: float) -> Confusing:
     return Confusing([1 / classes] * classes, answers)
 
 
+@dataclass(frozen=True)
+class Spanning:
+    """A model of texts with spans of one class, which are found or missed.
+
+    `sizes` are equally likely numbers of spans of a text, `right` the chance of one to be found, `together` the share
+    of them whose text decides it for all of those. Another model misses all that a text has with the chance
+    `lost_texts`, and each by itself with the chance `lost_spans`.
+    """
+
+    sizes: Sequence[int]
+    right: float
+    together: float
+    lost_texts: float = 0.0
+    lost_spans: float = 0.0
+
+    @property
+    def f1(self) -> float:
+        """What the first tends to with more and more texts: it finds nothing where there is nothing."""
+        return 2 * self.right / (1 + self.right)
+
+    @property
+    def drop(self) -> float:
+        """By how much the F1 of the other is lower."""
+        found = self.right * (1 - self.lost_texts) * (1 - self.lost_spans)
+        return self.f1 - 2 * found / (1 + found)
+
+    def minimums(self, models: int, n: int, limits: Sequence[float], seed: int) -> list[list[tuple[bool, str]]]:
+        """As often as `models`, `n` texts: for each of `limits` of the entity F1, how it was judged; all the same."""
+        found: list[list[tuple[bool, str]]] = [[] for _ in limits]
+        for truths, theirs, _ in self._drawn(models, n, seed):
+            interval = scoring.interval(metrics.ENTITY_F1, truths, theirs, CONFIDENCE)
+            for limit, verdicts in zip(limits, found, strict=True):
+                verdicts.append((self.f1 >= limit, stats.verdict_at_least(interval, limit)))
+        return found
+
+    def drops(self, models: int, n: int, limits: Sequence[float], seed: int) -> list[list[tuple[bool, str]]]:
+        """The same of limits of the drop, 0 to 1."""
+        found: list[list[tuple[bool, str]]] = [[] for _ in limits]
+        for drawn in self._drawn(models, n, seed):
+            interval = scoring.drop(metrics.ENTITY_F1, *drawn, CONFIDENCE)
+            for limit, verdicts in zip(limits, found, strict=True):
+                verdicts.append((self.drop <= limit, stats.verdict_at_most(interval, limit)))
+        return found
+
+    def floors(self, models: int, n: int, limits: Sequence[float], seed: int) -> list[list[tuple[bool, str]]]:
+        """The same of floors of the recall of the one class."""
+        found: list[list[tuple[bool, str]]] = [[] for _ in limits]
+        for truths, theirs, _ in self._drawn(models, n, seed):
+            rows = metrics.tallies_of_rows(zip(truths, theirs, strict=True))
+            share = gate_classes.share_of("recall", rows["X"])
+            interval = gate_classes.interval("recall", share, CONFIDENCE, CONFIDENCE)
+            for limit, verdicts in zip(limits, found, strict=True):
+                verdicts.append((self.right >= limit, stats.verdict_at_least(interval, limit)))
+        return found
+
+    def _drawn(self, models: int, n: int, seed: int) -> Iterator[tuple[list[Spans], list[Spans], list[Spans]]]:
+        """Truths and the answers of both."""
+        source = random.Random(seed)
+        for _ in range(models):
+            rows = [self._row(source) for _ in range(n)]
+            truths, theirs, ours = zip(*rows, strict=True)
+            yield list(truths), list(theirs), list(ours)
+
+    def _row(self, source: random.Random) -> tuple[Spans, Spans, Spans]:
+        size, shared = source.choice(self.sizes), source.random() < self.right
+        truth = tuple(Span(2 * place, 2 * place + 1, "X") for place in range(size))
+        theirs = tuple(
+            span for span in truth if (shared if source.random() < self.together else source.random() < self.right)
+        )
+        lost = source.random() < self.lost_texts
+        ours = () if lost else tuple(span for span in theirs if source.random() >= self.lost_spans)
+        return truth, theirs, ours
+
+
 def floors(
     models: int, n: int, limit: float, confidence: float, recalls: Sequence[float], seed: int
 ) -> Iterator[tuple[bool, str]]:
@@ -151,6 +228,12 @@ def floors(
     labels = [str(number) for number in range(len(recalls))]
     for _ in range(models):
         right = [sum(source.random() < recall for _ in range(n)) for recall in recalls]
-        tallies = {label: metrics.Tally(tp, 0, n - tp) for label, tp in zip(labels, right, strict=True)}
-        (check,) = gate_classes.checks(tallies, {"recall": Floors(limit, {})}, labels, confidence)
+        rows = {label: one_each(metrics.Tally(tp, 0, n - tp)) for label, tp in zip(labels, right, strict=True)}
+        (check,) = gate_classes.checks(rows, {"recall": Floors(limit, {})}, labels, confidence)
         yield min(recalls) >= limit, check.verdict
+
+
+def one_each(tally: metrics.Tally) -> dict[metrics.Tally, int]:
+    """The rows of a class that none has twice, with this tally in all."""
+    kinds = (metrics.Tally(1, 0, 0), metrics.Tally(0, 1, 0), metrics.Tally(0, 0, 1))
+    return {kind: count for kind, count in zip(kinds, tally, strict=True) if count}

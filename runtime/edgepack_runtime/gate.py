@@ -178,10 +178,10 @@ def render(receipt: Mapping[str, Any]) -> str:
 
 
 def _accuracy_checks(measured: Measured, limits: Limits, classes: Sequence[str]) -> List[Check]:
-    tallies = metrics.class_tallies(measured.pairs)
+    rows = metrics.tallies_of_rows(measured.pairs)
     return [
         *gate_accuracy.checks(measured, limits),
-        *gate_classes.checks(tallies, limits.per_class, classes, limits.confidence),
+        *gate_classes.checks(rows, limits.per_class, classes, limits.confidence),
     ]
 
 

@@ -6,14 +6,18 @@ floors, some look worse by chance. So an interval has its low end at the gate's 
 leaves a k-th of what the gate's leaves (C. E. Bonferroni), k being the number of classes that are looked at. A class
 fails when even that is below its floor.
 
+Spans of a class come together in texts and fail together, so they count for as many as they are worth (`clusters`).
+
 Standard library only.
 """
 
 from __future__ import annotations
 
-from typing import List, Mapping, NamedTuple, Sequence, Tuple
+import math
+from collections import Counter
+from typing import List, Mapping, NamedTuple, Sequence
 
-from edgepack_runtime import stats
+from edgepack_runtime import clusters, stats
 from edgepack_runtime.accuracy_limits import PER_CLASS, Floors
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate_limits import Check, sampled, would_decide
@@ -21,15 +25,23 @@ from edgepack_runtime.metrics import Tally
 from edgepack_runtime.model_config import ModelConfig
 
 _SHOWN = 3
-_NONE = Tally(0, 0, 0)
+_WORTH_A_WORD = 1.05  # a design effect
+Rows = Mapping[Tally, int]  # in how many rows a class has which tally
+
+
+class Share(NamedTuple):
+    """Right ones among `n`, and how many of those are worth one that is independent of the others."""
+
+    right: int
+    n: int
+    design_effect: float
 
 
 class _Judged(NamedTuple):
-    """One class: its share of right ones among `n`, and how far that is from its floor (negative: beyond it)."""
+    """One class: its share of right ones, and how far that is from its floor (negative: beyond it)."""
 
     label: str
-    right: int
-    n: int
+    share: Share
     interval: stats.Interval
     floor: float
     verdict: str
@@ -54,46 +66,49 @@ def of_model(config: ModelConfig, floors: Mapping[str, Floors]) -> Sequence[str]
 
 
 def checks(
-    tallies: Mapping[str, Tally], floors: Mapping[str, Floors], classes: Sequence[str], confidence: float
+    rows: Mapping[str, Rows], floors: Mapping[str, Floors], classes: Sequence[str], confidence: float
 ) -> List[Check]:
     """A row of the receipt for each of recall, precision and F1 that has floors.
 
     Args:
-        tallies: of the classes that occur, as `metrics.class_tallies` gives them.
+        rows: of the classes that occur, as `metrics.tallies_of_rows` gives them.
         floors: by figure, as in `Limits.per_class`.
         classes: those of the model.
         confidence: of the intervals, 0 to 1, two-sided.
     """
-    return [_check(figure, tallies, asked, classes, confidence) for figure, asked in floors.items()]
+    return [_check(figure, rows, asked, classes, confidence) for figure, asked in floors.items()]
 
 
-def interval(figure: str, tally: Tally, confidence: float, to_fail: float) -> stats.Interval:
-    """`figure` (`recall`, `precision` or `f1`; 0 to 1) of one class; `to_fail` is the confidence of its high end.
+def share_of(figure: str, rows: Rows) -> Share:
+    """What `figure` (`recall`, `precision` or `f1`) of one class is made of: what is there, what was answered, or both.
 
-    Recall and precision are proportions, of what is there and of what was answered. F1 = 2 j / (1 + j), where j is the
-    share of right ones among all that are there or were answered: a proportion too, and F1 grows with it. Nothing is
-    known of a class that has nothing of either.
+    F1 = 2 j / (1 + j), where j is the share of right ones among all that are there or were answered.
     """
-    right, n = _of(figure, tally)
-    if n == 0:
+    counted: Counter[clusters.Row] = Counter()
+    for tally, count in rows.items():
+        wrong = {"recall": tally.fn, "precision": tally.fp, "f1": tally.fn + tally.fp}[figure]
+        counted[clusters.Row(tally.tp + wrong, wrong)] += count
+    n = sum(row.units * count for row, count in counted.items())
+    wrong = sum(row.wrong * count for row, count in counted.items())
+    return Share(n - wrong, n, clusters.design_effect(counted))
+
+
+def interval(figure: str, share: Share, confidence: float, to_fail: float) -> stats.Interval:
+    """`figure` (0 to 1) of one class whose share is given; `to_fail` is the confidence of its high end.
+
+    Recall and precision are proportions, and F1 grows with one. Nothing is known of a class that has nothing of either.
+    """
+    if share.n == 0:
         return stats.Interval(0.0, 0.0, 1.0)
+    right, n = share.right / share.design_effect, share.n / share.design_effect
     found = stats.proportion_between(right, n, confidence, to_fail)
     return stats.Interval(*(2 * end / (1 + end) for end in found)) if figure == "f1" else found
 
 
-def _of(figure: str, tally: Tally) -> Tuple[int, int]:
-    wrong = {"recall": tally.fn, "precision": tally.fp, "f1": tally.fn + tally.fp}[figure]
-    return tally.tp, tally.tp + wrong
-
-
-def _check(
-    figure: str, tallies: Mapping[str, Tally], floors: Floors, classes: Sequence[str], confidence: float
-) -> Check:
+def _check(figure: str, rows: Mapping[str, Rows], floors: Floors, classes: Sequence[str], confidence: float) -> Check:
     asked = {label: floor for label in classes for floor in [floors.of(label)] if floor is not None}
     to_fail = 1 - (1 - confidence) / len(asked)
-    judged = [
-        _judge(figure, label, tallies.get(label, _NONE), floor, confidence, to_fail) for label, floor in asked.items()
-    ]
+    judged = [_judge(figure, label, rows.get(label, {}), floor, confidence, to_fail) for label, floor in asked.items()]
     verdict = stats.overall([one.verdict for one in judged])
     deciding = sorted((one for one in judged if one.verdict == verdict), key=lambda one: (one.margin, one.label))
     worst = deciding[0]
@@ -112,31 +127,35 @@ def _check(
         worst.interval,
         limit=worst.floor,
         unit="fraction",
-        n=worst.n,
+        n=worst.share.n,
         confidence=confidence,
         detail=detail,
     )
 
 
-def _judge(figure: str, label: str, tally: Tally, floor: float, confidence: float, to_fail: float) -> _Judged:
-    right, n = _of(figure, tally)
-    found = interval(figure, tally, confidence, to_fail)
+def _judge(figure: str, label: str, rows: Rows, floor: float, confidence: float, to_fail: float) -> _Judged:
+    share = share_of(figure, rows)
+    found = interval(figure, share, confidence, to_fail)
     verdict = stats.verdict_at_least(found, floor)
     margin = (found.high if verdict == stats.FAIL else found.low) - floor
-    return _Judged(label, right, n, found, floor, verdict, margin)
+    return _Judged(label, share, found, floor, verdict, margin)
 
 
 def _told(figure: str, one: _Judged) -> str:
     of = {"recall": "of {} that are there", "precision": "of {} answers", "f1": "of {} that are there or answered"}
-    return f"{one.label}: {one.right} right {of[figure].format(one.n)}"
+    told = f"{one.label}: {one.share.right} right {of[figure].format(one.share.n)}"
+    worth = math.floor(one.share.n / one.share.design_effect)
+    return (
+        told if one.share.design_effect < _WORTH_A_WORD else f"{told}, worth {worth} since they come in the same texts"
+    )
 
 
 def _more(figure: str, worst: _Judged, confidence: float, to_fail: float) -> str:
     """What would decide the worst class, in words."""
-    if worst.n == 0:
-        return "nothing of it in the golden rows"
-    share, floor = worst.right / worst.n, worst.floor
-    limit = floor / (2 - floor) if figure == "f1" else floor
-    kind = "answers" if figure == "precision" else "rows"
-    needed = stats.n_for_proportion(share, limit, confidence, to_fail=to_fail, beyond=worst.n)
-    return would_decide(needed, f"{kind} of {worst.label}")
+    right, n, effect = worst.share
+    if n == 0:
+        return "no answer gives it" if figure == "precision" else "nothing of it in the golden rows"
+    limit = worst.floor / (2 - worst.floor) if figure == "f1" else worst.floor
+    kind = "answers" if figure == "precision" else "rows" if effect == 1 else "spans"
+    needed = stats.n_for_proportion(right / n, limit, confidence, to_fail=to_fail, beyond=math.floor(n / effect))
+    return would_decide(needed and math.ceil(needed * effect), f"{kind} of {worst.label}")

@@ -64,15 +64,18 @@ def row_tallies(truth: Answer, answer: Answer) -> Dict[str, Tally]:
     return {name: Tally(*numbers) for name, numbers in counts.items()}
 
 
-def class_tallies(pairs: Iterable[Pair]) -> Dict[str, Tally]:
-    """Class -> its tally over all rows, sorted; classes that occur in no truth and no answer are left out."""
-    sums: Dict[str, List[int]] = {}
+def tallies_of_rows(pairs: Iterable[Pair]) -> Dict[str, Counter[Tally]]:
+    """Class -> in how many rows it has which tally, sorted; classes of no truth and no answer are left out."""
+    found: Dict[str, Counter[Tally]] = {}
     for truth, answer in pairs:
         for name, tally in row_tallies(truth, answer).items():
-            into = sums.setdefault(name, [0, 0, 0])
-            for place, number in enumerate(tally):
-                into[place] += number
-    return {name: Tally(*sums[name]) for name in sorted(sums)}
+            found.setdefault(name, Counter())[tally] += 1
+    return {name: found[name] for name in sorted(found)}
+
+
+def class_tallies(pairs: Iterable[Pair]) -> Dict[str, Tally]:
+    """Class -> its tally over all rows, sorted; classes that occur in no truth and no answer are left out."""
+    return {name: pooled(rows.elements()) for name, rows in tallies_of_rows(pairs).items()}
 
 
 def pooled(tallies: Iterable[Tally]) -> Tally:

@@ -8,7 +8,7 @@ far as the wider of two on each side:
 - for each class (micro averages: for all together) the interval that a proportion of as many units would have,
   `stats.proportion` or `stats.paired_drop`, joined over classes by `stats.mean_of`: it knows that 20 labels without an
   error are not 2000 without one. A unit is a label or span that is there or was found; where one was put for another,
-  both together are one.
+  both together are one. Units of one row count for as many as they are worth (`clusters`).
 
 The value of a macro F1 is the mean over the classes that occur, as in scikit-learn. Its interval is about the mean over
 all classes of the model: what no row has says nothing about a class that will come up one day. Such a class may have
@@ -21,9 +21,11 @@ Standard library only.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from edgepack_runtime import metrics, stats
+from edgepack_runtime.clusters import Row, design_effect
 from edgepack_runtime.metrics import Answer, Pair, Tally
 from edgepack_runtime.stats import Interval
 
@@ -84,7 +86,8 @@ def interval(
     parts = []
     for name in _meant(metric, classes, by_class):
         tallies = by_class.get(name, [])
-        units, whole = sum(map(_units, tallies)), metrics.pooled(tallies)
+        whole = metrics.pooled(tallies)
+        units = sum(map(_units, tallies)) / design_effect(Counter(Row(_units(one), _wrong(one)) for one in tallies))
         if whole.support == 0:
             parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(whole.fp, len(rows), confidence))))
         else:
@@ -167,9 +170,11 @@ def _meant(metric: str, classes: Optional[Sequence[str]], found: Mapping[str, ob
 def _paired(pairs: Sequence[Tuple[Tally, Tally]], confidence: float, *, limited: bool) -> Interval:
     """Interval of the drop of one class. `limited`: by what a unit can cost, as a row has one of them or none."""
     wrong = [_wrong(ours) - _wrong(theirs) for theirs, ours in pairs]
-    units = sum(max(map(_units, pair)) for pair in pairs)
+    sizes = [max(map(_units, pair)) for pair in pairs]
+    units = sum(sizes)
+    worth = design_effect(Counter(Row(size, abs(more)) for size, more in zip(sizes, wrong)))
     lost, won = sum(more for more in wrong if more > 0), -sum(more for more in wrong if more < 0)
-    part = stats.paired_drop(lost, won, units, confidence)
+    part = stats.paired_drop(lost / worth, won / worth, units / worth, confidence)
     share = min(_cost(pairs, units), 1.0) if limited else 1.0
     return Interval(*(share * end for end in part))
 

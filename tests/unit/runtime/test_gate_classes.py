@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.synthetic_models import one_each
 
 from edgepack_runtime import gate_classes, stats
 from edgepack_runtime.accuracy_limits import Floors
@@ -24,7 +25,12 @@ CLASSES = ("负面", "正面", "中性")
 def check(
     figure: str, every: float | None, tallies: Mapping[str, Tally], named: Mapping[str, float] | None = None
 ) -> Check:
-    (found,) = gate_classes.checks(tallies, {figure: Floors(every, named or {})}, CLASSES, 0.95)
+    return checked(tallies, {figure: Floors(every, named or {})}, CLASSES)
+
+
+def checked(tallies: Mapping[str, Tally], floors: Mapping[str, Floors], classes: Sequence[str]) -> Check:
+    """Of rows that have no class twice."""
+    (found,) = gate_classes.checks({name: one_each(tally) for name, tally in tallies.items()}, floors, classes, 0.95)
     return found
 
 
@@ -64,7 +70,7 @@ def test_rows_that_decide_a_fail_are_counted_as_the_fail_is() -> None:
     labels = tuple(f"c{number}" for number in range(50))
     for right, n, more in ((25, 40, 71), (200, 275, 366)):
         tallies = {**dict.fromkeys(labels, Tally(100, 0, 0)), "c0": Tally(right, 0, n - right)}
-        (found,) = gate_classes.checks(tallies, {"recall": Floors(0.8, {})}, labels, 0.95)
+        found = checked(tallies, {"recall": Floors(0.8, {})}, labels)
         assert found.verdict == "inconclusive" and f"about {more} rows of c0 would decide" in found.detail
         assert found.low is not None and found.high is not None and found.low < 0.8 <= found.high
 
@@ -76,11 +82,12 @@ def test_rows_that_decide_a_fail_are_counted_as_the_fail_is() -> None:
 )
 def test_the_verdict_follows_from_what_is_told(tallies: list[Tally], figure: str, floor: float) -> None:
     labels = tuple(map(str, range(len(tallies))))
-    (found,) = gate_classes.checks(dict(zip(labels, tallies, strict=True)), {figure: Floors(floor, {})}, labels, 0.95)
+    found = checked(dict(zip(labels, tallies, strict=True)), {figure: Floors(floor, {})}, labels)
     assert found.value is not None and found.low is not None and found.high is not None
     assert found.low <= found.value <= found.high
     strict = 1 - 0.05 / len(tallies)
-    each = [gate_classes.interval(figure, tally, 0.95, strict) for tally in tallies]
+    shares = [gate_classes.share_of(figure, one_each(tally)) for tally in tallies]
+    each = [gate_classes.interval(figure, share, 0.95, strict) for share in shares]
     assert found.verdict == stats.overall([stats.verdict_at_least(one, floor) for one in each])
     assert any((found.low, found.high) == (round(one.low, 6), round(one.high, 6)) for one in each)
     decides = re.search(r"about (\d+) (rows|answers) of", found.detail)
@@ -112,7 +119,7 @@ def test_a_named_class_has_a_floor_of_its_own() -> None:
 
 def test_more_than_three_bad_classes_are_counted() -> None:
     labels = tuple(map(str, range(6)))
-    (found,) = gate_classes.checks(dict.fromkeys(labels, Tally(10, 0, 90)), {"recall": Floors(0.8, {})}, labels, 0.95)
+    found = checked(dict.fromkeys(labels, Tally(10, 0, 90)), {"recall": Floors(0.8, {})}, labels)
     assert found.verdict == "fail" and "that are there; and 3 more of 6 classes; the high end" in found.detail
 
 
@@ -123,7 +130,7 @@ def test_of_many_classes_at_their_floor_few_gates_fail() -> None:
     for _ in range(400):
         right = {label: sum(source.random() < 0.8 for _ in range(60)) for label in labels}
         tallies = {label: Tally(count, 0, 60 - count) for label, count in right.items()}
-        (found,) = gate_classes.checks(tallies, {"recall": Floors(0.8, {})}, labels, 0.95)
+        found = checked(tallies, {"recall": Floors(0.8, {})}, labels)
         verdicts.append(found.verdict)
         uncorrected += any(stats.proportion(count, 60, 0.95).high < 0.8 for count in right.values())
     assert verdicts.count("fail") <= 400 * 0.025 + 4 * math.sqrt(400 * 0.025 * 0.975)
@@ -134,7 +141,7 @@ def test_of_many_classes_at_their_floor_few_gates_fail() -> None:
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300), st.sampled_from(["recall", "precision", "f1"]))
 def test_an_interval_holds_its_figure(tp: int, fp: int, fn: int, figure: str) -> None:
     tally = Tally(tp, fp, fn)
-    found = gate_classes.interval(figure, tally, 0.95, 0.99)
+    found = gate_classes.interval(figure, gate_classes.share_of(figure, one_each(tally)), 0.95, 0.99)
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.value == pytest.approx(getattr(tally, figure))
 
@@ -147,3 +154,23 @@ def test_a_floor_for_a_class_that_the_model_lacks_is_refused() -> None:
     assert caught.value.why == "accuracy.per_class names 负; there are 负面, 正面, 中性"
     tokens = ModelConfig("token-classification", ("O", "B-地名", "I-地名"), 128, "int8")
     assert gate_classes.of_model(tokens, {"f1": Floors(None, {"地名": 0.5})}) == ("地名",)
+
+
+def test_spans_that_come_together_count_for_fewer() -> None:
+    """Five spans a text, all of them right or none: 40 texts, and not 200 spans."""
+    rows = {"负面": {Tally(5, 0, 0): 36, Tally(0, 0, 5): 4}}
+    share = gate_classes.share_of("recall", rows["负面"])
+    assert (share.right, share.n) == (180, 200) and share.design_effect == pytest.approx(5)
+    (found,) = gate_classes.checks(rows, {"recall": Floors(0.8, {})}, ("负面",), 0.95)
+    assert found.verdict == "inconclusive" and found.n == 200
+    assert found.low == round(stats.proportion(36, 40, 0.95).low, 6)
+    assert "180 right of 200 that are there, worth 40 since they come in the same texts; about " in found.detail
+    texts = stats.n_for_proportion(0.9, 0.8, 0.95)
+    assert texts is not None and f"about {5 * texts} spans of 负面 would decide" in found.detail
+    (alone,) = gate_classes.checks({"负面": one_each(Tally(180, 0, 20))}, {"recall": Floors(0.8, {})}, ("负面",), 0.95)
+    assert alone.verdict == "pass"
+
+
+def test_a_class_that_no_answer_gives_has_no_precision() -> None:
+    found = check("precision", 0.5, {"负面": Tally(0, 0, 49), "正面": Tally(90, 0, 0), "中性": Tally(90, 0, 0)})
+    assert found.verdict == "inconclusive" and "负面: 0 right of 0 answers; no answer gives it; " in found.detail
