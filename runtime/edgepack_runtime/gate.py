@@ -30,7 +30,7 @@ from edgepack_runtime import (
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_accuracy import Measured
-from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, counted, parse
+from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, counted, interval, parse, shown
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
@@ -147,12 +147,12 @@ def render(receipt: Mapping[str, Any]) -> str:
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
     for row in receipt["checks"]:
         sign = ">=" if at_least(row["gate"]) else "<="
-        limit = "{} {} {}".format(sign, _figure(row["limit"]), row["unit"])
+        limit = "{} {}".format(sign, shown(row["limit"], row["unit"]))
         rows.append(
             (
                 row["gate"],
-                _figure(row["value"]),
-                _interval(row["low"], row["high"]),
+                shown(row["value"]),
+                interval(row),
                 limit,
                 str(row["n"]),
                 row["verdict"],
@@ -225,14 +225,3 @@ def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: st
         detail = f"the size of {what} is not known here: run the gate on that file"
         return Check(name, stats.INCONCLUSIVE, None, None, None, limit_mib, "MiB", 0, None, detail)
     return counted(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)
-
-
-def _interval(low: Optional[float], high: Optional[float]) -> str:
-    if low is None or high is None:
-        end = low if high is None else high
-        return "-" if end is None else "{} or {}".format(_figure(end), "more" if high is None else "less")
-    return f"{_figure(low)} to {_figure(high)}"
-
-
-def _figure(value: Optional[float]) -> str:
-    return "-" if value is None else f"{value:.4g}"
