@@ -26,6 +26,7 @@ from edgepack_runtime import (
     receipts,
     stats,
     verify,
+    wording,
 )
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
@@ -171,7 +172,8 @@ def render(receipt: Mapping[str, Any]) -> str:
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
         "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
     )
-    lines.append("{cpu_model}, {cores} cores, {kernel}, {engine}, Python {python}".format(**where))
+    cores = wording.counted(where["cores"], "core")
+    lines.append("{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(cores, **where))
     lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return "\n".join(lines)

@@ -210,7 +210,7 @@ def test_a_report_with_a_verdict_that_is_none_is_told(write: Write) -> None:
         file.write_text(json.dumps(report), encoding="utf-8")
         result = CliRunner().invoke(main, ["report", str(file), str(file)])
         assert result.exit_code == 2, result.output
-        assert "verdict: Input should be 'pass', 'fail', 'inconclusive' or 'not run here'" in result.stderr
+        assert "verdict: Input should be 'pass', 'fail', 'inconclusive', 'not run here' or 'no gates'" in result.stderr
         place["verdict"] = before
 
 

@@ -10,12 +10,22 @@ import jinja2
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, int8_plots, limit, plots, quantity, span, unmet
+from edgepack.report import (
+    CHOSEN_ON_DEV,
+    NOTHING,
+    device_plots,
+    int8_plots,
+    limit,
+    plots,
+    quantity,
+    span,
+    unmet,
+)
 from edgepack.report.document import dumps
 from edgepack.report.drawing import svg
 from edgepack.report.languages import both
 from edgepack.report.said import said
-from edgepack.wording import metric_name
+from edgepack.wording import UNGATED, metric_name
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
@@ -99,7 +109,7 @@ def environment() -> jinja2.Environment:
         metric_name=metric_name, quantity=quantity, span=_span, limit=limit, size=_size, t=both, told=_told,
         unmet=unmet, MOST_REASONS=MOST_REASONS,
         said=said, shares=device_plots.shares, spread=int8_plots.spread,
-        NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
+        NOTHING=NOTHING, UNGATED=UNGATED, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
     )  # fmt: skip
     return made
 

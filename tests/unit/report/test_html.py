@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import beside_one_not_run, dynamic, linears, narrowed_of, pruned_of
+from tests.unit.conftest import beside_one_not_run, dynamic, linears, narrowed_of, pruned_of, ungated_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.quantization import Quantization
@@ -180,6 +180,18 @@ def test_a_verdict_tells_what_was_not_measured(report: dict[str, Any]) -> None:
     assert "未测量，已豁免 : 带标签的样本留在构建包的地方" in _cards(report, "zh")
 
 
+def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> None:
+    report = make(ungated_of(built))
+    text = render(report)
+    words, chinese = (" ".join(Page(text, language).words.split()) for language in ("en", "zh"))
+    assert "hotel-sentiment 1.2.0 no gates text-classification" in words and "未设门限 text-classification" in chinese
+    assert "linux-x86_64-cpu: no gates The recipe sets no gates: this was measured" in _cards(report)
+    assert "linux-x86_64-cpu: 未设门限 配方没有设门限：只做了测量" in _cards(report, "zh").replace(" : ", ": ")
+    assert "– no gates The recipe sets no gates." in words
+    assert "waived" not in words and "pass" not in _cards(report).replace("A check passes", "")
+    assert "✓ 通过" not in chinese
+
+
 def test_an_interval_with_one_end_keeps_it(report: dict[str, Any]) -> None:
     check = next(check for check in report["targets"][0]["receipt"]["checks"] if check["verdict"] == "fail")
     check |= {"low": 120.0, "high": None, "unit": "percent"}
@@ -198,7 +210,7 @@ def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
     told = report["targets"][0]["receipt"]["classes"]
     told["classes"], told["confusion"] = 60, None  # more than a receipt has room for
     words = Page(render(report)).words
-    assert "58 better ones are not shown" in words
+    assert "Better ones that are not shown: 58." in words
     assert "What was taken for what" not in words
 
 
@@ -541,7 +553,7 @@ def test_the_checks_of_a_bundle_are_told(built: Any) -> None:
 def test_examples_are_shown_with_their_texts_once_for_each_model(built: Any) -> None:
     page = Page(render(make(beside_one_not_run(built))))
     words = " ".join(page.words.split())
-    assert words.count("4 of 794 answers are not those of the float model: 3 lost, 1 won.") == 1
+    assert words.count("Answers that are not as the float model has them: 4 of 794; 3 lost, 1 won.") == 1
     assert words.count("床单很<旧>，但是前台很热情") == 1  # as text, not as a tag
     assert "负面 ✓ 负面 正面 0.481" in words
     assert "呵呵，真是“好”酒店 ⁄ 再也不来 负面 正面 正面 0.002" in words
@@ -587,7 +599,7 @@ def test_what_is_filled_in_is_escaped_in_both_languages() -> None:
 def test_every_word_in_chinese_is_used_and_takes_as_many_figures() -> None:
     folder = Path(html.__file__).parent
     sources = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*") if file.suffix in (".jinja", ".py"))
-    verdicts = ("pass", "fail", "inconclusive", "not run here")
+    verdicts = ("pass", "fail", "inconclusive", "not run here", "no gates")
     for english, chinese in CHINESE.items():
         assert english in verdicts or english.replace("\\", "\\\\") in sources or english in sources, english
         assert len(re.findall(r"\{\d?\}", chinese)) == english.count("{}"), english
