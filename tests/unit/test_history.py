@@ -161,7 +161,7 @@ def test_times_beside_others_are_marked_wherever_they_are_told(write: Write, tmp
     words = " ".join(Words((tmp_path / "page.html").read_text(encoding="utf-8")).text.split())
     assert "1.25 *" in words and "1.34 / 2" in words
     assert "Times that may be the machine's rather than the model's:" in words
-    assert "1.1.0: others used 1.34 of 2 cores while it was measured" in words
+    assert "1.1.0: ：others used 1.34 of 2 cores while it was measured" in words
     assert "测量期间其他进程占用了 2 个核中的 1.34 个" in words
     assert "不稳定，各窗口的中位数（ms）：4.74 3.61" in words
 
