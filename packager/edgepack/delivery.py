@@ -20,6 +20,7 @@ from edgepack.outcome import NOT_RUN_HERE, Build, Delivery
 from edgepack.recipe.model import Recipe, Sign
 from edgepack.report import document
 from edgepack.targets import splitting
+from edgepack.wording import UNGATED
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.errors import DeviceError
 from edgepack_runtime.verify import read_sealed
@@ -169,10 +170,11 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
 def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str | None:
     """Copy or sign a bundle that passed and return its name; of one that did not, remove what an earlier build left.
 
-    One that could not be gated here is delivered as well: its device gates it when it is installed.
+    One that could not be gated here is delivered as well: its device gates it when it is installed. So is one of a
+    recipe that sets no gates, of which the data's findings warn.
     """
     name = item.bundle.file_name
-    if item.verdict not in ("pass", NOT_RUN_HERE):
+    if item.verdict not in ("pass", NOT_RUN_HERE, UNGATED):
         (dist / name).unlink(missing_ok=True)
         splitting.remove(dist / f"{name}{splitting.SUFFIX}", name)
         return None

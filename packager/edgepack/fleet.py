@@ -18,6 +18,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.errors import UsageError
+from edgepack.wording import UNGATED, verdict
 from edgepack_runtime.receipts import CHANGES
 
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
@@ -110,8 +111,15 @@ class Gate(_Part):
         return next((check.limit for check in self.checks if check.gate == P95), None)
 
     @property
+    def judged(self) -> str:
+        """The verdict; that nothing was asked, where it is one of a recipe without gates."""
+        return verdict(self.model_dump())
+
+    @property
     def missed(self) -> tuple[str, ...]:
         """Gates that did not pass, those that nothing was measured of among them."""
+        if self.judged == UNGATED:
+            return ()
         judged = tuple(f"{check.gate}: {check.verdict}" for check in self.checks if check.verdict != "pass")
         return judged + tuple(f"{one.gate}: not measured{', waived' * one.waived}" for one in self.unmeasured)
 

@@ -20,8 +20,9 @@ from edgepack.errors import EdgepackError
 from edgepack.recipe.model import Recipe
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
+from edgepack.wording import UNGATED, verdict
 
-Verdict = Literal["pass", "fail", "inconclusive", "not run here"]
+Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
 
 
@@ -43,7 +44,9 @@ class Delivery:
     @property
     def verdict(self) -> Verdict:
         """What is known of the bundle on its target."""
-        return NOT_RUN_HERE if isinstance(self.gate, NotRunHere) else self.gate.verdict
+        if isinstance(self.gate, NotRunHere):
+            return NOT_RUN_HERE
+        return "no gates" if verdict(self.gate.receipt) == UNGATED else self.gate.verdict
 
 
 @dataclass(frozen=True)

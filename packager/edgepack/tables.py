@@ -14,7 +14,8 @@ from rich.text import Text
 
 from edgepack.nvidia import sm_name
 from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, quantity, span
-from edgepack.wording import counted, duration, metric_name, mib, safe
+from edgepack.wording import UNGATED, counted, duration, metric_name, mib, safe, verdict
+from edgepack_runtime.gate_limits import NO_GATES
 from edgepack_runtime.model_config import ONNXRUNTIME
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ STYLES: Final = {
     "fail": "bold red",
     "inconclusive": "yellow",
     "not run here": "yellow",
+    UNGATED: "yellow",
     "error": "red",
     "warning": "yellow",
 }
@@ -138,9 +140,9 @@ def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text
 
 def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
-    bundle, verdict = receipt["bundle"], str(receipt["verdict"])
+    bundle, told = receipt["bundle"], verdict(receipt)
     head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
-    yield head.append(verdict.upper(), style=STYLES[verdict])
+    yield head.append(told.upper(), style=STYLES[told])
     made = table(live, "check", "verdict", "value", "interval", "limit", "n")
     for check in receipt["checks"]:
         made.add_row(
@@ -156,7 +158,9 @@ def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     for check in receipt["checks"]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
-    for one in receipt.get("unmeasured", ()):
+    if told == UNGATED:
+        yield Text(f"{NO_GATES}: nothing was judged", style="bold")
+    for one in receipt.get("unmeasured", ()) if told != UNGATED else ():
         waived = ", waived" if one["waived"] else ""
         yield Text(safe(f"{one['gate']}: not measured{waived}: {one['why']}"), style="bold")
     yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
@@ -308,7 +312,7 @@ def _gated(device: Device) -> Sequence[Text | str]:
         return ()
     limit_ms, drift = gate.p95_limit_ms, gate.drift_points
     return (
-        Text(safe(gate.verdict), style=STYLES.get(gate.verdict, "")),
+        Text(safe(gate.judged), style=STYLES.get(gate.judged, "")),
         NOTHING if gate.accuracy is None else quantity(gate.accuracy.value, "fraction"),
         NOTHING if drift is None else f"{drift:+.2f}",
         quantity(gate.latency.p95_ms, "ms").removesuffix(" ms"),

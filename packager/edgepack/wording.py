@@ -1,10 +1,14 @@
-"""How times, sizes, counts and foreign texts are written for people."""
+"""How times, sizes, counts, verdicts and foreign texts are written for people."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from edgepack_runtime.wording import counted as counted  # one for both sides
+
+UNGATED: Final = "no gates"  # what stands for a verdict where nothing was asked, and a build or an install goes on
 # Control characters move cursors, bidirectional overrides reorder what is read: both are shown, not obeyed.
 _UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -33,6 +37,8 @@ def metric_name(metric: str) -> str:
     return metric.replace("_", " ").replace("f1", "F1")
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def verdict(receipt: Mapping[str, Any]) -> str:
+    """The verdict of a receipt; `no gates` where it only passed because its recipe sets none: nothing was judged."""
+    told = str(receipt["verdict"])
+    left_out = [one["gate"] for one in receipt.get("unmeasured", ())]
+    return UNGATED if told == "pass" and not receipt["checks"] and left_out in ([], ["gates"]) else told

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime import device
+from edgepack_runtime.wording import counted
 
 # After a neighbour ran, caches are filled again: 20 MiB of weights at 10 GB/s take 2 ms, and a turn on a core that two
 # share is at least 3 ms. A neighbour on another core costs less than the time for which it runs: that leaves room.
@@ -107,7 +108,7 @@ class Contention(NamedTuple):
             if ms is not None and ms > QUIET_CORES * self.wall_ms:
                 told += f", and it {what} {ms / self.wall_ms:.0%} of the time"
         if self.faults:
-            told += f", and it read {self.faults} pages from a disk again"
+            told += f", and it read {counted(self.faults, 'page')} from a disk again"
         return told
 
     def as_json(self) -> Dict[str, Any]:

@@ -15,6 +15,7 @@ from edgepack_runtime import device, jetson, nvidia_libraries
 from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.manifest import Manifest, TargetFacts
 from edgepack_runtime.model_config import CUDA, TENSORRT
+from edgepack_runtime.wording import counted
 
 MIB = 1024 * 1024
 DISK = "disk"  # the check of how much room is left
@@ -247,7 +248,7 @@ def _check_cpu(manifest: Manifest) -> Check:
         note += "; float16 runs, but computed in float32 and no faster; the gate decides"
     if why := device.emulation(platform.machine()):
         note += f"; emulated ({why}): no time that is measured here means anything"
-    return Check("cpu", True, f"{device.cpu_model()}, {os.cpu_count()} cores, int8: {note}")
+    return Check("cpu", True, f"{device.cpu_model()}, {counted(os.cpu_count() or 1, 'core')}, int8: {note}")
 
 
 def _check_memory(manifest: Manifest) -> Check:

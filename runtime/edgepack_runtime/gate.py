@@ -26,11 +26,12 @@ from edgepack_runtime import (
     receipts,
     stats,
     verify,
+    wording,
 )
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_accuracy import Measured
-from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, counted, parse
+from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, counted, interval, parse, shown
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
@@ -147,12 +148,12 @@ def render(receipt: Mapping[str, Any]) -> str:
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
     for row in receipt["checks"]:
         sign = ">=" if at_least(row["gate"]) else "<="
-        limit = "{} {} {}".format(sign, _figure(row["limit"]), row["unit"])
+        limit = "{} {}".format(sign, shown(row["limit"], row["unit"]))
         rows.append(
             (
                 row["gate"],
-                _figure(row["value"]),
-                _interval(row["low"], row["high"]),
+                shown(row["value"]),
+                interval(row),
                 limit,
                 str(row["n"]),
                 row["verdict"],
@@ -171,7 +172,8 @@ def render(receipt: Mapping[str, Any]) -> str:
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
         "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
     )
-    lines.append("{cpu_model}, {cores} cores, {kernel}, {engine}, Python {python}".format(**where))
+    cores = wording.counted(where["cores"], "core")
+    lines.append("{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(cores, **where))
     lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return "\n".join(lines)
@@ -225,14 +227,3 @@ def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: st
         detail = f"the size of {what} is not known here: run the gate on that file"
         return Check(name, stats.INCONCLUSIVE, None, None, None, limit_mib, "MiB", 0, None, detail)
     return counted(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)
-
-
-def _interval(low: Optional[float], high: Optional[float]) -> str:
-    if low is None or high is None:
-        end = low if high is None else high
-        return "-" if end is None else "{} or {}".format(_figure(end), "more" if high is None else "less")
-    return f"{_figure(low)} to {_figure(high)}"
-
-
-def _figure(value: Optional[float]) -> str:
-    return "-" if value is None else f"{value:.4g}"

@@ -12,6 +12,7 @@ from edgepack_runtime.metrics import Answer, Pair
 from edgepack_runtime.model_config import TOKENS, ModelConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.scoring import Counts
+from edgepack_runtime.wording import counted
 
 MOST_CLASSES = 50  # in a receipt: the worst ones; with more classes, the confusion matrix is left out
 _SHOWN_CLASSES = 3
@@ -225,7 +226,8 @@ def _drop(
         measured.metric, truths, theirs, measured.answers, confidence, measured.positive, measured.classes
     )
     verdict = stats.verdict_at_most(interval, limit_points / 100)
-    detail = f"{_of_what(measured)}{counts.lost} rows lost against {whose}, {counts.won} won" + _on_what(measured)
+    detail = f"{_of_what(measured)}{counted(counts.lost, 'row')} lost against {whose}, {counts.won} won"
+    detail += _on_what(measured)
     if verdict == stats.INCONCLUSIVE:
         detail += "; " + (
             would_decide(stats.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence), "rows")

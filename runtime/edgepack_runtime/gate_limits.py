@@ -16,6 +16,7 @@ from edgepack_runtime.latency_limits import LatencyLimits
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
+_SIGNS = {"percent": " %", "fraction": ""}  # how units are written for people, where they are not words of their own
 NO_GATES = "the recipe sets no gates"  # why nothing was judged, in receipts
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
@@ -59,7 +60,8 @@ class Limits:
 class Check(NamedTuple):
     """One row of the receipt. `low`, `high` and `confidence` are null for a figure that was not sampled (a size).
 
-    `high` alone is null where the samples are too few to bound the figure from above.
+    `high` alone is null where the samples are too few to bound the figure from above. `detail` says what was measured
+    and why it did not pass, and none of the figures that stand beside it.
     """
 
     gate: str
@@ -81,12 +83,39 @@ class Check(NamedTuple):
 def sampled(
     gate: str, verdict: str, interval: Interval, *, limit: float, unit: str, n: int, confidence: float, detail: str
 ) -> Check:
-    """A row for a figure estimated from `n` samples. `detail` is put behind the reason where it does not pass."""
+    """A row for a figure estimated from `n` samples."""
     value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
-    if verdict != PASS:
-        reach = "or more" if high is None else f"to {interval.high:.4g}"
-        detail = f"{interval.low:.4g} {reach} {unit}, the limit is {limit:g}; {detail}"
     return Check(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
+
+
+def shown(value: Optional[float], unit: str = "") -> str:
+    """A figure of a row for people: `0.95`, `12.5 ms`, `40 %`; `-` where there is none."""
+    if value is None:
+        return "-"
+    figure = f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"  # no 1.234e+04
+    return figure + _SIGNS.get(unit, f" {unit}" if unit else "")
+
+
+def interval(row: Mapping[str, Any], unit: str = "") -> str:
+    """The interval of a row (a JSON object) for people: `0.2 to 9.8`, `12 or more`; `-` of what was not sampled."""
+    low, high = row.get("low"), row.get("high")
+    if low is None or high is None:
+        end = low if high is None else high
+        return "-" if end is None else "{} or {}".format(shown(end, unit), "more" if high is None else "less")
+    return f"{shown(low)} to {shown(high, unit)}"
+
+
+def missed(row: Mapping[str, Any]) -> str:
+    """A row that did not pass in a line that stands alone: figures, limit and why. A receipt may lack parts of it."""
+    unit = str(row.get("unit") or "")
+    measured = interval(row, unit)
+    if measured == "-":
+        measured = shown(row.get("value"), unit)
+    sign = ">=" if at_least(str(row.get("gate"))) else "<="
+    due = f"{measured} where {sign} {shown(row.get('limit'), unit)} is due; "
+    if measured == "-" or row.get("limit") is None:
+        due = ""
+    return "{}: {}{}".format(row.get("gate"), due, row.get("detail") or row.get("verdict"))
 
 
 def at_least(gate: str) -> bool:
@@ -103,9 +132,7 @@ def would_decide(n: Optional[int], of_what: str) -> str:
 
 def counted(gate: str, value: float, *, limit: float, unit: str, detail: str) -> Check:
     """A row for a figure that was read once and may be at most `limit`."""
-    verdict = PASS
-    if value > limit:
-        verdict, detail = FAIL, f"{value:.4g} {unit}, the limit is {limit:g}; {detail}"
+    verdict = FAIL if value > limit else PASS
     return Check(gate, verdict, round(value, 6), None, None, limit, unit, 1, None, detail)
 
 

@@ -14,7 +14,19 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from edgepack_runtime import alone, commit, doctor, isolated, receipts, recovery, trust, tuning, unpacking, verify
+from edgepack_runtime import (
+    alone,
+    commit,
+    doctor,
+    gate_limits,
+    isolated,
+    receipts,
+    recovery,
+    trust,
+    tuning,
+    unpacking,
+    verify,
+)
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.durable import fsync_folder, make_folder, os_errors
 from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
@@ -253,11 +265,8 @@ def _require_gate(run: Install, code: ExitCode) -> None:
         for one in run.receipt["gate"].get("unmeasured", []):
             run.note("{gate}: not measured: {why}".format(**one))
         return
-    missed = [
-        f"{check.get('gate')}: {check.get('detail') or check.get('verdict')}"
-        for check in run.receipt["gate"].get("checks", [])
-        if check.get("verdict") != "pass"
-    ]
+    checks = run.receipt["gate"].get("checks", [])
+    missed = [gate_limits.missed(check) for check in checks if check.get("verdict") != "pass"]
     serving = run.receipt["previous"] or "nothing"
     why = "; ".join(missed) + f"; nothing was switched: {serving} serves as before"
     if code == ExitCode.GATE_FAILED:

@@ -29,6 +29,7 @@ from edgepack_runtime.meant import (
 )
 from edgepack_runtime.parsing import Context
 from edgepack_runtime.state import Prefix, default_prefix, lock, read_state
+from edgepack_runtime.wording import counted
 
 
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -165,8 +166,8 @@ def run_selftest(options: argparse.Namespace, context: Context, arguments: List[
     from edgepack_runtime import selftest
 
     result = selftest.run(context.release)
-    text = "ok: {texts} texts, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})"
-    emit(options, result, text.format(**result))
+    text = "ok: {done}, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})"
+    emit(options, result, text.format(**result, done=counted(result["texts"], "text")))
     return ExitCode.OK
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ssh_keys import make_key, needs_ssh_keygen
+from tests.unit.conftest import ungated_of
 
 from edgepack.delivery import deliver as deliver_report
 from edgepack.delivery import require_writable
@@ -57,6 +58,12 @@ def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "onnx-int8/model.onnx: OK" in done.stdout
     assert not [path for path in dist.iterdir() if path not in paths]
+
+
+def test_a_bundle_of_a_recipe_without_gates_is_delivered(passed: Any, tmp_path: Path) -> None:
+    ungated = ungated_of(passed)
+    assert ungated.deliveries[0].verdict == "no gates"
+    assert deliver(ungated, tmp_path / "dist")[0].read_bytes() == b"the bundle"
 
 
 def test_rows_that_stay_at_home_lie_beside_their_bundle_and_in_no_list(passed: Any, tmp_path: Path) -> None:

@@ -115,6 +115,13 @@ def test_a_gate_without_rows_says_what_was_not_measured(tmp_path: Path, waived: 
     assert f"line3: {told}" in shown.output
 
 
+def test_a_release_without_gates_is_not_shown_as_one_that_passed(tmp_path: Path) -> None:
+    left_out = [{"gate": "gates", "why": "the recipe sets no gates", "waived": True}]
+    write(tmp_path / "line-1", [install(NEW, gate={**gate(NEW), "checks": [], "unmeasured": left_out})])
+    shown = CliRunner().invoke(main, ["receipts", str(tmp_path)])
+    assert "no gates" in shown.output and "pass" not in shown.output and "waived" not in shown.output
+
+
 def test_what_is_no_receipt_is_told(stick: Path) -> None:
     assert [len(device.unreadable) for device in fleet.summarize(stick).devices] == [0, 0, 1]
     assert "Invalid JSON" in fleet.summarize(stick).devices[2].unreadable[0]

@@ -161,7 +161,7 @@ def test_times_beside_others_are_marked_wherever_they_are_told(write: Write, tmp
     words = " ".join(Words((tmp_path / "page.html").read_text(encoding="utf-8")).text.split())
     assert "1.25 *" in words and "1.34 / 2" in words
     assert "Times that may be the machine's rather than the model's:" in words
-    assert "1.1.0: others used 1.34 of 2 cores while it was measured" in words
+    assert "1.1.0: ：others used 1.34 of 2 cores while it was measured" in words
     assert "测量期间其他进程占用了 2 个核中的 1.34 个" in words
     assert "不稳定，各窗口的中位数（ms）：4.74 3.61" in words
 
@@ -210,7 +210,7 @@ def test_a_report_with_a_verdict_that_is_none_is_told(write: Write) -> None:
         file.write_text(json.dumps(report), encoding="utf-8")
         result = CliRunner().invoke(main, ["report", str(file), str(file)])
         assert result.exit_code == 2, result.output
-        assert "verdict: Input should be 'pass', 'fail', 'inconclusive' or 'not run here'" in result.stderr
+        assert "verdict: Input should be 'pass', 'fail', 'inconclusive', 'not run here' or 'no gates'" in result.stderr
         place["verdict"] = before
 
 

@@ -158,8 +158,9 @@ def _check_leak(split: SplitFacts, source: SplitFacts, *, stops: bool) -> None:
     found = _matches(split.exact, source.exact)
     if leaked := np.count_nonzero(found >= 0):
         severity: Severity = "error" if stops and leaked / len(split) > MAX_LEAKED_SHARE else "warning"
-        limit = f"; at most {MAX_LEAKED_SHARE:.0%} may be" if stops else ""
-        reason = f"{_share(leaked, split)} are in {source.name} too{limit}: {_examples(found, split, source)}"
+        what = f"{_share(leaked, split)} are in {source.name} too"
+        what += f"; at most {MAX_LEAKED_SHARE:.0%} may be" if stops else ""
+        reason = f"{what}: {_examples(found, split, source)}"
         first = int(split.lines[np.argmax(found >= 0)])
         split.log.add(f"leak from {source.name}", severity, first, reason, f"remove them from {source.name}")
     alike = _matches(split.normalised, source.normalised)

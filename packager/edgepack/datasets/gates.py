@@ -212,7 +212,7 @@ def _best_of_class(key: str, answers: float, confidence: float) -> float:
 
 def _fix(needed: int | None, most: int, limit: str) -> str:
     raised = f", with `gates.golden.rows: {needed}`" if needed is not None and needed > most else ""
-    rows = f"use {needed} test rows or more{raised}, or " if needed is not None else "use "
+    rows = f"use {needed} test rows or more" + raised + ", or " if needed is not None else "use "
     return f"{rows}{limit}; as it is, the gate ends inconclusive whatever is trained"
 
 

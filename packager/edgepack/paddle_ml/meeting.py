@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from edgepack.errors import StageFailedError
+from edgepack.wording import counted
 
 _ARRIVED, _LEFT, _ENDED = "edgepack/arrived", "edgepack/left", "edgepack/ended"
 _BEAT: Final = "edgepack/beat/{}"  # of a rank
@@ -112,7 +113,7 @@ class Meeting:
         if self._add(_ENDED, 0):
             raise gone("it ended with an error of its own")
         if self._clock() - started > self._limit_seconds:
-            raise gone(f"one of them did not go on for {self._limit_seconds / 60:g} minutes")
+            raise gone(f"one of them did not go on for {counted(self._limit_seconds / 60, 'minute')}")
         silent = signs.silent(self._clock(), lambda rank: self._add(_BEAT.format(rank), 0))
         if silent is not None:
             raise gone(f"process {silent + 1} of {self._count} was killed, or its machine is lost")

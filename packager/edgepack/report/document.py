@@ -29,7 +29,7 @@ from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.report import calibration
 from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
-from edgepack.wording import counted
+from edgepack.wording import UNGATED, counted
 
 FORMAT: Final = 1
 
@@ -71,8 +71,8 @@ def dumps(report: Mapping[str, Any]) -> str:
 
 
 def worst(verdicts: Sequence[str]) -> str:
-    """`fail` before `inconclusive` before `not run here` before `pass`; no target at all is inconclusive."""
-    for verdict in ("fail", "inconclusive", NOT_RUN_HERE):
+    """The first of `fail`, `inconclusive`, `not run here`, `no gates` and `pass`; no target at all is inconclusive."""
+    for verdict in ("fail", "inconclusive", NOT_RUN_HERE, UNGATED):
         if verdict in verdicts:
             return verdict
     return "pass" if verdicts else "inconclusive"

@@ -10,16 +10,28 @@ import jinja2
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from edgepack.report import CHOSEN_ON_DEV, NOTHING, device_plots, int8_plots, limit, plots, quantity, span, unmet
+from edgepack.report import (
+    CHOSEN_ON_DEV,
+    NOTHING,
+    device_plots,
+    int8_plots,
+    limit,
+    plots,
+    quantity,
+    span,
+    unmet,
+)
 from edgepack.report.document import dumps
 from edgepack.report.drawing import svg
-from edgepack.report.languages import both
-from edgepack.report.said import said
-from edgepack.wording import metric_name
+from edgepack.report.languages import CHINESE, both
+from edgepack.report.said import CONDITIONS, both_of, condition, in_chinese, said, warned
+from edgepack.wording import UNGATED, metric_name
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
 MOST_LATENCY_PLOTS: Final = 8  # of 18 KB each
+_POINTS: Final = " points"  # the one unit of figures that is a word
+_LIMITS: Final = {">=": ">= {} points", "<=": "<= {} points"}
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -96,10 +108,10 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(
-        metric_name=metric_name, quantity=quantity, span=_span, limit=limit, size=_size, t=both, told=_told,
+        metric_name=metric_name, quantity=_quantity, span=_span, limit=_limit, size=_size, t=both, told=_told,
         unmet=unmet, MOST_REASONS=MOST_REASONS,
-        said=said, shares=device_plots.shares, spread=int8_plots.spread,
-        NOTHING=NOTHING, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
+        said=said, warned=warned, condition=condition, shares=device_plots.shares, spread=int8_plots.spread,
+        NOTHING=NOTHING, UNGATED=UNGATED, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
     )  # fmt: skip
     return made
 
@@ -116,20 +128,47 @@ def _examples(targets: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], Map
     return found
 
 
+def _quantity(value: float | None, unit: str) -> str:
+    """A figure; in both languages, where its unit is a word."""
+    return _with_unit(quantity(value, unit), "{} points")
+
+
+def _limit(check: Mapping[str, Any]) -> str:
+    """A limit with its direction, as `_quantity`."""
+    shown = limit(check)
+    direction, figure = shown.split(" ", 1)
+    return _with_unit(figure, _LIMITS[direction]) if shown.endswith(_POINTS) else shown
+
+
+def _with_unit(shown: str, words: str) -> str:
+    return both(words, shown.removesuffix(_POINTS)) if shown.endswith(_POINTS) else shown
+
+
 def _span(low: float | None, high: float | None, unit: str) -> Markup:
     """An interval; where it has one end, in both languages."""
     if (low is None) is (high is None):
         return Markup(escape(span(low, high, unit)))
-    return both("{} or less", quantity(high, unit)) if low is None else both("{} or more", quantity(low, unit))
+    return both("{} or less", _quantity(high, unit)) if low is None else both("{} or more", _quantity(low, unit))
 
 
-def _told(value: Any) -> str:
-    """A condition of a measurement, whatever it is made of."""
+def _told(value: Any) -> Markup:
+    """A condition of a measurement in both languages, whatever it is made of."""
+    return both_of(_plain(value, chinese=False), _plain(value, chinese=True))
+
+
+def _plain(value: Any, *, chinese: bool) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_told(member)}" for name, member in value.items()) or NOTHING
+        names = {name: CONDITIONS.get(name, name) if chinese else name for name in value}
+        told = (f"{names[name]} {_plain(member, chinese=chinese)}" for name, member in value.items())
+        return ("，" if chinese else ", ").join(told) or NOTHING
     if isinstance(value, list | tuple):
-        return " ".join(map(_told, value)) or NOTHING
-    return NOTHING if value is None else str(value)
+        return " ".join(_plain(member, chinese=chinese) for member in value) or NOTHING
+    if isinstance(value, bool):
+        english = "yes" if value else "no"
+        return CHINESE[english] if chinese else english
+    if value is None:
+        return NOTHING
+    return in_chinese(str(value)) if chinese else str(value)
 
 
 def _size(size_bytes: float) -> str:

@@ -1,7 +1,6 @@
 """Both languages of the report's pages: a page holds English and Chinese, and shows what its reader asks for.
 
-Of what a build or a device said itself, details of checks and notes of the ledger are in both, by `said.py`; reasons
-and warnings are English in both.
+What a build or a device said itself is in both by `said.py`, as far as its form is known.
 """
 
 from __future__ import annotations

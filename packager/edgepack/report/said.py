@@ -1,4 +1,4 @@
-"""What devices say of their checks, and builds of their stages, for readers of Chinese: by forms that are known.
+"""What devices say of their checks, and builds of their stages and data, in Chinese: by forms that are known.
 
 It was said in English, perhaps by another version of the runtime: a clause of a form that is not known stays as it is.
 """
@@ -6,7 +6,8 @@ It was said in English, perhaps by another version of the runtime: a clause of a
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,8 +15,14 @@ from markupsafe import Markup
 
 from edgepack import toml
 
-FORMS: Final[dict[str, str]] = toml.loads((Path(__file__).parent / "said.toml").read_text(encoding="utf-8"))
 _PLACE: Final = re.compile(r"\\\{(n|\\\*|)\\\}")  # as re.escape leaves them
+# As `recipe.findings.Finding` is written; of those that name no place, from the reason on.
+_WARNING: Final = re.compile(r"(?:(?P<place>.*?): )?warning: (?P<reason>.*?)(?:\n    fix: (?P<fix>.*))?", re.DOTALL)
+
+
+def _read(name: str) -> dict[str, str]:
+    forms: dict[str, str] = toml.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+    return forms
 
 
 class _Form(NamedTuple):
@@ -26,42 +33,103 @@ class _Form(NamedTuple):
     nested: tuple[bool, ...]
 
 
+class Forms:
+    """English forms with their Chinese, the first that fits being taken."""
+
+    def __init__(self, chinese: dict[str, str]) -> None:
+        self.chinese = chinese
+
+    def told(self, text: str) -> str:
+        """The clauses of `text` in Chinese, those that are not known as they are."""
+        clauses = list(_apart(text))
+        told = [self.clause(clause) for clause in clauses]
+        return text if told == clauses else "；".join(told)
+
+    def clause(self, clause: str) -> str:
+        """One clause in Chinese, or else several with commas between them; as it is where one is not known."""
+        return self._one_or_several(clause, self.told)
+
+    def whole(self, text: str) -> str:
+        """As `clause`, of a text in which a "; " parts nothing: it may be quoted."""
+        return self._one_or_several(text, self.whole)
+
+    def _one_or_several(self, text: str, inside: Callable[[str], str]) -> str:
+        known = self._known(text, inside)
+        if known is not None:
+            return known
+        parts = [self._known(part, inside) for part in text.split(", ")]  # of several reasons in a row
+        found = [part for part in parts if part is not None]
+        return "，".join(found) if len(found) == len(parts) else text
+
+    def _known(self, text: str, inside: Callable[[str], str]) -> str | None:
+        for form in self._forms:
+            match = form.english.fullmatch(text)
+            if match is not None:
+                places = zip(match.groups(), form.nested, strict=True)
+                return form.chinese.format(*(inside(words) if nested else words for words, nested in places))
+        return None
+
+    @cached_property
+    def _forms(self) -> tuple[_Form, ...]:
+        return tuple(_form(english, chinese) for english, chinese in self.chinese.items())
+
+
+FORMS: Final[dict[str, str]] = {**_read("said.toml"), **_read("said_of_builds.toml")}
+WARNED: Final[dict[str, str]] = _read("warned.toml")
+CONDITIONS: Final[dict[str, str]] = _read("conditions.toml")
+_SAID: Final = Forms(FORMS)
+_WARNED: Final = Forms(WARNED)
+
+
 def said(text: str) -> Markup:
     """The words in both languages; once, where nothing of them is known in Chinese."""
-    chinese = in_chinese(text)
-    if chinese == text:
-        return Markup("{}").format(text)
-    return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(text, chinese)
+    return both_of(text, in_chinese(text))
 
 
 def in_chinese(text: str) -> str:
     """The clauses of `text` in Chinese, those that are not known as they are."""
-    clauses = text.split("; ")
-    told = [_clause(clause) for clause in clauses]
-    return text if told == clauses else "；".join(told)
+    return _SAID.told(text)
 
 
-def _clause(clause: str) -> str:
-    known = _known(clause)
-    if known is not None:
-        return known
-    parts = [_known(part) for part in clause.split(", ")]  # of several reasons in a row
-    found = [part for part in parts if part is not None]
-    return "，".join(found) if len(found) == len(parts) else clause
+def warned(text: str) -> Markup:
+    """A warning about a recipe or its data in both languages; what it quotes stays as it is."""
+    return both_of(text, warning_in_chinese(text))
 
 
-def _known(clause: str) -> str | None:
-    for form in _forms():
-        match = form.english.fullmatch(clause)
-        if match is not None:
-            places = zip(match.groups(), form.nested, strict=True)
-            return form.chinese.format(*(_clause(words) if nested else words for words, nested in places))
-    return None
+def warning_in_chinese(text: str) -> str:
+    """Reason and fix of a warning in Chinese, each as it is where it is not known."""
+    found = _WARNING.fullmatch(text)
+    if found is None:
+        return _WARNED.whole(text)
+    place = f"{found['place']}：" if found["place"] else ""
+    fix = f"\n    处理：{_WARNED.whole(found['fix'])}" if found["fix"] else ""
+    return f"{place}警告：{_WARNED.whole(found['reason'])}{fix}"
 
 
-@cache
-def _forms() -> tuple[_Form, ...]:
-    return tuple(_form(english, chinese) for english, chinese in FORMS.items())
+def both_of(english: str, chinese: str) -> Markup:
+    """A text in both languages, each in an element of its class; once, where they are the same."""
+    if chinese == english:
+        return Markup("{}").format(english)
+    return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(english, chinese)
+
+
+def condition(name: str) -> Markup:
+    """The name of a condition of a receipt in both languages."""
+    return both_of(name, CONDITIONS.get(name, name))
+
+
+def _apart(text: str) -> Iterator[str]:
+    """The clauses between "; ", of which those in brackets are part of what stands around them."""
+    depth = begin = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and text.startswith("; ", place):
+            yield text[begin:place]
+            begin = place + 2
+    if depth:  # brackets of what is quoted
+        yield from text[begin:].split("; ")
+    else:
+        yield text[begin:]
 
 
 def _form(english: str, chinese: str) -> _Form:

@@ -46,6 +46,7 @@ from edgepack.targets import measure
 from edgepack.targets.supply import Supply
 from edgepack.trials import Trials
 from edgepack.variants import Source, Variant
+from edgepack.wording import counted
 from edgepack_runtime.predictor import Predictor
 
 VERSION = 11
@@ -102,7 +103,7 @@ def run(
         if small is not None:
             file = _exported(small, out / FOLDERS[small.precision], first, rows, float_logits)
             off = file.parity
-            progress.line(f"{file.name} is {off.max_abs:.3f} from float at most; {off.flips} labels flipped")
+            progress.line(f"{file.name} is {off.max_abs:.3f} from float at most; {counted(off.flips, 'label')} flipped")
             several = [OfEngine(first.engine, (float_file, file), small.doubts, small.int8)]
     for other in others:
         float_file = _float_for_another(other, encoder, graph, rows, float_logits, out)

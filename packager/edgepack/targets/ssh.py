@@ -26,6 +26,7 @@ from typing import Any, Final, cast
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
 from edgepack.targets.address import Address
 from edgepack.targets.sent import NO_PYTHON, program, shell_line
+from edgepack.wording import counted
 
 MAX_LINE_BYTES: Final = 8 * 2**20  # a receipt as one JSON text, escaped twice
 MAX_ANSWERS: Final = 100_000  # of one connection: a gate tells some hundred lines
@@ -232,9 +233,9 @@ class Link:
         while not self._ended.wait(WATCH_EVERY_S):
             now = time.monotonic()
             if now - self._heard_at > HEARD_WITHIN_S:
-                self.given_up = f"said nothing for {HEARD_WITHIN_S / 60:g} minutes"
+                self.given_up = f"said nothing for {counted(HEARD_WITHIN_S / 60, 'minute')}"
             elif self._limit is not None and now > self._limit.until:
-                self.given_up = f"took more than {self._limit.minutes:g} minutes"
+                self.given_up = f"took more than {counted(self._limit.minutes, 'minute')}"
             else:
                 continue
             with contextlib.suppress(ProcessLookupError):

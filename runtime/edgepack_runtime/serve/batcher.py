@@ -137,9 +137,9 @@ class Batcher:
         wait_s = self.expected_wait_s()
         retry_after_s = max(1, math.ceil(wait_s))
         if self.queued + count > self._capacity:
-            raise refusals.overloaded(f"{self.queued} texts wait, and {self._capacity} may", retry_after_s)
+            raise refusals.overloaded(f"{_waiting(self.queued)}, and {self._capacity} may", retry_after_s)
         if wait_s > timeout_s:  # it would wait for nothing
-            raise refusals.overloaded(f"{self.queued} texts wait, which is about {wait_s:.1f} s", retry_after_s)
+            raise refusals.overloaded(f"{_waiting(self.queued)}, which is about {wait_s:.1f} s", retry_after_s)
 
     async def submit(self, items: Sequence[Item], timeout_s: float, gone: Gone) -> List[Answered]:
         """Answers for `items`, in their order.
@@ -315,3 +315,7 @@ class Batcher:
         self._queue = [waiting for waiting in self._queue if not waiting.future.done()]
         if not self._queue and not self._running:
             self._idle.set()
+
+
+def _waiting(texts: int) -> str:
+    return "1 text waits" if texts == 1 else f"{texts} texts wait"

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of
+from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of, ungated_of
 
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
 from edgepack.report import limit, quantity, span
 from edgepack.report.document import dumps, make, tool_versions, worst
+from edgepack.wording import verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.json"
 
@@ -78,6 +79,8 @@ def test_a_figure_that_is_not_finite_is_refused(built: Any) -> None:
         ([], "inconclusive"),
         (["pass", "not run here"], "not run here"),
         (["not run here", "inconclusive"], "inconclusive"),
+        (["pass", "no gates"], "no gates"),
+        (["no gates", "not run here"], "not run here"),
     ],
 )
 def test_the_worst_verdict_counts(verdicts: list[str], expected: str) -> None:
@@ -94,6 +97,17 @@ def test_a_target_that_could_not_be_run_is_neither_passed_nor_failed(built: Any)
     assert other["not_run_here"] == {"why": "it is for aarch64", "command": "python3 b.edgepack gate"}
     assert len(report["ledger"]) == len(built.ledger)
     json.loads(dumps(report))
+
+
+def test_a_build_without_gates_is_no_build_that_passed(built: Any) -> None:
+    report = make(ungated_of(built))
+    (target,) = report["targets"]
+    assert (report["verdict"], target["verdict"], target["exit_code"]) == ("no gates", "no gates", 0)
+    assert target["receipt"]["verdict"] == "pass"  # as the device said, which goes on
+    target["receipt"] |= {"unmeasured": [], "checks": [{"verdict": "pass"}]}
+    assert verdict(target["receipt"]) == "pass"
+    at_home = {"gate": "accuracy.min", "why": "at home", "waived": True}
+    assert verdict({**target["receipt"], "checks": [], "unmeasured": [at_home]}) == "pass"
 
 
 def test_the_versions_are_those_installed() -> None:

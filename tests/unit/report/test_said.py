@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import edgepack
 import edgepack_runtime
-from edgepack.report.said import FORMS, in_chinese, said
+from edgepack.artifacts import Score
+from edgepack.report.said import CONDITIONS, FORMS, WARNED, condition, in_chinese, said, warned, warning_in_chinese
+from edgepack.selection import Compared
+from edgepack.stages import select
+from edgepack_runtime import conditions
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.throttling import Throttle, reasons
 
 DEVICE = Path(edgepack_runtime.__file__).parent
+BUILD = Path(edgepack.__file__).parent
 PLACE = re.compile(r"\{[n*]?\}")
 # What clauses of details are put together by, besides the functions that have a `detail`.
 HELPERS = {
@@ -33,6 +39,51 @@ HELPERS = {
 }
 # Of these functions, what is no part of a detail.
 NO_DETAIL = {"the golden rows do not say what the earlier release answered", "build the bundle again"}
+OF_ERRORS = {
+    "there is nothing to learn", "a model that always says so would pass the gate", "labels that train lacks",
+    "the label `7` (7) is not in the train split, so no model can give it", "correct the label, or add rows to train",
+    "the 7 split has 7; it takes 7 at least", "add rows", "7 rows, the first here",
+    "filled in when the recipe was loaded",
+    "a quote opens a field of 7 lines, up to line 7: they look like rows", "broken CSV",
+    "remove the stray quotes, there and where the field ends; if it is one text, write it as .jsonl",
+    "the 7 is no JSON string", "texts that are no strings", "write the text in quotes", "rows without a text",
+    "give it a text, or remove the row", "the spans are no JSON list", "spans of another kind", "spans that do not fit",
+    'write a list, empty where there are none: [{"start": 0, "end": 2, "label": "city"}]',
+    'write it as {"start": 0, "end": 2, "label": "city"}',
+    "a span is no object with `start`, `end` (whole numbers) and `label`",
+    "the file holds no text that can be used", "add texts, or remove the key",
+    # kinds of which there is one finding in a file
+    "one label", "one label a row", "labels that test lacks", "leak from 7", "near leak from 7",
+    "texts that dev or test hold",
+}  # fmt: skip
+# What reasons of builds are put together by, and what of that only puts together.
+REASONS = {
+    "choice.py": {"_carried", "_faster", "choose", "doubts_of_int8", "doubts_of_float16", "note", "lost"},
+    "stages/export.py": {"_rewritten"},
+    "stages/select.py": {"choose", "_cheapest", "_the_best", "_nothing_fits", "not_judged"},
+    "targets/here.py": {"runner", "_lacks_gpu"},
+}
+PUT_TOGETHER = {  # by what, `test_why_a_candidate_was_chosen_is_in_chinese` tells
+    "7 of 7 7 7 (7)", "7 and 7", "within 7 7 of", "it must have at most 7 x of both: float ships7", "7 (of 7)",
+    "7 missed gates", "7 of 7 that miss no gate7", "7, where all 7 miss a gate: 7", "dev 7 7, 7", "no other is 7 it",
+    "the 7 of the 7 7", "the best on dev of the 7 7 and 7",
+}  # fmt: skip
+# Functions with warnings, and what in them is about errors, which end a build before there is a report.
+WARN = {
+    "datasets/check.py": {"_check_size", "uniform", "_check_separated", "_check_balance", "_check_labels",
+                          "_check_repeats", "_check_leak", "_examples", "_share"},
+    "datasets/choose.py": {"measurements"},
+    "datasets/tables.py": {"_is_filled"},
+    "datasets/quotes.py": {"hold", "_suspect"},
+    "datasets/rows.py": {"_text", "_warn_of_lost_characters", "_spans", "_span", "_named"},
+    "datasets/variants.py": {"check_variants", "_difference"},
+    "datasets/unlabelled.py": {"count"},
+    "datasets/suited.py": {"_samples"},
+    "datasets/gates.py": {"check_gate", "_unseen", "_check_classes", "_fix"},
+    "datasets/lengths.py": {"check_lengths"},
+    "datasets/log.py": {"findings"},
+    "report/document.py": {"_warnings"},
+}  # fmt: skip
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -51,7 +102,15 @@ def makes_detail(node: ast.AST) -> bool:
 
 
 def clauses(function: ast.FunctionDef) -> Iterator[str]:
-    """What a function says with words in it, a figure or a name in each place that is filled in."""
+    """The clauses that a function says with words in them."""
+    for text in texts(function):
+        for clause in text.split("; "):
+            if re.search(r"[a-z] |[a-z]{3,}.* [a-z]", clause) and clause not in NO_DETAIL:
+                yield clause.strip(", ")
+
+
+def texts(function: ast.FunctionDef) -> Iterator[str]:
+    """What a function says, a figure or a name in each place that is filled in."""
     inside = {id(part) for node in ast.walk(function) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(ast.Module(function.body[ast.get_docstring(function) is not None :], [])):
         if isinstance(node, ast.JoinedStr):
@@ -60,9 +119,7 @@ def clauses(function: ast.FunctionDef) -> Iterator[str]:
             text = PLACE.sub("7", node.value)
         else:
             continue
-        for clause in text.split("; "):
-            if re.search(r"[a-z] |[a-z]{3,}.* [a-z]", clause) and clause not in NO_DETAIL:
-                yield clause.strip(", ")
+        yield text
 
 
 FOUND = sorted({(file, clause) for file, function in functions() for clause in clauses(function)})
@@ -70,7 +127,7 @@ FOUND = sorted({(file, clause) for file, function in functions() for clause in c
 
 def test_the_functions_that_make_details_were_found() -> None:
     found = {(file, function.name) for file, function in functions()}
-    assert {("gate_process.py", "memory_check"), ("open_loop.py", "_check"), ("gate_limits.py", "sampled")} <= found
+    assert {("gate_process.py", "memory_check"), ("open_loop.py", "_check"), ("contention.py", "told")} <= found
     assert {(file, name) for file, names in HELPERS.items() for name in names} <= found
     assert len(FOUND) > 45
 
@@ -82,22 +139,75 @@ def test_every_form_of_the_device_is_known_in_chinese(file: str, clause: str) ->
     assert part_of or in_chinese(clause) != clause, f"{file} says {clause!r}: add its form to said.toml"
 
 
+def of_build(asked: dict[str, set[str]]) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for name, functions in asked.items():
+        for node in ast.walk(ast.parse((BUILD / name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name in functions:
+                yield name, node
+
+
+SAID_OF_BUILDS = sorted({(file, text) for file, function in of_build(REASONS) for text in clauses(function)})
+
+
+def test_the_functions_that_give_reasons_were_found() -> None:
+    for asked in (REASONS, WARN):
+        found = {(file, function.name) for file, function in of_build(asked)}
+        assert found == {(file, name) for file, names in asked.items() for name in names}
+    assert len(SAID_OF_BUILDS) > 30
+
+
+@pytest.mark.parametrize(("file", "clause"), SAID_OF_BUILDS)
+def test_every_reason_of_a_build_is_known_in_chinese(file: str, clause: str) -> None:
+    part_of = any(clause in PLACE.sub("7", form) for form in FORMS)
+    known = part_of or in_chinese(clause) != clause or clause in PUT_TOGETHER
+    assert known, f"{file} says {clause!r}: add its form to said_of_builds.toml"
+
+
+WORDS = re.compile(r"[a-z]{2,} .*[a-z]{2}|[a-z]{3,}; ")
+WARNINGS = sorted({
+    (file, text) for file, function in of_build(WARN) for text in texts(function)
+    if WORDS.search(text) and text not in OF_ERRORS
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "text"), WARNINGS)
+def test_every_warning_about_data_is_known_in_chinese(file: str, text: str) -> None:
+    part_of = any(text in PLACE.sub("7", form) for form in WARNED)
+    assert part_of or warning_in_chinese(text) != text, f"{file} says {text!r}: add its form to warned.toml"
+
+
+def test_every_function_that_warns_is_looked_at() -> None:
+    for path in sorted((BUILD / "datasets").glob("*.py")):
+        name = f"datasets/{path.name}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            warns = isinstance(node, ast.FunctionDef) and any(
+                isinstance(part, ast.Constant) and part.value == "warning" for part in ast.walk(node)
+            )
+            if warns and node.name not in {"_check_measured", "check_suited", "_left_out"}:  # type: ignore[attr-defined]
+                assert node.name in WARN.get(name, ()), f"{name} warns in {node.name}"  # type: ignore[attr-defined]
+
+
+def test_every_condition_of_a_receipt_has_a_chinese_name() -> None:
+    known = {*conditions.collect(threads=1, engine="e", providers=[]), *Throttle._fields, "after"}
+    assert known == set(CONDITIONS)
+    assert condition("of a later runtime") == "of a later runtime"
+
+
 def test_no_form_is_left_of_what_nobody_says() -> None:
     """Each form has words that the sources of the device or of the build have."""
-    build = Path(__file__).parents[3] / "packager" / "edgepack"
-    files = [*DEVICE.glob("*.py"), *build.glob("*.py"), *build.glob("stages/*.py")]
+    files = [*DEVICE.glob("*.py"), *BUILD.glob("*.py")]
+    files += [file for part in ("stages", "targets", "datasets", "report") for file in (BUILD / part).glob("*.py")]
     sources = "".join(file.read_text(encoding="utf-8") for file in files)
-    for form in FORMS:
-        longest = max(re.split(r"\{[n*]?\}|; |: |, | of ", form), key=len).strip()
-        assert longest in sources, form
+    sources = re.sub(r'"\n\s+f?"', "", sources)  # texts that go on in the next line
+    for form in (*FORMS, *WARNED):
+        longest = max(re.split(r"\{[n*]?\}|; |: |, | of | or | and | within ", form), key=len).strip(" )")
+        assert longest in sources or any(longest == f"{noun}s" for noun in re.findall(r"\w+ ?\w+", sources)), form
 
 
 @pytest.mark.parametrize(
     ("english", "chinese"),
     [
-        ("8.35 to inf ms, the limit is 20; text in to label out, batch 1, 1 to 32 tokens",
-         "8.35 至 inf ms，门限 20；从文本到标签，批大小 1，1 至 32 个词元"),
-        ("12 or more percent, the limit is 3", "12 或更大 percent，门限 3"),
+        ("text in to label out, batch 1, 1 to 32 tokens", "从文本到标签，批大小 1，1 至 32 个词元"),
         ("差 评: 3 right of 237 that are there; and 5 more of 10 classes; about 3200 rows of 差 评 would decide",
          "差 评：实有的 237 个中答对 3 个；10 个类别中还有 5 个；约需 3200 个“差 评”的样本才能判定"),
         ("macro_f1; 3 rows lost against the float model, 5 won",
@@ -110,6 +220,63 @@ def test_no_form_is_left_of_what_nobody_says() -> None:
 )  # fmt: skip
 def test_details_in_chinese(english: str, chinese: str) -> None:
     assert in_chinese(english) == chinese
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("train.tsv:3: warning: the same text has the label `a; b` on line 2\n    fix: decide on one label",
+         "train.tsv:3：警告：同样的文本在第 2 行的标签是 `a; b`\n    处理：确定一个标签"),
+        ("warning: about 29.4% of the train texts are longer than 128 tokens (`student.max_length`) and would be cut; "
+         "99% have at most 669",
+         "警告：约 29.4% 的 train 文本超过 128 个词元（`student.max_length`），会被截断；99% 的文本不超过 669 个"),
+        ("test.tsv: warning: 3 of 100 test rows (3.00%) are in train too; at most 1% may be: line 3 is train.tsv:5, "
+         "line 4 is train.tsv:9\n    fix: remove them from train",
+         "test.tsv：警告：test 的 100 个样本中有 3 个（3.00%）也在 train 中，最多允许 1%：第 3 行即 train.tsv:5，"
+         "第 4 行即 train.tsv:9\n    处理：从 train 中删除它们"),
+        ("2 warnings about the data, which may quote it: `edgepack check` tells",
+         "2 条警告关于数据，可能引用其内容：用 `edgepack check` 查看"),
+        ("a: warning: of a later version\n    fix: remove it", "a：警告：of a later version\n    处理：删除它"),
+    ],
+)  # fmt: skip
+def test_warnings_in_chinese(english: str, chinese: str) -> None:
+    assert warning_in_chinese(english) == chinese
+    assert str(warned(english)).count("lang=") == 1
+
+
+CANDIDATES = [
+    Compared("deep", Score(0.91, 0.9, 0.92, 800, 0.95, "accuracy"), 1, 1, 1.0, "int8", 9 << 20, 4.0, 5.0),
+    Compared("wide", Score(0.908, 0.9, 0.92, 800, 0.95, "accuracy"), 1, 1, 1.0, "int8", 3 << 20, 2.0, 5.0),
+    Compared("flat", Score(0.909, 0.9, 0.92, 800, 0.95, "accuracy"), 1, 1, 1.0, "int8", 3 << 20, 2.01, 5.0),
+    Compared("tiny", Score(0.8, 0.7, 0.9, 800, 0.95, "accuracy"), 1, 1, 1.0, "int8", 1 << 20, 2.02, 5.0),
+    Compared(
+        "late", Score(0.9, 0.7, 0.9, 800, 0.95, "accuracy"), 1, 1, 1.0, "int8", 1 << 20, 9.0, 5.0, ("size (2 > 1)",)
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "deep",
+        "late",
+        "deep late",
+        "late late",
+        "deep tiny",
+        "deep wide",
+        "wide deep flat",
+        "deep wide flat tiny",
+        "deep wide late",
+        "deep wide flat tiny late late",
+    ],
+)
+@pytest.mark.parametrize("tolerance", [None, 0.5, 1.0, 0.01])
+@pytest.mark.parametrize("prefer", ["latency", "size"])
+def test_why_a_candidate_was_chosen_is_in_chinese(names: str, tolerance: float | None, prefer: Any) -> None:
+    by_name = {one.name: one for one in CANDIDATES}
+    _, why = select.choose([by_name[name] for name in names.split()], tolerance, prefer)
+    left = re.sub(r"deep|wide|flat|tiny|late|size|dev|accuracy|p50|ms|MiB", "", in_chinese(why))
+    assert not re.search("[a-z]{2,}", left), why
 
 
 def test_names_stay_as_they_are() -> None:

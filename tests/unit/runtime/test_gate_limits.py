@@ -1,0 +1,47 @@
+"""What a row of the receipt says to people: each figure once, with its unit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from edgepack_runtime.gate_limits import counted, interval, missed, sampled, shown
+from edgepack_runtime.stats import FAIL, Interval
+
+
+def row(low: float, high: float, unit: str, gate: str = "latency.p95_ms") -> dict[str, Any]:
+    figures = Interval((low + high) / 2, low, high)
+    return sampled(gate, FAIL, figures, limit=40, unit=unit, n=9, confidence=0.9, detail="one text only").as_json()
+
+
+def test_a_detail_repeats_no_figure_that_stands_beside_it() -> None:
+    assert row(50.0, 60.0, "ms")["detail"] == "one text only"
+    assert counted("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").detail == "model.onnx"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "told"),
+    [
+        (50.0, 60.25, "ms", "latency.p95_ms: 50 to 60.25 ms where <= 40 ms is due; one text only"),
+        (50.0, math.inf, "percent", "latency.p95_ms: 50 % or more where <= 40 % is due; one text only"),
+        (0.5, 0.75, "fraction", "latency.p95_ms: 0.5 to 0.75 where <= 40 is due; one text only"),
+    ],
+)
+def test_what_was_missed_stands_alone(low: float, high: float, unit: str, told: str) -> None:
+    assert missed(row(low, high, unit)) == told
+
+
+def test_what_was_not_sampled_or_not_measured_is_told_as_far_as_it_goes() -> None:
+    size = counted("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
+    assert missed(size) == "size.model_mib: 7 MiB where <= 5 MiB is due; model.onnx"
+    assert missed({"gate": "accuracy.min", "verdict": "fail"}) == "accuracy.min: fail"
+    assert missed({**row(0.1, 0.2, "fraction", "accuracy.min"), "detail": ""}).endswith("where >= 40 is due; fail")
+
+
+def test_figures_of_tables() -> None:
+    assert (shown(None, "ms"), shown(12.34567, "ms"), shown(0.5)) == ("-", "12.35 ms", "0.5")
+    assert interval({"low": None, "high": 3.0}) == "3 or less"
+    assert interval({}) == "-"
+    assert (shown(40.0, "percent"), shown(12345.6, "ms"), shown(9999.6)) == ("40 %", "12346 ms", "10000")
