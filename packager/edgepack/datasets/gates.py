@@ -191,15 +191,42 @@ def _check_classes(
         known = {label: _best_of_class(key, counts[label] * share, confidence) for label in asked}
         short = [label for label, floor in asked.items() if known[label] < floor]
         if short:
-            worst = min(short, key=lambda label: known[label] - asked[label])
-            others = f" and {len(short) - 1} more" if len(short) > 1 else ""
-            reason = (
-                f"`gates.accuracy.per_class`: a {key} of {asked[worst]:g} cannot be shown for {worst!r}{others}: were "
-                f"all of its {counted(counts[worst], 'test answer')} right, it would be known to be {known[worst]:.4f} "
-                "or more"
-            )
-            found.append((reason, "add test rows of it, or lower its floor; as it is, the gate ends inconclusive"))
+            found.append(_short(key, asked, known, counts, short))
     return found
+
+
+def _short(
+    key: str, asked: Mapping[str, float], known: Mapping[str, float], counts: Mapping[str, int], short: Sequence[str]
+) -> tuple[str, str]:
+    """Reason and fix where the floors of the `short` classes cannot be shown: the one that is missed by most is named.
+
+    Args:
+        key: of the recipe.
+        asked: floor of each class, 0 to 1.
+        known: what each is known to reach at best.
+        counts: test answers of each.
+    """
+    worst = min(short, key=lambda label: known[label] - asked[label])
+    others = sorted(asked[label] for label in short if asked[label] != asked[worst])
+    same = len(short) - len(others) - 1
+    told = f"{'an F1' if key == 'f1' else f'a {key}'} of {asked[worst]:g} cannot be shown for {worst!r}"
+    told += f" and {same} more" if same else ""
+    if others:
+        ends = dict.fromkeys(f"{end:g}" for end in (others[0], others[-1]))
+        told += f", nor one of {' to '.join(ends)} for {len(others)} more"
+    unseen = sum(not counts[label] for label in short)
+    if counts[worst]:
+        told += (
+            f": were all {counted(counts[worst], 'test answer')} of {worst!r} right, it would be known to be "
+            f"{known[worst]:.4f} or more"
+        )
+        told += f"; {unseen} of the others have no test row" if unseen else ""
+    else:
+        told += f": {worst!r} and {unseen - 1} of the others have" if unseen > 1 else f": {worst!r} has"
+        told += " no test row"
+    which, whose = ("it", "its floor") if len(short) == 1 else ("them", "their floors")
+    fix = f"add test rows of {which}, or lower {whose}; as it is, the gate ends inconclusive"
+    return f"`gates.accuracy.per_class`: {told}", fix
 
 
 def _best_of_class(key: str, answers: float, confidence: float) -> float:
