@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 VENV := .venv
+LIGHT := .venv-light
 LANE26 := .venv-lane26
 PEERS := .venv-peers
 PY := $(VENV)/bin/python
@@ -11,14 +12,16 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install test test-lane26 test-arm64 lint format docs bench peers clean
+.PHONY: help quickstart install install-light test test-lane26 test-arm64 lint format docs bench peers clean
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 quickstart: $(VENV)/.installed ## install, build recipes/quickstart.yaml, say what to type next
 	@$(VENV)/bin/edgepack build $(RECIPE)
 
 install: $(VENV)/.installed ## make .venv with edgepack and the Paddle stack
+
+install-light: $(LIGHT)/.installed ## make .venv-light, without Paddle: enough for gates in CI
 
 # Whole files side by side, the slow ones of the integration tests first; each process may take 2 GB.
 WORKERS ?= 4
@@ -59,7 +62,7 @@ peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this proje
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LANE26) $(PEERS) $(ARM64_ROOT) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LIGHT) $(LANE26) $(PEERS) $(ARM64_ROOT) .edgepack dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv
@@ -81,6 +84,13 @@ $(VENV)/.installed: $(VENV)/.created requirements/build.txt pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	@echo "installing the pinned test tools"
 	@$(LOCKED_INSTALL) -r requirements/dev.txt
+	@touch $@
+
+$(LIGHT)/.installed: scripts/find-python requirements/bootstrap.txt requirements/base.txt pyproject.toml
+	$(call make-venv,$(LIGHT))
+	@echo "installing the pinned packages that it takes without Paddle (about 55, 350 MB on the disk)"
+	@PYTHONWARNINGS=ignore $(LIGHT)/bin/$(LOCKED_PIP) -r requirements/base.txt
+	@$(LIGHT)/bin/python -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(LANE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/lane26.txt pyproject.toml

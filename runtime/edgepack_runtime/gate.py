@@ -31,7 +31,7 @@ from edgepack_runtime import (
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_accuracy import Measured
-from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, counted, interval, parse, shown
+from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, interval, parse, read_once, shown
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
@@ -226,4 +226,4 @@ def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: st
     if size_bytes is None:
         detail = f"the size of {what} is not known here: run the gate on that file"
         return Check(name, stats.INCONCLUSIVE, None, None, None, limit_mib, "MiB", 0, None, detail)
-    return counted(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)
+    return read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)

@@ -130,7 +130,7 @@ def would_decide(n: Optional[int], of_what: str) -> str:
     return f"about {n} {of_what} would decide"
 
 
-def counted(gate: str, value: float, *, limit: float, unit: str, detail: str) -> Check:
+def read_once(gate: str, value: float, *, limit: float, unit: str, detail: str) -> Check:
     """A row for a figure that was read once and may be at most `limit`."""
     verdict = FAIL if value > limit else PASS
     return Check(gate, verdict, round(value, 6), None, None, limit, unit, 1, None, detail)

@@ -16,7 +16,7 @@ from edgepack_runtime import bench, closed_loop, contention, gate_latency, golde
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_latency import Timing
-from edgepack_runtime.gate_limits import Check, counted, parse, sampled
+from edgepack_runtime.gate_limits import Check, parse, read_once, sampled
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
 from edgepack_runtime.timed_texts import Kind
@@ -80,7 +80,7 @@ def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Con
 def memory_check(mib: float, limit_mib: float, n_texts: int, emulated_why: Optional[str]) -> Check:
     """One run: peak memory hardly varies between runs."""
     detail = f"fresh process: load, then {wording.counted(n_texts, 'golden text')}"
-    found = counted("memory.peak_rss_mib", mib, limit=limit_mib, unit="MiB", detail=detail)
+    found = read_once("memory.peak_rss_mib", mib, limit=limit_mib, unit="MiB", detail=detail)
     if found.verdict == stats.FAIL and emulated_why is not None:  # an emulator needs memory of its own
         return found._replace(verdict=stats.INCONCLUSIVE, detail=f"{detail}; emulated ({emulated_why})")
     return found

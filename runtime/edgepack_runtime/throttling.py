@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from edgepack_runtime.device import ROOT, read
+from edgepack_runtime.wording import counted
 
 _CPUS = "sys/devices/system/cpu"
 _FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
@@ -58,7 +59,7 @@ def reasons(before: Throttle, after: Throttle) -> List[str]:
     """What slowed the device down between two moments, in words; empty where nothing is told or nothing did."""
     found = []
     if before.events is not None and after.events is not None and after.events > before.events:
-        found.append(f"{after.events - before.events} throttling events")
+        found.append(counted(after.events - before.events, "throttling event"))
     if after.cooling is not None and after.cooling > (before.cooling or 0):
         found.append(f"cooling devices went from state {before.cooling or 0} to {after.cooling}")
     if after.firmware is not None:

@@ -19,11 +19,17 @@ from edgepack.targets.profiles import load_profiles
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "examples"
+PROGRAMS = {".venv/bin/edgepack": "install", ".venv-light/bin/edgepack": "install-light"}  # and what makes each
+
+
+def example(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    return document
 
 
 def scripts(name: str) -> Iterator[str]:
     """Every command line of an example."""
-    document = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    document = example(name)
     if name == "github-actions.yml":
         steps = [step for job in document["jobs"].values() for step in job["steps"]]
         assert all(("run" in step) != ("uses" in step) for step in steps)
@@ -39,7 +45,19 @@ def scripts(name: str) -> Iterator[str]:
 def commands(name: str) -> list[list[str]]:
     """Those of edgepack, without the program."""
     words = [shlex.split(line) for line in scripts(name)]
-    return [line[1:] for line in words if line and line[0] == ".venv/bin/edgepack"]
+    return [line[1:] for line in words if line and line[0] in PROGRAMS]
+
+
+def jobs(name: str) -> dict[str, list[str]]:
+    """The command lines of each job, which may run on a machine of its own."""
+    document = example(name)
+    if name == "github-actions.yml":
+        texts = {
+            job: [step["run"] for step in about["steps"] if "run" in step] for job, about in document["jobs"].items()
+        }
+    else:
+        texts = {stage: document[stage]["script"] for stage in document["stages"]}
+    return {job: [line for text in found for line in text.splitlines()] for job, found in texts.items()}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
@@ -81,3 +99,29 @@ def test_what_is_made_is_what_is_shown(name: str) -> None:
     assert targets
     for target in map("".join, targets):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+def test_every_job_makes_the_environment_that_it_runs(name: str) -> None:
+    for lines in jobs(name).values():
+        made: set[str] = set()
+        ran = 0
+        for words in map(str.split, lines):
+            if words[0] == "make":
+                made.update(words[1:])
+            elif words[0] in PROGRAMS:
+                assert PROGRAMS[words[0]] in made
+                ran += 1
+        assert ran
+
+
+def test_a_bundle_alone_goes_from_one_job_to_the_next() -> None:
+    assert example("gitlab-ci.yml")["build"]["artifacts"] == {"paths": ["dist/*.edgepack"]}
+
+
+def test_no_pull_request_cancels_the_gate_of_another() -> None:
+    """Of one group GitHub lets one run and one wait: a third would cancel the second, which then has no gate."""
+    assert example("github-actions.yml")["concurrency"] == {
+        "group": "gate-${{ github.ref }}",
+        "cancel-in-progress": True,
+    }

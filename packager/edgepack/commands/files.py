@@ -25,6 +25,19 @@ def try_file(file: Path) -> None:
         raise _unwritable(file, error) from error
 
 
+def clear(file: Path) -> None:
+    """Remove `file`, which is to be written later: what an earlier command wrote is not to be taken for this one's.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be removed.
+    """
+    try:
+        if file.is_file():  # and no pipe
+            file.unlink()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
 def write(file: Path, text: str) -> None:
     """Replace `file`; what is no Unicode in `text`, as a device may send it, is written as an escape.
 

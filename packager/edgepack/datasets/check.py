@@ -128,7 +128,7 @@ def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
         shown = ", ".join(f"`{shortened(label)}`" for label in lacking[:_SHOWN_LABELS])
         shown += ", ..." if len(lacking) > _SHOWN_LABELS else ""
         known = len(train.labels)
-        reason = f"test has no row of {len(lacking)} of the {known} labels, so no gate speaks of them: {shown}"
+        reason = f"test has no row of {len(lacking)} of the {known} labels, so no figure tells how they fare: {shown}"
         split.log.add("labels that test lacks", "warning", None, reason, "split so that test holds every label")
 
 

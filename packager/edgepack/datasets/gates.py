@@ -14,7 +14,7 @@ from typing import Final
 from edgepack.artifacts import Row
 from edgepack.recipe.gates import MOST_GOLDEN_ROWS, AccuracyGate, ClassGate, GoldenRows
 from edgepack.wording import counted, metric_name
-from edgepack_runtime import metrics, stats
+from edgepack_runtime import clusters, metrics, stats
 from edgepack_runtime.spans import Span
 from edgepack_runtime.stats import Interval
 
@@ -23,7 +23,8 @@ DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests, the first t
 CHANGED: Final = 0.01  # of the answers are taken to change by INT8, half of them for the better
 _POSITIVE_SHARE: Final = 0.5  # of a label that turns wrong, at a perfect F1: 2 tp / (2 tp + errors) loses by half
 
-# Answers that count together, for each class that the metric is a mean of; 0 of a class that no row has.
+# Answers that count together, for each class that the metric is a mean of; 0 of a class that no row has. Those of one
+# row count for as many as they are worth.
 Units = Sequence[float]
 _SHOWN: Final = 3
 _UNKNOWN: Final = Interval(0.0, 0.0, 0.0)  # nothing is known to be reached, and chance is not why
@@ -44,12 +45,13 @@ def units_of(
     if metric == metrics.ACCURACY:
         return [rows * share]
     answers = [row.label for row in read()]
-    counts = Counter(name for answer in answers for name in _names(answer))
+    if metric in (metrics.MICRO_F1, metrics.ENTITY_F1):
+        together = _worth([len(_names(answer)) for answer in answers])
+        return [together * share] if together else []
+    worth = _worth_by_class(answers)
     if metric == metrics.F1:
-        return [counts[metrics.positive_label(labels, answers)] * share] if len(labels) == 2 else []
-    if metric == metrics.MACRO_F1:
-        return [counts[name] * share for name in sorted({*labels, *counts})]
-    return [counts.total() * share] if counts else []
+        return [worth.get(metrics.positive_label(labels, answers), 0.0) * share] if len(labels) == 2 else []
+    return [worth.get(name, 0.0) * share for name in sorted({*labels, *worth})]
 
 
 def best_drop(metric: str, units: Units, confidence: float, changed: float = 0.0) -> float:
@@ -183,23 +185,51 @@ def _check_classes(
 
     Of precision it is not known how many answers there will be: taken to be as many as there should be.
     """
-    counts = Counter(name for row in read() for name in _names(row.label))
+    answers = [row.label for row in read()]
+    counts, worth = Counter(name for answer in answers for name in _names(answer)), _worth_by_class(answers)
     share = min(1.0, most / max(rows, 1))
     found = []
     for key, every, named in floors(gate):
         asked = {label: floor for label in labels if (floor := named.get(label, every)) is not None}
-        known = {label: _best_of_class(key, counts[label] * share, confidence) for label in asked}
+        known = {label: _best_of_class(key, worth.get(label, 0.0) * share, confidence) for label in asked}
         short = [label for label, floor in asked.items() if known[label] < floor]
         if short:
-            worst = min(short, key=lambda label: known[label] - asked[label])
-            others = f" and {len(short) - 1} more" if len(short) > 1 else ""
-            reason = (
-                f"`gates.accuracy.per_class`: a {key} of {asked[worst]:g} cannot be shown for {worst!r}{others}: were "
-                f"all of its {counted(counts[worst], 'test answer')} right, it would be known to be {known[worst]:.4f} "
-                "or more"
-            )
-            found.append((reason, "add test rows of it, or lower its floor; as it is, the gate ends inconclusive"))
+            found.append(_short(key, asked, known, counts, short))
     return found
+
+
+def _short(
+    key: str, asked: Mapping[str, float], known: Mapping[str, float], counts: Mapping[str, int], short: Sequence[str]
+) -> tuple[str, str]:
+    """Reason and fix where the floors of the `short` classes cannot be shown: the one that is missed by most is named.
+
+    Args:
+        key: of the recipe.
+        asked: floor of each class, 0 to 1.
+        known: what each is known to reach at best.
+        counts: test answers of each.
+    """
+    worst = min(short, key=lambda label: known[label] - asked[label])
+    others = sorted(asked[label] for label in short if asked[label] != asked[worst])
+    same = len(short) - len(others) - 1
+    told = f"{'an F1' if key == 'f1' else f'a {key}'} of {asked[worst]:g} cannot be shown for {worst!r}"
+    told += f" and {same} more" if same else ""
+    if others:
+        ends = dict.fromkeys(f"{end:g}" for end in (others[0], others[-1]))
+        told += f", nor one of {' to '.join(ends)} for {len(others)} more"
+    unseen = sum(not counts[label] for label in short)
+    if counts[worst]:
+        told += (
+            f": were all {counted(counts[worst], 'test answer')} of {worst!r} right, it would be known to be "
+            f"{known[worst]:.4f} or more"
+        )
+        told += f"; {unseen} of the others have no test row" if unseen else ""
+    else:
+        told += f": {worst!r} and {unseen - 1} of the others have" if unseen > 1 else f": {worst!r} has"
+        told += " no test row"
+    which, whose = ("it", "its floor") if len(short) == 1 else ("them", "their floors")
+    fix = f"add test rows of {which}, or lower {whose}; as it is, the gate ends inconclusive"
+    return f"`gates.accuracy.per_class`: {told}", fix
 
 
 def _best_of_class(key: str, answers: float, confidence: float) -> float:
@@ -214,6 +244,20 @@ def _fix(needed: int | None, most: int, limit: str) -> str:
     raised = f", with `gates.golden.rows: {needed}`" if needed is not None and needed > most else ""
     rows = f"use {needed} test rows or more" + raised + ", or " if needed is not None else "use "
     return f"{rows}{limit}; as it is, the gate ends inconclusive whatever is trained"
+
+
+def _worth_by_class(answers: Iterable[str | Sequence[str | Span]]) -> dict[str, float]:
+    """How many independent answers those of each class are worth, where all of them are right."""
+    sizes: dict[str, list[int]] = {}
+    for answer in answers:
+        for name, number in Counter(_names(answer)).items():
+            sizes.setdefault(name, []).append(number)
+    return {name: _worth(numbers) for name, numbers in sizes.items()}
+
+
+def _worth(sizes: Sequence[int]) -> float:
+    """The same of rows with so many of them each."""
+    return sum(sizes) / clusters.design_effect(Counter(clusters.Row(size, 0) for size in sizes))
 
 
 def _names(answer: str | Sequence[str | Span]) -> list[str]:

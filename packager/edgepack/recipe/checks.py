@@ -111,8 +111,15 @@ def _check_split_file(document: Document, name: str, value: str) -> Iterator[_Pr
 
 def _check_there(document: Document, where: KeyPath, value: str) -> Iterator[_Problem]:
     file = beside(document, value)
-    if not is_file(file):
-        others = siblings(file)
+    if is_folder(file):
+        wanted = "bundle, as `NAME-VERSION-TARGET.edgepack`" if where[-1] == "baseline" else "file"
+        yield (
+            where,
+            f"`{dotted(where)}`: {value[:200]!r} is a folder, and a file is wanted",
+            f"give the path of a {wanted}",
+        )
+    elif not is_file(file):
+        others = [other for other in siblings(file) if is_file(other)]
         # By their stems: most of them share a suffix.
         near = difflib.get_close_matches(file.stem.lower(), [other.stem for other in others])
         names = [other.name for other in others if other.stem in near]

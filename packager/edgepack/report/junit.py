@@ -4,7 +4,8 @@ A check that failed is a `<failure>`. One that could not be decided is an `<erro
 passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A gate on rows that
 stayed at home is skipped where it was said that the rest is to be judged alone, and so is what a build says of a recipe
 without gates. A target that the build machine cannot run is one case that was skipped: its device gates it. A suite's
-`timestamp` is that of the device's own clock, in UTC.
+`timestamp` is that of the device's own clock, in UTC. Its `time` is that of the whole gate: several checks come from
+one measurement, so no case has a time of its own. That of the document is the sum of those that suites have.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def _document(name: str, suites: Sequence[ElementTree.Element]) -> str:
     root.extend(suites)
     for total in ("tests", "failures", "errors"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
+    seconds = [float(suite.get("time", "0")) for suite in root if suite.get("time")]
+    if seconds:
+        root.set("time", f"{sum(seconds):.3f}")
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

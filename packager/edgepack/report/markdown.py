@@ -4,7 +4,7 @@ It is GitHub's dialect, which GitLab reads too. Whatever comes from recipes and 
 it is a link, a mention, or an end of the table.
 
 GitHub takes no comment of more than 65,536 characters. What would be longer loses details until it fits, those of
-results that passed first, and says how much is left out.
+results that passed first, then ends of long details, and says how much is left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
@@ -27,8 +27,12 @@ _FIRST: Final = {
     "emulated": "emulated {}", "load_average": "load average {}", "device_clock_utc": "at {} by its own clock",
 }  # fmt: skip
 # How much of a result is shown, from all of it to nothing, and what is said of those that are not all there.
-_WHOLE, _FIRST_CONDITIONS, _HEADING, _NOTHING = range(4)
-_LEFT_OUT: Final = {_FIRST_CONDITIONS: "folded conditions", _HEADING: "details", _NOTHING: "everything"}
+_WHOLE, _FIRST_CONDITIONS, _CUT, _HEADING, _NOTHING = range(5)
+_LEFT_OUT: Final = {
+    _FIRST_CONDITIONS: "folded conditions", _CUT: "folded conditions and ends of long details", _HEADING: "details",
+    _NOTHING: "everything",
+}  # fmt: skip
+_MOST_OF_A_DETAIL: Final = 500  # characters that stay of one where details are cut
 _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
@@ -63,17 +67,18 @@ def _title(found: Mapping[str, Any]) -> str:
     return f"## {_MARKS[found['verdict']]} Gate: {found['verdict']}{of}"
 
 
-def _versions(result: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _versions(result: Mapping[str, Any]) -> tuple[str, ...]:
     """A result as text, by how much of it is shown."""
     heading = ["", f"### {_mark(result['verdict'])} {code(result['target'])}: {_bundle(result)}"]
     receipt = result["receipt"]
     if receipt is None:
-        first = whole = [*heading, "", *_failed(result["error"])]
+        first = whole = [*heading, "", *_failed(result["error"], code)]
+        cut = [*heading, "", *_failed(result["error"], _short)]
     else:
-        first = [*heading, "", *_measured(receipt)]
+        first = [*heading, "", *_measured(receipt, code)]
         whole = [*first, *_folded(receipt)]
-    text, shorter, shortest = ("".join(f"{line}\n" for line in lines) for lines in (whole, first, heading))
-    return text, shorter, shortest, ""
+        cut = [*heading, "", *_measured(receipt, _short)]
+    return tuple("".join(f"{line}\n" for line in lines) for lines in (whole, first, cut, heading, []))
 
 
 def _fitting(passed: Sequence[bool], versions: Sequence[Sequence[str]]) -> list[int]:
@@ -81,14 +86,21 @@ def _fitting(passed: Sequence[bool], versions: Sequence[Sequence[str]]) -> list[
     levels = [_WHOLE] * len(versions)
     backwards = range(len(versions) - 1, -1, -1)
     good, other = ([place for place in backwards if passed[place] is kind] for kind in (True, False))
-    steps = [(good, _HEADING), (other, _FIRST_CONDITIONS), (other, _HEADING), (good, _NOTHING), (other, _NOTHING)]
+    steps = [
+        (good, _HEADING),
+        (other, _FIRST_CONDITIONS),
+        (other, _CUT),
+        (other, _HEADING),
+        (good, _NOTHING),
+        (other, _NOTHING),
+    ]
     length = sum(len(texts[_WHOLE]) for texts in versions)
     for places, level in steps:
         for place in places:
             if length <= _ROOM:
                 return levels
             saved = len(versions[place][levels[place]]) - len(versions[place][level])
-            if saved:  # what could not be measured has no conditions to lose
+            if saved:  # a result without conditions, or long details, has none to lose
                 levels[place] = level
                 length -= saved
     return levels
@@ -116,14 +128,21 @@ def _bundle(result: Mapping[str, Any]) -> str:
     return f"{code(told['name'])} {code(told['version'])} for {code(told['target'])}: {result['verdict']}"
 
 
-def _failed(error: Mapping[str, Any]) -> Iterator[str]:
-    yield code(error["what"])
+def _short(text: object) -> str:
+    """`text` as a code span, without its end where it is a long one."""
+    shown = str(text)
+    return code(shown if len(shown) <= _MOST_OF_A_DETAIL else shown[:_MOST_OF_A_DETAIL] + "…")
+
+
+def _failed(error: Mapping[str, Any], tell: Callable[[object], str]) -> Iterator[str]:
+    yield tell(error["what"])
     for name in ("why", "fix"):
         if error[name]:
-            yield f"- {name}: {code(error[name])}"
+            yield f"- {name}: {tell(error[name])}"
 
 
-def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
+def _measured(receipt: Mapping[str, Any], tell: Callable[[object], str]) -> Iterator[str]:
+    """The table, what there is to say of checks that did not pass, and first conditions; `tell` makes their spans."""
     checks = receipt["checks"]
     if checks:
         yield _row(_HEAD)
@@ -143,12 +162,12 @@ def _measured(receipt: Mapping[str, Any]) -> Iterator[str]:
         told.append((one["gate"], verdict, one["why"]))
     if told:
         yield from [""] if checks else []
-        yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in told)
+        yield from (f"- {code(gate)}: {verdict}: {tell(why)}" for gate, verdict, why in told)
     conditions = receipt.get("conditions") or {}
     first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
     if first:
         yield ""
-        yield f"On {', '.join(words.format(code(_plain(value))) for words, value in first.items())}."
+        yield f"On {', '.join(words.format(tell(_plain(value))) for words, value in first.items())}."
 
 
 def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from edgepack.artifacts import Answer, Row
-from edgepack.errors import RecipeInvalidError
+from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.model import TaskName
 from edgepack.targets import measure
@@ -25,6 +25,7 @@ from edgepack_runtime.archive import Archive
 from edgepack_runtime.golden import MODEL_FOLDER
 from edgepack_runtime.manifest import Manifest
 
+_KEY: Final = "gates.accuracy.baseline"
 _MOST_CONFIG_BYTES: Final = 2**20
 
 
@@ -33,10 +34,11 @@ def require_comparable(bundle: Path, task: TaskName, labels: Sequence[str]) -> M
 
     Raises:
         RecipeInvalidError: it answers other questions, or with other labels.
-        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verified`.
+        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verified`, naming the key of the recipe.
     """
-    manifest = verified(bundle)
-    with told(), Archive(bundle) as archive:
+    with _named():
+        manifest = verified(bundle)
+    with _named(), told(), Archive(bundle) as archive:
         config = model_config.parse(archive.read(f"{MODEL_FOLDER}/{model_config.CONFIG_NAME}", _MOST_CONFIG_BYTES))
     if config.task != task:
         raise _unlike(bundle, f"it is for {config.task}, and the recipe for {task}")
@@ -64,7 +66,7 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
 
     Raises:
         StageFailedError: it cannot be run.
-        As `verified`.
+        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verified`, naming the key of the recipe.
     """
     with _model(bundle) as folder:
         return measure.answers(measure.opened(folder, threads=1), rows, f"golden rows, {bundle.name}", progress)
@@ -73,7 +75,8 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
 @contextmanager
 def _model(bundle: Path) -> Iterator[Path]:
     """The model folder of a bundle every byte of which is checked, as long as the block lasts."""
-    verified(bundle)
+    with _named():
+        verified(bundle)
     with TemporaryDirectory(prefix="edgepack-") as scratch, told(), Archive(bundle) as archive:
         for path, member in archive.members.items():
             if path.startswith(f"{MODEL_FOLDER}/"):
@@ -84,9 +87,18 @@ def _model(bundle: Path) -> Iterator[Path]:
         yield Path(scratch, MODEL_FOLDER)
 
 
+@contextmanager
+def _named() -> Iterator[None]:
+    """Errors about the file say which key of the recipe named it: a command about a recipe was given no bundle."""
+    try:
+        yield
+    except EdgepackError as error:
+        raise type(error)(f"`{_KEY}`: {error.what}", why=error.why, fix=error.fix) from error
+
+
 def _unlike(bundle: Path, why: str) -> RecipeInvalidError:
     return RecipeInvalidError(
-        f"`gates.accuracy.baseline`: {bundle.name} cannot be compared with",
+        f"`{_KEY}`: {bundle.name} cannot be compared with",
         why=why,
         fix="give a release that answers the same questions, or remove `baseline` and `max_regression_points`",
     )

@@ -155,6 +155,31 @@ def test_sigterm_ends_what_runs_on_a_device(far: Far, tmp_path: Path) -> None:
     assert not is_running(measuring)
 
 
+def test_what_an_earlier_gate_wrote_is_not_taken_for_that_of_an_interrupted_one(far: Far, tmp_path: Path) -> None:
+    hangs = far_bundle(tmp_path / "hotel.edgepack", gate="hang")
+    files = [tmp_path / "gate.xml", tmp_path / "gate.md"]
+    for file in files:
+        file.write_text("passed yesterday")
+    line = [sys.executable, "-m", "edgepack.cli", "gate", str(hangs), "--target", "ssh://line3"]
+    line += ["--remote-python", far.python, "--junit", str(files[0]), "--markdown", str(files[1])]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.split()[:1] == ["process"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    assert [file for file in files if file.exists()] == []
+
+
+def test_what_is_read_is_not_written(far: Far, bundle: Path, tmp_path: Path) -> None:
+    before = bundle.read_bytes()
+    (link := tmp_path / "gate.md").symlink_to(bundle)
+    for option in ("--junit", "--markdown"):
+        done = gate(far, bundle, "--target", "ssh://line3", option, link)
+        assert done.exit_code == 2
+        assert f"{link} is read, and was named to be written too" in done.stderr
+    assert bundle.read_bytes() == before and link.is_symlink()
+
+
 def heed() -> None:
     """In a child: tests that run in the background of a shell ignore some signals, and so would what they start."""
     for number in (signal.SIGINT, signal.SIGHUP):

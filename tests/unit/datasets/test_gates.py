@@ -125,12 +125,40 @@ def test_a_floor_that_a_class_has_too_few_rows_for_is_named() -> None:
     assert said_of_classes(recall=0.4) == []
     (found,) = said_of_classes(recall=0.9)
     assert found == (
-        "`gates.accuracy.per_class`: a recall of 0.9 cannot be shown for '中性' and 1 more: were all of its 5 test "
-        "answers right, it would be known to be 0.4782 or more"
+        "`gates.accuracy.per_class`: a recall of 0.9 cannot be shown for '中性' and 1 more: were all 5 test answers "
+        "of '中性' right, it would be known to be 0.4782 or more"
     )
     assert said_of_classes(f1_of={"负面": 0.9}) == []
     assert said_of_classes(recall_of={"负面": 0.9}, precision_of={"正面": 0.98})  # F1 is surer than its parts
     assert len(said_of_classes(recall=0.9, recall_of={"中性": 0.3, "负面": 0.8})) == 0
+
+
+def test_each_floor_that_cannot_be_shown_is_told_of_its_own_classes() -> None:
+    """A class without a test row cannot show the lowest floor, which is not the floor of the class that is named."""
+    held = [Row("x", "正面")] * 200 + [Row("x", "负面")] * 2
+    labels = ["正面", "负面", "中性", "好", "坏"]
+
+    def told(**floors: Any) -> tuple[str, str]:
+        gate = AccuracyGate.model_validate({"metric": "accuracy", "per_class": floors})
+        (found,) = check_gate(gate, len(held), lambda: held, labels)
+        return found
+
+    reason, fix = told(recall=0.01, recall_of={"负面": 0.5})
+    assert reason == (
+        "`gates.accuracy.per_class`: a recall of 0.5 cannot be shown for '负面', nor one of 0.01 for 3 more: were all "
+        "2 test answers of '负面' right, it would be known to be 0.1581 or more; 3 of the others have no test row"
+    )
+    assert fix == "add test rows of them, or lower their floors; as it is, the gate ends inconclusive"
+    reason, fix = told(f1=0.01)
+    assert reason == (
+        "`gates.accuracy.per_class`: an F1 of 0.01 cannot be shown for '中性' and 2 more: '中性' and 2 of the others "
+        "have no test row"
+    )
+    reason, _ = told(recall=0.3, recall_of={"负面": 0.1, "好": 0.2, "坏": 0.1})
+    assert "a recall of 0.3 cannot be shown for '中性', nor one of 0.1 to 0.2 for 2 more: '中性' and 2 of" in reason
+    reason, fix = told(recall_of={"坏": 0.1})
+    assert reason.endswith("a recall of 0.1 cannot be shown for '坏': '坏' has no test row")
+    assert fix.startswith("add test rows of it, or lower its floor;")
 
 
 def test_floors_alone_ask_for_nothing_of_the_mean() -> None:

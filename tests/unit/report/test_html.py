@@ -646,3 +646,12 @@ def test_every_word_in_chinese_is_used_and_takes_as_many_figures() -> None:
     for english, chinese in CHINESE.items():
         assert english in verdicts or english.replace("\\", "\\\\") in sources or english in sources, english
         assert len(re.findall(r"\{\d?\}", chinese)) == english.count("{}"), english
+
+
+def test_a_label_of_200_characters_breaks_within_its_column(report: dict[str, Any]) -> None:
+    """A label may have that many, without a place to break; the column with it is one whose words may break."""
+    long = "a" * 200
+    report["data"]["splits"]["train"]["labels"] = {long: 3, "b": 4}
+    text = render(report)
+    assert re.search(rf'<td class="text">{long}: 3, b: 4</td>', text)
+    assert re.search(r"td\.text\b[^{]*\{[^}]*overflow-wrap: anywhere", text)

@@ -69,8 +69,19 @@ def test_a_bundle_without_gates_is_no_empty_suite(report: dict[str, Any], waived
 def test_a_clock_or_a_time_that_is_none_is_left_out(report: dict[str, Any], clock: Any, seconds: Any) -> None:
     receipt = report["targets"][0]["receipt"]
     receipt["seconds"], receipt["conditions"]["device_clock_utc"] = seconds, clock
-    (suite,) = ElementTree.fromstring(render(report)).iter("testsuite")
-    assert (suite.get("timestamp"), suite.get("time")) == (None, None)
+    root = ElementTree.fromstring(render(report))
+    (suite,) = root.iter("testsuite")
+    assert (suite.get("timestamp"), suite.get("time"), root.get("time")) == (None, None, None)
+
+
+def test_the_time_is_told_of_gates_and_of_no_single_check(built: Any) -> None:
+    """The receipt says how long all of it took: several checks come from one measurement."""
+    report = make(beside_one_not_run(built))
+    report["targets"] += report["targets"][:1]
+    root = ElementTree.fromstring(render(report))
+    assert [suite.get("time") for suite in root] == ["41.250", None, "41.250"]
+    assert root.get("time") == "82.500"
+    assert {case.get("time") for case in root.iter("testcase")} == {None}
 
 
 @given(st.text(max_size=40))

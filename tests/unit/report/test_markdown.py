@@ -120,12 +120,30 @@ def test_then_others_lose_folded_conditions_and_details_and_at_last_whole_result
     assert "details of 1 result that passed" in text.replace("; ", " ")
     assert re.search(r"folded conditions of \d+ results that did not pass", text)
     text = render(many(found["results"][0], ["fail"] * 3, "x" * 30_000))
-    assert re.search(r"details of 3 results that did not pass", text)
+    assert "ends of long details of 3 results that did not pass" in text
+    text = render(many(found["results"][0], ["fail"] * 200))
+    assert re.search(r"[:;] details of \d+ results that did not pass", text) and "everything" not in text
     text = render(many(found["results"][0], ["fail"] * 2000 + ["pass"] * 20))
     assert "everything of 20 results that passed" in text
     assert re.search(r"everything of \d+ results that did not pass", text)
     assert "`line0`" in text and "`line1999`" not in text
     assert text.startswith("## ❌ Gate: fail (20 of 2020 results passed)\n")
+
+
+def test_a_detail_that_is_too_long_is_cut_and_the_table_stays(found: dict[str, Any]) -> None:
+    receipt = found["results"][0]["receipt"]
+    whole = render(found)
+    failed = next(check for check in receipt["checks"] if check["verdict"] == "fail")
+    failed["detail"] = "y" * 100_000
+    text = render(found)
+    table = [line for line in whole.splitlines() if line.startswith("|")]
+    assert [line for line in text.splitlines() if line.startswith("|")] == table
+    assert f": `{'y' * 500}…`\n" in text
+    assert "folded conditions and ends of long details of 1 result that did not pass. `--json` has all." in text
+    assert "On cpu " in text and "other conditions" not in text
+    found["results"][1]["error"]["why"] = "z" * 100_000
+    text = render(found)
+    assert f"- why: `{'z' * 500}…`\n" in text and f": `{'y' * 500}…`\n" in text
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgepack_runtime.gate_limits import counted, interval, missed, sampled, shown
+from edgepack_runtime.gate_limits import interval, missed, read_once, sampled, shown
 from edgepack_runtime.stats import FAIL, Interval
 
 
@@ -18,7 +18,7 @@ def row(low: float, high: float, unit: str, gate: str = "latency.p95_ms") -> dic
 
 def test_a_detail_repeats_no_figure_that_stands_beside_it() -> None:
     assert row(50.0, 60.0, "ms")["detail"] == "one text only"
-    assert counted("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").detail == "model.onnx"
+    assert read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").detail == "model.onnx"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_was_missed_stands_alone(low: float, high: float, unit: str, told: 
 
 
 def test_what_was_not_sampled_or_not_measured_is_told_as_far_as_it_goes() -> None:
-    size = counted("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
+    size = read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
     assert missed(size) == "size.model_mib: 7 MiB where <= 5 MiB is due; model.onnx"
     assert missed({"gate": "accuracy.min", "verdict": "fail"}) == "accuracy.min: fail"
     assert missed({**row(0.1, 0.2, "fraction", "accuracy.min"), "detail": ""}).endswith("where >= 40 is due; fail")

@@ -275,9 +275,9 @@ def test_a_device_that_becomes_hot_is_found_out(machine: Machine, monkeypatch: p
     run = sustained_run(machine, lambda item, now: 5.0 if now < 15 else 6.5)
     row = sustained.check(run, Sustained(30.0, 15.0))
     assert row.verdict == "fail" and row.value == pytest.approx(30, abs=1) and row.unit == "percent"
-    assert row.detail.endswith("against the first; 1 throttling events")
+    assert row.detail.endswith("against the first; 1 throttling event")
     told = sustained.summary(run)
-    assert told["throttled_by"] == ["1 throttling events"] and told["throttle"]["worst"]["events"] == 1
+    assert told["throttled_by"] == ["1 throttling event"] and told["throttle"]["worst"]["events"] == 1
     assert json.dumps(told, allow_nan=False)
 
 
@@ -286,7 +286,7 @@ def test_throttling_that_does_not_show_in_the_medians_is_told_of_all_the_same(
 ) -> None:
     monkeypatch.setattr(throttling, "now", lambda: Throttle(events=int(machine.now > 15)))
     row = sustained.check(sustained_run(machine, 5.0), Sustained(30.0, 15.0))
-    assert row.verdict == "pass" and row.detail.endswith("against the first; 1 throttling events")
+    assert row.verdict == "pass" and row.detail.endswith("against the first; 1 throttling event")
 
 
 def test_a_machine_that_becomes_faster_again_is_known_no_better_than_that(

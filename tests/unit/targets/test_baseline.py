@@ -76,9 +76,9 @@ def test_a_damaged_one_is_not_asked(released: MakeBundle, tmp_path: Path) -> Non
     raw[len(raw) // 2] ^= 1
     bundle.write_bytes(raw)
     for use in (lambda: baseline.require_comparable(bundle, ONE_TEXT, ["0", "1"]), lambda: asked(bundle)):
-        with pytest.raises(BundleInvalidError, match="is damaged"):
+        with pytest.raises(BundleInvalidError, match=r"^`gates\.accuracy\.baseline`: .* is damaged"):
             use()
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=r"^`gates\.accuracy\.baseline`: "):
         baseline.require_comparable(tmp_path / "none.edgepack", ONE_TEXT, ["0", "1"])
 
 
