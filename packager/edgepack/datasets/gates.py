@@ -211,24 +211,25 @@ def _short(
     """
     worst = min(short, key=lambda label: known[label] - asked[label])
     others = sorted(asked[label] for label in short if asked[label] != asked[worst])
-    same = len(short) - len(others) - 1
+    same, unseen = len(short) - len(others) - 1, sum(not counts[label] for label in short)
     told = f"{'an F1' if key == 'f1' else f'a {key}'} of {asked[worst]:g} cannot be shown for {worst!r}"
-    told += f" and {same} more" if same else ""
+    if same:
+        told += f" and {same} more"
     if others:
         ends = dict.fromkeys(f"{end:g}" for end in (others[0], others[-1]))
         told += f", nor one of {' to '.join(ends)} for {len(others)} more"
-    unseen = sum(not counts[label] for label in short)
     if counts[worst]:
-        told += (
-            f": were all {counted(counts[worst], 'test answer')} of {worst!r} right, it would be known to be "
-            f"{known[worst]:.4f} or more"
-        )
-        told += f"; {unseen} of the others have no test row" if unseen else ""
+        answers = counted(counts[worst], "test answer")
+        told += f": were all {answers} of {worst!r} right, it would be known to be {known[worst]:.4f} or more"
+        if unseen:
+            told += f"; {unseen} of the others have no test row"
+    elif unseen > 1:
+        told += f": {worst!r} and {unseen - 1} of the others have no test row"
     else:
-        told += f": {worst!r} and {unseen - 1} of the others have" if unseen > 1 else f": {worst!r} has"
-        told += " no test row"
-    which, whose = ("it", "its floor") if len(short) == 1 else ("them", "their floors")
-    fix = f"add test rows of {which}, or lower {whose}; as it is, the gate ends inconclusive"
+        told += f": {worst!r} has no test row"
+    fix = "add test rows of them, or lower their floors; as it is, the gate ends inconclusive"
+    if len(short) == 1:
+        fix = "add test rows of it, or lower its floor; as it is, the gate ends inconclusive"
     return f"`gates.accuracy.per_class`: {told}", fix
 
 

@@ -10,7 +10,7 @@ import pytest
 from edgepack.artifacts import LedgerRow, proportion
 from edgepack.report.blame import explain
 from edgepack_runtime import stats
-from edgepack_runtime.gate_limits import counted, sampled
+from edgepack_runtime.gate_limits import read_once, sampled
 
 
 def ledger(**right: int) -> list[LedgerRow]:
@@ -66,7 +66,7 @@ def test_each_figure_is_told_once() -> None:
         "latency.sustained.max_slowdown_percent: 5.1 % where <= 40.0 % is due: inconclusive, 3.0 % or more; "
         "the last third of 10 s"
     )
-    row = counted("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
+    row = read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
     (line,) = explain(receipt([row]), ledger(student=900))
     assert line.count("7.0") == line.count("5.0 MiB") == 1
 

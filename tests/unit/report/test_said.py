@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 import edgepack
 import edgepack_runtime
-from edgepack.artifacts import Score
+from edgepack.artifacts import Row, Score
+from edgepack.datasets.gates import check_gate
+from edgepack.recipe.gates import AccuracyGate
 from edgepack.report.said import CONDITIONS, FORMS, WARNED, condition, in_chinese, said, warned, warning_in_chinese
 from edgepack.selection import Compared
 from edgepack.stages import select
@@ -79,7 +81,7 @@ WARN = {
     "datasets/variants.py": {"check_variants", "_difference"},
     "datasets/unlabelled.py": {"count"},
     "datasets/suited.py": {"_samples"},
-    "datasets/gates.py": {"check_gate", "_unseen", "_check_classes", "_fix"},
+    "datasets/gates.py": {"check_gate", "_unseen", "_check_classes", "_short", "_fix"},
     "datasets/lengths.py": {"check_lengths"},
     "datasets/log.py": {"findings"},
     "report/document.py": {"_warnings"},
@@ -325,3 +327,18 @@ def test_a_detail_is_in_chinese_on_the_page(built: Any) -> None:
     page = render(make(built))
     assert '<span class="zh" lang="zh">the interval holds the limit；约需 3200 个样本才能判定</span>' in page
     assert "学生模型的权重，未再次测量" in page
+
+
+@pytest.mark.parametrize("figure", ["recall", "f1"])
+@pytest.mark.parametrize("named", [{}, {"类3": 0.9}, {"类3": 0.9, "类4": 0.95}])
+@pytest.mark.parametrize("seen", [0, 2])
+def test_floors_that_cannot_be_shown_are_told_in_chinese_as_a_whole(
+    figure: str, named: dict[str, float], seen: int
+) -> None:
+    gate = AccuracyGate.model_validate({"metric": "accuracy", "per_class": {figure: 0.97, f"{figure}_of": named}})
+    labels = [f"类{number}" for number in range(7)]
+    rows = [Row(f"第{n}条", label) for label in labels[: 7 if seen else 3] for n in range(seen or 2)]
+    [(reason, fix)] = check_gate(gate, len(rows), lambda: rows, labels)
+    for text in (reason, fix):
+        chinese = warning_in_chinese(text)
+        assert not re.search(r"[a-z]{2,} [a-z]{2,}", chinese), chinese
