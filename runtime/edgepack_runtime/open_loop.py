@@ -168,8 +168,9 @@ def decisive(predictor: Predictor, texts: Sequence[Item], asked: OpenLoop, progr
     run = Run(asked.rate_per_s, [], [], 0)
     parts = done = 0
     while done < max(parts, 1) or (parts and run.answered[-1].due_ms < asked.seconds * 1e3):
-        progress(f"open loop: {count} texts, {asked.rate_per_s:g} a second")
-        begin = len(run.answered) % len(texts)
+        so_far = len(run.answered)
+        progress(f"open loop: texts {so_far + 1} to {so_far + count}, {asked.rate_per_s:g} a second")
+        begin = so_far % len(texts)
         next_ones = [*texts[begin:], *texts[:begin]]
         run = run.followed_by(measure(predictor, next_ones, asked.rate_per_s, count, seed=_SEED + done))
         run = run._replace(different=min(len(run.answered), len(texts)))
@@ -296,7 +297,7 @@ def _check(run: Run, found: Optional[Phases], asked: Asked, interval: stats.Inte
     detail += f"; {seen_ms:.4g} ms in this run"
     if found:
         detail += (
-            f"; the machine goes through phases: {found.texts} texts in a row took {found.slowest:.2f} of the mean"
+            f"; the machine goes through phases: {found.texts} texts in a row took {found.slowest:.2f} times the mean"
         )
     reason = _why_not(run, verdict)
     if reason:

@@ -93,7 +93,7 @@ def interval(
         else:
             known = stats.proportion(whole.f1 * units, units, confidence)
             parts.append(_Part(whole.f1, known, _NO_REACH))
-    return _wider(found, parts, len(by_class), least=0.0)
+    return _wider(_unnarrowed(found, len(rows), len(by_class)), parts, len(by_class), least=0.0)
 
 
 def drop(
@@ -135,7 +135,7 @@ def drop(
         else:
             known = _paired(pairs, confidence, limited=metric == metrics.F1)
             parts.append(_Part(theirs.f1 - ours.f1, known, _NO_REACH))
-    return _wider(found, parts, len(by_class), least=-1.0)
+    return _wider(_unnarrowed(found, len(both), len(by_class)), parts, len(by_class), least=-1.0)
 
 
 class _Part(NamedTuple):
@@ -254,6 +254,17 @@ def _units(tally: Tally) -> int:
 
 def _wrong(tally: Tally) -> int:
     return max(tally.fp, tally.fn)
+
+
+def _unnarrowed(found: Interval, rows: int, classes: int) -> Interval:
+    """What a bootstrap of the mean over so many classes would be, had their rows not been used to know their figures.
+
+    Resamples of m rows vary by (m - 1) / m of what samples do (T. C. Hesterberg, American Statistician 69 (2015)
+    371-386); a class has `rows` / `classes` of them on average.
+    """
+    each = rows / max(classes, 1)
+    factor = math.sqrt(each / (each - 1)) if each > 2 else math.sqrt(2)
+    return Interval(found.value, *(found.value + factor * (end - found.value) for end in found[1:]))
 
 
 def _wider(found: Interval, parts: Sequence[_Part], occurring: int, least: float) -> Interval:

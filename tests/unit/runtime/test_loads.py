@@ -169,7 +169,8 @@ def test_a_run_is_as_long_as_it_takes_to_know_its_percentiles_well(machine: Mach
         for ms, parts in ((25.0, 1), (spread, 3), (lambda item, now: 1.4 * spread(item, now), 5)):
             lines: list[str] = []
             run = open_loop.decisive(model(machine, ms), ["a"], asked, lines.append)
-            assert lines == ["open loop: 130 texts, 20 a second"] * parts
+            begins = range(0, 130 * parts, 130)
+            assert lines == [f"open loop: texts {one + 1} to {one + 130}, 20 a second" for one in begins]
             assert len(run.answered) == 130 * parts == sum(spell.texts for spell in run.spells)
             due = [one.due_ms for one in run.answered]
             assert due == sorted(due)

@@ -11,6 +11,7 @@ from edgepack_runtime import metrics, scoring, stats
 from edgepack_runtime.metrics import METRICS, Answer
 from edgepack_runtime.scoring import Counts
 from edgepack_runtime.spans import Span
+from edgepack_runtime.stats import Interval
 
 F1S = ("macro_f1", "micro_f1", "f1", "entity_f1")
 
@@ -123,6 +124,17 @@ def test_errors_that_come_together_widen_the_interval() -> None:
     wide, narrow = (scoring.interval("entity_f1", truths, found, 0.95) for found in (together, apart))
     assert wide.value == narrow.value
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+def test_resamples_of_few_rows_a_class_vary_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five rows of each of 20 classes: resamples of five vary by four fifths of what samples do."""
+    monkeypatch.setattr(stats, "bootstrap", lambda kinds, figure, confidence: Interval(1.0, 0.2, 1.0))
+    classes = [f"c{number}" for number in range(20)]
+    truths = classes * 5
+    found = scoring.interval("macro_f1", truths, truths, 0.95, classes=classes)
+    assert found.low == pytest.approx(1 - 0.8 * (5 / 4) ** 0.5)
+    drop = scoring.drop("micro_f1", truths, truths, truths, 0.95)
+    assert drop.low == pytest.approx(1 - 0.8 * (100 / 99) ** 0.5)
 
 
 def test_a_label_that_only_one_model_says_is_a_class_too() -> None:
