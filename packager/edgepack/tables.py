@@ -37,7 +37,6 @@ STYLES: Final = {
     "warning": "yellow",
 }
 LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
-_LEAST_N: Final = 4  # columns: some thousand rows, or samples
 SLOWER: Final = 1.2  # from here on, a later p95 is no noise of an idle device
 MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
 _NUMERIC: Final = (
@@ -144,6 +143,8 @@ def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
     yield head.append(told.upper(), style=STYLES[told])
     made = table(live, "check", "verdict", "value", "interval", "limit", "n")
+    for column in made.columns:  # in a narrow terminal names and figures go on in the next line, and n stays whole
+        column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")
     for check in receipt["checks"]:
         made.add_row(
             safe(check["gate"]),
@@ -360,8 +361,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
         if name in ("note", "before", "after", "candidate"):
             made.add_column(name, overflow="fold")
         else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
-            least = _LEAST_N if name == "n" else None  # rather a shorter detail than a number that is cut
-            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
+            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
     return made
 
 

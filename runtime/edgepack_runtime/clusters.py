@@ -20,23 +20,40 @@ class Row(NamedTuple):
 
 
 def design_effect(rows: Mapping[Row, int]) -> float:
-    """How many units are worth an independent one: 1 + (size - 1) x correlation, exactly 1 where no row has two.
+    """How many units are worth an independent one, at least 1: exactly that where no row has two.
+
+    The larger of two figures, both with one row more that is wrong as a whole and as large as that of a unit drawn at
+    random: where next to nothing is wrong it is as if units of a row always failed together.
+
+    - 1 + (size - 1) x correlation, with the size of that row. The correlation follows from how often the fellow of a
+      wrong unit, in its row, is wrong as well. Where few rows fail, these may happen to be small ones: that does not
+      change it.
+    - The variance of the share of wrong ones between rows against between units. Where large rows are worse than small
+      ones, as texts that are cut, fellows alone do not tell.
 
     Args:
         rows: how many rows there are of each kind.
-
-    `size` is that of the row of a unit drawn at random. The correlation follows from how often the fellow of a wrong
-    unit, in its row, is wrong as well, among those that were seen and one more row of that size which is wrong as a
-    whole: where next to nothing is wrong it is as if units of a row always failed together. That looks at fellows and
-    not at the variance of rows, since where few rows fail, these may happen to be small ones.
     """
     units = sum(row.units * count for row, count in rows.items())
-    share = sum(row.wrong * count for row, count in rows.items()) / max(units, 1)
     size = sum(row.units**2 * count for row, count in rows.items()) / max(units, 1)
-    if size <= 1 or share >= 1:
-        return max(size, 1.0)
+    if size <= 1:
+        return 1.0
+    return max(_by_fellows(rows, units, size), _by_variance(rows, units, size), 1.0)
+
+
+def _by_fellows(rows: Mapping[Row, int], units: int, size: float) -> float:
+    share = sum(row.wrong * count for row, count in rows.items()) / max(units, 1)
+    if share >= 1:
+        return size
     several = [(row, count) for row, count in rows.items() if row.units > 1]
     wrong = size + math.fsum(row.wrong * count for row, count in several)
     fellows = size + math.fsum(row.wrong * (row.wrong - 1) / (row.units - 1) * count for row, count in several)
     correlation = (fellows / wrong - share) / (1 - share)
     return 1 + (size - 1) * max(correlation, 0.0)
+
+
+def _by_variance(rows: Mapping[Row, int], units: int, size: float) -> float:
+    share = sum(row.wrong * count for row, count in rows.items()) / max(units, 1)
+    between_rows = size + math.fsum((row.wrong - share * row.units) ** 2 * count for row, count in rows.items())
+    between_units = 1 + units * share * (1 - share)
+    return between_rows / between_units

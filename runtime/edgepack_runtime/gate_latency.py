@@ -4,7 +4,8 @@ The same texts are timed in two windows, one after the other. Where the two medi
 threshold at which Triton Model Navigator accepts its windows), the machine and not the model was measured; so it was
 where a limit is missed, or nearly, while others ran. That is done once more in a fresh process. What is then said:
 
-- *fail* only where all that others can have cost leaves enough beyond the limit (`noise`), and the windows agree;
+- *fail* only where all that others can have cost leaves enough beyond the limit (`noise`), and the windows agree; where
+  the machine goes through phases that nobody counts (`phases`), only if it would in the fastest of them;
 - *pass* whatever others did, since they only add time; where the windows differ, with the worse one's upper bound,
   stretched by the ratio of the medians in case the trend goes on;
 - *inconclusive* otherwise, with the reason.
@@ -17,11 +18,12 @@ import statistics
 from collections import Counter
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from edgepack_runtime import bench, closed_loop, contention, noise, stats, timed_texts
+from edgepack_runtime import bench, closed_loop, contention, noise, phases, stats, timed_texts
 from edgepack_runtime.closed_loop import Window
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
 from edgepack_runtime.latency_limits import LengthBudget
+from edgepack_runtime.phases import Phases
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item
 from edgepack_runtime.timed_texts import Kind
@@ -121,9 +123,10 @@ def settle(
     """`first` where it can be judged; else what `again` measures, in a fresh process."""
     if not first.stable:
         why = f"unstable, the medians differ by {first.drift:.0%}"
-    elif emulated_why is None and any(_in_doubt(first, asked) for asked in _asked(limits)):
-        why = first.contention.told()
     else:
+        doubts = [] if emulated_why is not None else [_doubt(first, asked) for asked in _asked(limits)]
+        why = next((doubt for doubt in doubts if doubt), "")
+    if not why:
         return first
     progress(f"latency: {why}: once more in a fresh process")
     return again()._replace(processes=2)
@@ -181,8 +184,9 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
     if not timing.stable:
         detail += f"; unstable: the medians of two windows differ by {timing.drift:.0%}, twice"
     if verdict == stats.INCONCLUSIVE:
-        if _by_noise(timing, asked):
-            detail += f"; {timing.contention.told()}: measure on an idle machine"
+        doubt = _doubt(timing, asked)
+        if doubt:
+            detail += f"; {doubt}: measure on an idle machine"
         elif timing.stable:
             within = sum(total <= limit_ms for total in totals) / len(totals)
             alone = stats.n_for_proportion(within, asked.fraction, bench.CONFIDENCE)
@@ -210,20 +214,44 @@ def _totals(timing: Timing, asked: Asked) -> List[float]:
 
 def _judged(timing: Timing, asked: Asked) -> Tuple[stats.Interval, str]:
     """The interval that holds for a quiet machine, and its verdict; nothing fails on an unstable one."""
-    stretches, effect = _stretches(timing.windows, timing, asked), timing.design_effect(asked)
-    interval = noise.percentile_interval(stretches, asked.fraction, bench.CONFIDENCE, effect)
+    interval = _beside_others(timing, asked)
     if timing.stable:
+        found = _phases_of_fail(timing, asked)
+        if found:  # what fails has to do so on a machine that is always as fast as in its fastest phase
+            fastest_ms = phases.throughout(_totals(timing, asked), found, found.fastest)
+            effect = timing.design_effect(asked)
+            low = stats.percentile_interval(fastest_ms, asked.fraction, bench.CONFIDENCE, effect).low
+            interval = interval._replace(low=min(low, interval.low))
         return interval, stats.verdict_at_most(interval, asked.limit_ms)
     interval = _widened(timing, asked, interval.value)
     verdict = stats.verdict_at_most(interval, asked.limit_ms)
     return interval, stats.INCONCLUSIVE if verdict == stats.FAIL else verdict
 
 
-def _in_doubt(timing: Timing, asked: Asked) -> bool:
-    """Whether others are the reason that there is no verdict."""
-    if not _totals(timing, asked):
-        return False
-    return _judged(timing, asked)[1] == stats.INCONCLUSIVE and _by_noise(timing, asked)
+def _beside_others(timing: Timing, asked: Asked) -> stats.Interval:
+    """With a low end that holds without those who ran beside it."""
+    stretches, effect = _stretches(timing.windows, timing, asked), timing.design_effect(asked)
+    return noise.percentile_interval(stretches, asked.fraction, bench.CONFIDENCE, effect)
+
+
+def _phases_of_fail(timing: Timing, asked: Asked) -> Optional[Phases]:
+    """Those that a machine went through whose limit is missed, whatever others did; None where it is not.
+
+    Texts are timed in an order that is drawn, so phases are not theirs.
+    """
+    if stats.verdict_at_most(_beside_others(timing, asked), asked.limit_ms) != stats.FAIL:
+        return None
+    return phases.find(_totals(timing, asked))
+
+
+def _doubt(timing: Timing, asked: Asked) -> str:
+    """Why there is no verdict, if that is the machine: its phases, or others; empty where it is not."""
+    if not _totals(timing, asked) or _judged(timing, asked)[1] != stats.INCONCLUSIVE:
+        return ""
+    found = _phases_of_fail(timing, asked) if timing.stable else None
+    if found:
+        return found.told()
+    return timing.contention.told() if _by_noise(timing, asked) else ""
 
 
 def _by_noise(timing: Timing, asked: Asked) -> bool:

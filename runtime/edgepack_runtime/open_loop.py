@@ -296,9 +296,7 @@ def _check(run: Run, found: Optional[Phases], asked: Asked, interval: stats.Inte
     detail += f"; in the long run, by how long the model works on {run.different} different texts"
     detail += f"; {seen_ms:.4g} ms in this run"
     if found:
-        detail += (
-            f"; the machine goes through phases: {found.texts} texts in a row took {found.slowest:.2f} times the mean"
-        )
+        detail += f"; {found.told()}"
     reason = _why_not(run, verdict)
     if reason:
         failed = verdict == stats.FAIL or (run.surely_overloaded and seen_ms > limit_ms)

@@ -28,6 +28,10 @@ class Phases(NamedTuple):
     slowest: float
     fastest: float
 
+    def told(self) -> str:
+        """In words, for the detail of a verdict."""
+        return f"the machine goes through phases: {self.texts} texts in a row took {self.slowest:.2f} times the mean"
+
 
 def find(times_ms: Sequence[float]) -> Optional[Phases]:
     """The phases of times of work, in the order in which they were done; None where chance explains them.

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.console
 
+from edgepack import tables
 from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
@@ -311,3 +313,16 @@ def test_lines_are_not_broken_in_a_log() -> None:
     screen.console.findings([Finding("error", long, 12, "reason " * 30, "fix " * 50)])
     assert lines(screen.err)[0].startswith(f"{long}:12: error: reason reason")
     assert len(lines(screen.err)) == 3
+
+
+@pytest.mark.parametrize("columns", [80, 90, 100, 110])
+def test_no_figure_of_a_gate_is_cut_however_narrow_the_terminal_is(columns: int, receipt: dict[str, Any]) -> None:
+    long = {**receipt["checks"][0], "gate": "latency.sustained.max_slowdown_percent", "high": None, "unit": "percent"}
+    receipt["checks"].append({**long, "value": 109.9, "low": -100.0, "limit": 40.0, "n": 13387})
+    stream = io.StringIO()
+    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=False))
+    lines = stream.getvalue().splitlines()
+    head = next(line for line in lines if line.startswith("check"))
+    assert "…" not in stream.getvalue() and head.rstrip().endswith("n") and max(map(len, lines)) <= columns
+    for check in receipt["checks"]:
+        assert not check["n"] or any(line.rstrip().endswith(f" {check['n']}") for line in lines)

@@ -35,6 +35,7 @@ HELPERS = {
     "gate_latency.py": {"_lengths", "refuse_if_emulated"},
     "gate_limits.py": {"would_decide"},
     "open_loop.py": {"_why_not"},
+    "phases.py": {"told"},
     "contention.py": {"told"},
     "throttling.py": {"reasons"},
     "device.py": {"emulation"},

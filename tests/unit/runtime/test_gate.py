@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -346,6 +347,29 @@ def test_what_others_did_not_cost_fails_beside_them_too() -> None:
     assert verdicts(beside, 2.0) == ["fail", "fail"]
     [row] = gate_latency.checks(beside, limits(p50_ms=4.96), None)
     assert row.verdict == "inconclusive" and "others used 0.01 of 2 cores" in row.detail
+
+
+def phased(slow: range) -> Window:
+    """500 samples of 4 to 6 ms in an order that is drawn; those that are `slow` take three times as long."""
+    source = random.Random(3)
+    samples = [Split(0.0, source.uniform(4, 6) * (3 if place in slow else 1), 0.0) for place in range(500)]
+    return Window(samples, [Spell(500, Contention(2500.0, 2500.0, 2, 0.0))])
+
+
+def test_a_machine_that_was_slow_for_a_moment_fails_nothing_that_might_pass_otherwise() -> None:
+    """Of 1,000 samples 80 in a row are slow: p95 is theirs, and no counter and no median tells of them."""
+    found = timing(phased(range(200, 280)), phased(range(0)))
+    assert found.stable and found.contention.quiet
+    [row] = gate_latency.checks(found, limits(p95_ms=8.0), None)
+    assert row.value is not None and row.value > 8.0 and row.verdict == "inconclusive"
+    assert "the machine goes through phases: " in row.detail
+    assert row.low is not None and row.low < 8.0
+    good = timing(window(5.0), window(5.0))
+    assert settled(found, limits(p95_ms=8.0), good).processes == 2
+    [slow] = gate_latency.checks(found, limits(p95_ms=3.0), None)
+    assert slow.verdict == "fail", "it would have been too slow in its fastest phase"
+    scattered = timing(*[phased(range(0, 500, 12))] * 2)
+    assert gate_latency.checks(scattered, limits(p95_ms=8.0), None)[0].verdict == "fail", "one in twelve is no phase"
 
 
 def test_where_it_is_not_told_what_else_ran_nothing_fails() -> None:
