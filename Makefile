@@ -70,6 +70,13 @@ define make-venv
 @$(1)/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
 endef
 
+# The locked set of a file in requirements/, and this project, into an environment that was made.
+define install-locked
+@PYTHONWARNINGS=ignore $(1)/bin/$(LOCKED_PIP) -r requirements/$(2).txt
+@$(1)/bin/python -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
+@touch $(1)/.installed
+endef
+
 # Stamps, not .venv/bin/python: that is a link, and make would look at the age of the Python it leads to.
 $(VENV)/.created: scripts/find-python requirements/bootstrap.txt
 	$(call make-venv,$(VENV))
@@ -77,9 +84,7 @@ $(VENV)/.created: scripts/find-python requirements/bootstrap.txt
 
 $(VENV)/.installed: $(VENV)/.created requirements/build.txt pyproject.toml
 	@echo "installing the pinned build environment (about 150 packages, 600 MB to fetch; one to three minutes)"
-	@$(LOCKED_INSTALL) -r requirements/build.txt
-	@$(PY) -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
-	@touch $@
+	$(call install-locked,$(VENV),build)
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	@echo "installing the pinned test tools"
@@ -89,16 +94,12 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 $(LIGHT)/.installed: scripts/find-python requirements/bootstrap.txt requirements/base.txt pyproject.toml
 	$(call make-venv,$(LIGHT))
 	@echo "installing the pinned packages that it takes without Paddle (about 55, 350 MB on the disk)"
-	@PYTHONWARNINGS=ignore $(LIGHT)/bin/$(LOCKED_PIP) -r requirements/base.txt
-	@$(LIGHT)/bin/python -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
-	@touch $@
+	$(call install-locked,$(LIGHT),base)
 
 $(LANE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/lane26.txt pyproject.toml
 	$(call make-venv,$(LANE26))
 	@echo "installing the second lane (about 150 packages)"
-	@PYTHONWARNINGS=ignore $(LANE26)/bin/$(LOCKED_PIP) -r requirements/lane26.txt
-	@$(LANE26)/bin/python -W ignore -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
-	@touch $@
+	$(call install-locked,$(LANE26),lane26)
 
 $(PEERS)/.installed: requirements/bootstrap.txt requirements/peers.txt
 	@python3.11 -m venv --clear $(PEERS)

@@ -38,11 +38,11 @@ def design_effect(rows: Mapping[Row, int]) -> float:
     size = sum(row.units**2 * count for row, count in rows.items()) / max(units, 1)
     if size <= 1:
         return 1.0
-    return max(_by_fellows(rows, units, size), _by_variance(rows, units, size), 1.0)
+    share = sum(row.wrong * count for row, count in rows.items()) / units
+    return max(_by_fellows(rows, share, size), _by_variance(rows, units, share, size), 1.0)
 
 
-def _by_fellows(rows: Mapping[Row, int], units: int, size: float) -> float:
-    share = sum(row.wrong * count for row, count in rows.items()) / max(units, 1)
+def _by_fellows(rows: Mapping[Row, int], share: float, size: float) -> float:
     if share >= 1:
         return size
     several = [(row, count) for row, count in rows.items() if row.units > 1]
@@ -52,8 +52,7 @@ def _by_fellows(rows: Mapping[Row, int], units: int, size: float) -> float:
     return 1 + (size - 1) * max(correlation, 0.0)
 
 
-def _by_variance(rows: Mapping[Row, int], units: int, size: float) -> float:
-    share = sum(row.wrong * count for row, count in rows.items()) / max(units, 1)
+def _by_variance(rows: Mapping[Row, int], units: int, share: float, size: float) -> float:
     between_rows = size + math.fsum((row.wrong - share * row.units) ** 2 * count for row, count in rows.items())
     between_units = 1 + units * share * (1 - share)
     return between_rows / between_units

@@ -23,7 +23,6 @@ from edgepack_runtime.closed_loop import Window
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
 from edgepack_runtime.latency_limits import LengthBudget
-from edgepack_runtime.phases import Phases
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item
 from edgepack_runtime.timed_texts import Kind
@@ -124,8 +123,8 @@ def settle(
     if not first.stable:
         why = f"unstable, the medians differ by {first.drift:.0%}"
     else:
-        doubts = [] if emulated_why is not None else [_doubt(first, asked) for asked in _asked(limits)]
-        why = next((doubt for doubt in doubts if doubt), "")
+        timed = [asked for asked in _asked(limits) if emulated_why is None and _totals(first, asked)]
+        why = next((doubt for doubt in (_judge(first, asked).doubt for asked in timed) if doubt), "")
     if not why:
         return first
     progress(f"latency: {why}: once more in a fresh process")
@@ -177,14 +176,13 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
     if not totals:
         detail = f"no golden row has {_lengths(asked.budget)}: give `data.test` such texts"
         return Check(asked.gate, stats.INCONCLUSIVE, None, None, None, limit_ms, "ms", 0, None, detail)
-    interval, verdict = _judged(timing, asked)
+    interval, verdict, doubt = _judge(timing, asked)
     detail = "text in to label out, batch 1" + (f", {_lengths(asked.budget)}" if asked.budget else "")
     different = len(timing.rows(asked))
     detail += f"; {different} different texts" if different > 1 else "; one text only"
     if not timing.stable:
         detail += f"; unstable: the medians of two windows differ by {timing.drift:.0%}, twice"
     if verdict == stats.INCONCLUSIVE:
-        doubt = _doubt(timing, asked)
         if doubt:
             detail += f"; {doubt}: measure on an idle machine"
         elif timing.stable:
@@ -212,46 +210,38 @@ def _totals(timing: Timing, asked: Asked) -> List[float]:
     return [ms for stretch in _stretches(timing.windows, timing, asked) for ms in stretch.times_ms]
 
 
-def _judged(timing: Timing, asked: Asked) -> Tuple[stats.Interval, str]:
-    """The interval that holds for a quiet machine, and its verdict; nothing fails on an unstable one."""
-    interval = _beside_others(timing, asked)
-    if timing.stable:
-        found = _phases_of_fail(timing, asked)
-        if found:  # what fails has to do so on a machine that is always as fast as in its fastest phase
-            fastest_ms = phases.throughout(_totals(timing, asked), found, found.fastest)
-            effect = timing.design_effect(asked)
-            low = stats.percentile_interval(fastest_ms, asked.fraction, bench.CONFIDENCE, effect).low
-            interval = interval._replace(low=min(low, interval.low))
-        return interval, stats.verdict_at_most(interval, asked.limit_ms)
-    interval = _widened(timing, asked, interval.value)
-    verdict = stats.verdict_at_most(interval, asked.limit_ms)
-    return interval, stats.INCONCLUSIVE if verdict == stats.FAIL else verdict
+class _Judged(NamedTuple):
+    """The interval that holds for a quiet machine, and its verdict.
 
-
-def _beside_others(timing: Timing, asked: Asked) -> stats.Interval:
-    """With a low end that holds without those who ran beside it."""
-    stretches, effect = _stretches(timing.windows, timing, asked), timing.design_effect(asked)
-    return noise.percentile_interval(stretches, asked.fraction, bench.CONFIDENCE, effect)
-
-
-def _phases_of_fail(timing: Timing, asked: Asked) -> Optional[Phases]:
-    """Those that a machine went through whose limit is missed, whatever others did; None where it is not.
-
-    Texts are timed in an order that is drawn, so phases are not theirs.
+    `doubt` is why there is none, if that is the machine: its phases, or others; empty where it is not.
     """
-    if stats.verdict_at_most(_beside_others(timing, asked), asked.limit_ms) != stats.FAIL:
-        return None
-    return phases.find(_totals(timing, asked))
+
+    interval: stats.Interval
+    verdict: str
+    doubt: str
 
 
-def _doubt(timing: Timing, asked: Asked) -> str:
-    """Why there is no verdict, if that is the machine: its phases, or others; empty where it is not."""
-    if not _totals(timing, asked) or _judged(timing, asked)[1] != stats.INCONCLUSIVE:
-        return ""
-    found = _phases_of_fail(timing, asked) if timing.stable else None
-    if found:
-        return found.told()
-    return timing.contention.told() if _by_noise(timing, asked) else ""
+def _judge(timing: Timing, asked: Asked) -> _Judged:
+    """Nothing fails on an unstable machine, nor on one that goes through phases, unless it would in the fastest."""
+    effect, totals = timing.design_effect(asked), _totals(timing, asked)
+    interval = noise.percentile_interval(
+        _stretches(timing.windows, timing, asked), asked.fraction, bench.CONFIDENCE, effect
+    )
+    doubt = timing.contention.told() if _by_noise(timing, asked) else ""
+    if not timing.stable:
+        interval = _widened(timing, asked, interval.value)
+        verdict = stats.verdict_at_most(interval, asked.limit_ms)
+        verdict = stats.INCONCLUSIVE if verdict == stats.FAIL else verdict
+    else:
+        verdict = stats.verdict_at_most(interval, asked.limit_ms)
+        # Texts are timed in an order that is drawn, so phases are not theirs.
+        found = phases.find(totals) if verdict == stats.FAIL else None
+        if found:
+            fastest_ms = phases.throughout(totals, found, found.fastest)
+            low = stats.percentile_interval(fastest_ms, asked.fraction, bench.CONFIDENCE, effect).low
+            interval, doubt = interval._replace(low=min(low, interval.low)), found.told()
+            verdict = stats.verdict_at_most(interval, asked.limit_ms)
+    return _Judged(interval, verdict, doubt if verdict == stats.INCONCLUSIVE else "")
 
 
 def _by_noise(timing: Timing, asked: Asked) -> bool:

@@ -269,11 +269,12 @@ def in_the_long_run(run: Run, found: Optional[Phases], fractions: Sequence[float
     """Percentiles of the latency at this rate, in ms, with the phases that were `found`; the intervals hold what was
     seen, too.
     """
-    longest_ms, shortest_ms = run.work_ms, run.quiet_work_ms
+    as_timed_ms, shortest_ms = run.work_ms, run.quiet_work_ms
+    longest_ms = as_timed_ms
     if found:
-        longest_ms = phases.throughout(longest_ms, found, found.slowest)
+        longest_ms = phases.throughout(as_timed_ms, found, found.slowest)
         shortest_ms = phases.throughout(shortest_ms, found, found.fastest)
-    work, above, below = (run.by_kind(one) for one in (run.work_ms, longest_ms, shortest_ms))
+    work, above, below = (run.by_kind(one) for one in (as_timed_ms, longest_ms, shortest_ms))
     intervals = queueing.intervals(work, above, below, run.rate_per_s, fractions, bench.CONFIDENCE)
     latencies = sorted(one.latency_ms for one in run.answered)
     seen = [stats.percentile(latencies, part) for part in fractions]
