@@ -113,8 +113,8 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
         begin = time.monotonic()
         timing = gate_latency.measure(predictor, texts, Limits(), silent)
         seconds.append(time.monotonic() - begin)
-        for window in timing.windows:
-            for kind, sample in zip(timing.kinds, window.samples, strict=True):
+        for window, kinds in zip(timing.windows, timing.kinds, strict=True):
+            for kind, sample in zip(kinds, window.samples, strict=True):
                 fastest[kind.row] = min(fastest.get(kind.row, sample.total_ms), sample.total_ms)
             told = closed_loop.stretch(window).spells
             spells = zip(told, window.spells, strict=True)

@@ -28,30 +28,32 @@ from edgepack_runtime.texts import Item
 from edgepack_runtime.timed_texts import Kind
 
 MAX_DRIFT = 0.10
+_LEAST_MS = 1e-6  # that a text takes, for ratios
 _SHARES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 Say = Callable[[str], None]
 
 
 class Timing(NamedTuple):
-    """Two windows over the same texts, what kind each of those is, and in how many processes it was tried.
+    """Two windows over the same texts, each in an order of its own, and in how many processes it was tried.
 
-    `golden` tells of the texts that these were chosen from: how many have how many tokens.
+    `kinds` tells, for each window, of what kind each of its texts is, and `golden` of the texts that these were chosen
+    from: how many have how many tokens.
     """
 
     windows: List[Window]
-    kinds: List[Kind]
+    kinds: List[List[Kind]]
     golden: List[Tuple[int, int]]
     processes: int = 1
 
     @property
     def samples(self) -> List[Split]:
         """Those of the usual texts."""
-        return [sample for window in self.windows for sample in _usual(window, self.kinds)]
+        return [sample for pair in zip(self.windows, self.kinds) for sample in _usual(*pair)]
 
     @property
     def medians_ms(self) -> List[float]:
         """Of the usual texts, for each window."""
-        return [statistics.median(s.total_ms for s in _usual(window, self.kinds)) for window in self.windows]
+        return [statistics.median(s.total_ms for s in _usual(*pair)) for pair in zip(self.windows, self.kinds)]
 
     @property
     def contention(self) -> Contention:
@@ -67,9 +69,24 @@ class Timing(NamedTuple):
     def stable(self) -> bool:
         return self.drift <= MAX_DRIFT
 
+    @property
+    def slowness(self) -> List[float]:
+        """How many times as long each text took as in the window that was faster with it, in the order of timing.
+
+        Texts differ in length, and only the machine is left in this: it took longer with one of the two for a while.
+        """
+        times = [[max(sample.total_ms, _LEAST_MS) for sample in window.samples] for window in self.windows]
+        by_row = [sorted(range(len(kinds)), key=lambda place: kinds[place].row) for kinds in self.kinds]
+        least = [list(one) for one in times]
+        for places in zip(*by_row):  # of one text, in each window
+            fastest = min(one[place] for one, place in zip(times, places))
+            for one, place in zip(least, places):
+                one[place] = fastest
+        return [ms / fastest for pair in zip(times, least) for ms, fastest in zip(*pair)]
+
     def rows(self, asked: Asked) -> Set[int]:
         """Which texts were timed for a limit."""
-        return {kind.row for kind in self.kinds if asked.concerns(kind)}
+        return {kind.row for kind in self.kinds[0] if asked.concerns(kind)}
 
     def design_effect(self, asked: Asked) -> float:
         """How many samples are worth one that is independent of the others.
@@ -79,7 +96,7 @@ class Timing(NamedTuple):
         were timed more often than others count for more than they should, and all together for less (Kish's weighting
         effect: L. Kish, Survey Sampling (1965), 11.7).
         """
-        times = Counter(kind.row for kind in self.kinds if asked.concerns(kind))
+        times = Counter(kind.row for kind in self.kinds[0] if asked.concerns(kind))
         timed, squares = sum(times.values()), sum(count * count for count in times.values())
         there_are = sum(count for tokens, count in self.golden if asked.budget is None or asked.budget.holds(tokens))
         if len(times) >= there_are:
@@ -109,9 +126,11 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
         predictor.predict(text)
     probe = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
     chosen = timed_texts.choose(drawn, limits, probe, tokens)
-    timing = Timing([], [text.kind for text in chosen], sorted(Counter(tokens).items()))
+    timing = Timing([], [], sorted(Counter(tokens).items()))
     for number in range(timed_texts.WINDOWS):
-        timing.windows.append(closed_loop.timed(predictor, [text.item for text in chosen]))
+        ordered = timed_texts.in_order(chosen, number)
+        timing.kinds.append([text.kind for text in ordered])
+        timing.windows.append(closed_loop.timed(predictor, [text.item for text in ordered]))
         progress(f"latency: window {number + 1} of {timed_texts.WINDOWS}: {timing.medians_ms[-1]:.3f} ms")
     return timing
 
@@ -207,7 +226,7 @@ def _lengths(budget: Optional[LengthBudget]) -> str:
 
 
 def _totals(timing: Timing, asked: Asked) -> List[float]:
-    return [ms for stretch in _stretches(timing.windows, timing, asked) for ms in stretch.times_ms]
+    return [ms for stretch in _stretches(timing, asked) for ms in stretch.times_ms]
 
 
 class _Judged(NamedTuple):
@@ -223,10 +242,8 @@ class _Judged(NamedTuple):
 
 def _judge(timing: Timing, asked: Asked) -> _Judged:
     """Nothing fails on an unstable machine, nor on one that goes through phases, unless it would in the fastest."""
-    effect, totals = timing.design_effect(asked), _totals(timing, asked)
-    interval = noise.percentile_interval(
-        _stretches(timing.windows, timing, asked), asked.fraction, bench.CONFIDENCE, effect
-    )
+    effect = timing.design_effect(asked)
+    interval = noise.percentile_interval(_stretches(timing, asked), asked.fraction, bench.CONFIDENCE, effect)
     doubt = timing.contention.told() if _by_noise(timing, asked) else ""
     if not timing.stable:
         interval = _widened(timing, asked, interval.value)
@@ -234,14 +251,23 @@ def _judge(timing: Timing, asked: Asked) -> _Judged:
         verdict = stats.INCONCLUSIVE if verdict == stats.FAIL else verdict
     else:
         verdict = stats.verdict_at_most(interval, asked.limit_ms)
-        # Texts are timed in an order that is drawn, so phases are not theirs.
-        found = phases.find(totals) if verdict == stats.FAIL else None
+        found = phases.find(timing.slowness) if verdict == stats.FAIL else None
         if found:
-            fastest_ms = phases.throughout(totals, found, found.fastest)
+            fastest_ms = _in_the_fastest(timing, asked, found)
             low = stats.percentile_interval(fastest_ms, asked.fraction, bench.CONFIDENCE, effect).low
             interval, doubt = interval._replace(low=min(low, interval.low)), found.told()
             verdict = stats.verdict_at_most(interval, asked.limit_ms)
     return _Judged(interval, verdict, doubt if verdict == stats.INCONCLUSIVE else "")
+
+
+def _in_the_fastest(timing: Timing, asked: Asked, found: phases.Phases) -> List[float]:
+    """What `_totals` would be, had the machine been in the fastest of the phases all the time."""
+    slowness = timing.slowness
+    steady = phases.throughout(slowness, found, found.fastest)
+    kinds = [kind for window in timing.kinds for kind in window]
+    samples = [sample for window in timing.windows for sample in window.samples]
+    told = zip(kinds, samples, steady, slowness)
+    return [sample.total_ms * as_fast / as_timed for kind, sample, as_fast, as_timed in told if asked.concerns(kind)]
 
 
 def _by_noise(timing: Timing, asked: Asked) -> bool:
@@ -262,15 +288,12 @@ def _usual(window: Window, kinds: Sequence[Kind]) -> List[Split]:
     return [sample for sample, kind in zip(window.samples, kinds) if kind.usual]
 
 
-def _stretches(windows: Sequence[Window], timing: Timing, asked: Asked) -> List[noise.Stretch]:
-    counts = [asked.concerns(kind) for kind in timing.kinds]
-    return [closed_loop.stretch(window, counts) for window in windows]
+def _stretches(timing: Timing, asked: Asked) -> List[noise.Stretch]:
+    pairs = zip(timing.windows, timing.kinds)
+    return [closed_loop.stretch(window, [asked.concerns(kind) for kind in kinds]) for window, kinds in pairs]
 
 
 def _widened(timing: Timing, asked: Asked, value: float) -> stats.Interval:
     """From the better window's low end to the worse one's high end, that times the ratio of their medians."""
-    ends = [
-        noise.percentile_interval(_stretches([one], timing, asked), asked.fraction, bench.CONFIDENCE)
-        for one in timing.windows
-    ]
+    ends = [noise.percentile_interval([one], asked.fraction, bench.CONFIDENCE) for one in _stretches(timing, asked)]
     return stats.Interval(value, min(end.low for end in ends), max(end.high for end in ends) * (1 + timing.drift))

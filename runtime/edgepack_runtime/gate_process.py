@@ -54,7 +54,8 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     job = {"kind": "latency", "release": str(release), "threads": threads, "gates": gates}
     told = _ask(job, timeout_s=_TIMING_TIMEOUT_S)
     windows = [closed_loop.window_of(window) for window in told["windows"]]
-    return Timing(windows, [Kind(*kind) for kind in told["kinds"]], [(tokens, n) for tokens, n in told["golden"]])
+    kinds = [[Kind(*kind) for kind in window] for window in told["kinds"]]
+    return Timing(windows, kinds, [(tokens, n) for tokens, n in told["golden"]])
 
 
 def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Contention]:

@@ -48,7 +48,7 @@ def shuffled(texts: Sequence[Item]) -> List[Item]:
 
 
 def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Sequence[int]) -> List[TimedText]:
-    """What each window times: up to 500 of `drawn`, evenly from all lengths, in an order that is drawn.
+    """What each window times (`in_order`): up to 500 of `drawn`, evenly from all lengths.
 
     There are as many as fit into the time budget, at least those that the percentiles need; where the texts are fewer
     they are gone through again. A length with a budget that is seldom among them gets more of its own.
@@ -70,8 +70,14 @@ def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Seque
                 times[place] += 1
         missing = _needed(budget.limits, len(times)) - sum(times.values())
         chosen += [(place, False) for place in _least_often(times, missing)]
-    random.Random(_SEED).shuffle(chosen)  # so that no length is timed by itself
     return [TimedText(drawn[place], Kind(tokens[place], usual, place)) for place, usual in chosen]
+
+
+def in_order(chosen: Sequence[TimedText], window: int) -> List[TimedText]:
+    """`chosen` as window number `window` times them, 0 or more: so that no length is timed by itself, and no texts
+    follow each other in two windows. What slows a machine down for a while then meets other texts in each.
+    """
+    return random.Random(_SEED + window).sample(list(chosen), len(chosen))
 
 
 def _evenly(places: Iterable[int], lengths: Sequence[int], count: int) -> List[int]:

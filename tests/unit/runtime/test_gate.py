@@ -59,7 +59,7 @@ def window(ms: float, n: int = 200, spread: float = 0.02, others_ms: float | Non
 def timing(*windows: Window, processes: int = 1) -> Timing:
     """Of usual texts, each another one, and all that there are."""
     count = len(windows[0].samples)
-    return Timing(list(windows), [Kind(0, True, row) for row in range(count)], [(0, count)], processes)
+    return Timing(list(windows), [[Kind(0, True, row) for row in range(count)]] * 2, [(0, count)], processes)
 
 
 def limits(**asked: Any) -> Limits:
@@ -366,10 +366,21 @@ def test_a_machine_that_was_slow_for_a_moment_fails_nothing_that_might_pass_othe
     assert row.low is not None and row.low < 8.0
     good = timing(window(5.0), window(5.0))
     assert settled(found, limits(p95_ms=8.0), good).processes == 2
-    [slow] = gate_latency.checks(found, limits(p95_ms=3.0), None)
-    assert slow.verdict == "fail", "it would have been too slow in its fastest phase"
+    [slow] = gate_latency.checks(found, limits(p95_ms=5.5), None)
+    assert slow.verdict == "fail", "it would have been too slow in its fastest phase, of texts of 4 to 6 ms"
     scattered = timing(*[phased(range(0, 500, 12))] * 2)
-    assert gate_latency.checks(scattered, limits(p95_ms=8.0), None)[0].verdict == "fail", "one in twelve is no phase"
+    assert gate_latency.checks(scattered, limits(p95_ms=8.0), None)[0].verdict == "fail", "these texts are slow"
+
+
+def test_texts_are_compared_with_themselves_whatever_their_place_in_a_window() -> None:
+    """Row 0 takes 1 ms, row 1 takes 2 ms and row 2, which is there twice, 3 ms; the second window is half as fast."""
+    rows = [[0, 1, 2, 2], [2, 0, 2, 1]]
+    windows = [
+        Window([Split(0.0, pace * (row + 1), 0.0) for row in order], [])
+        for order, pace in zip(rows, (1, 2), strict=True)
+    ]
+    found = Timing(windows, [[Kind(0, True, row) for row in order] for order in rows], [])
+    assert found.slowness == [1.0] * 4 + [2.0] * 4
 
 
 def test_where_it_is_not_told_what_else_ran_nothing_fails() -> None:
@@ -384,7 +395,9 @@ def test_the_second_try_is_a_process_of_its_own(tmp_path: Path) -> None:
     gates = {"latency": {"by_length": [{"max_tokens": 3, "p95_ms": 1}, {"max_tokens": 9, "p95_ms": 1}]}}
     found = gate_process.latency(release, 1, gates)
     first, second = found.windows
-    assert len(found.kinds) == len(first.samples) and {kind.tokens for kind in found.kinds} == {4}
+    assert [len(kinds) for kinds in found.kinds] == [len(first.samples)] * 2
+    assert {kind.tokens for kinds in found.kinds for kind in kinds} == {4}
+    assert found.kinds[0] != found.kinds[1] and sorted(found.kinds[0]) == sorted(found.kinds[1])
     assert len(first.samples) == len(second.samples) >= 65
     assert all(isinstance(split, Split) and split.total_ms > 0 for split in first.samples + second.samples)
     assert sum(spell.texts for spell in first.spells) == len(first.samples)
@@ -404,7 +417,7 @@ def test_each_length_has_its_own_budget() -> None:
     one, kinds = of_lengths(*[8] * 100, *[40] * 100, *[100] * 100)
     budgets = (LengthBudget(0, 8, Percentiles(p95_ms=9)), LengthBudget(8, 64, Percentiles(p50_ms=30, p95_ms=60)))
     asked = Limits(latency=LatencyLimits(by_length=(*budgets, LengthBudget(200, 300, Percentiles(p50_ms=1)))))
-    rows = gate_latency.checks(Timing([one, one], kinds, []), asked, None)
+    rows = gate_latency.checks(Timing([one, one], [kinds] * 2, []), asked, None)
     assert [(row.gate, row.verdict, row.value, row.n) for row in rows] == [
         ("latency.max_tokens_8.p95_ms", "pass", 8.0, 200),
         ("latency.max_tokens_64.p50_ms", "fail", 40.0, 200),
@@ -417,7 +430,7 @@ def test_each_length_has_its_own_budget() -> None:
 
 def test_texts_that_a_budget_adds_do_not_change_the_figures_of_all() -> None:
     one, kinds = of_lengths(*[8] * 100, *[100] * 100)
-    timed = Timing([one, one], [kind._replace(usual=kind.tokens == 8) for kind in kinds], [])
+    timed = Timing([one, one], [[kind._replace(usual=kind.tokens == 8) for kind in kinds]] * 2, [])
     assert timed.medians_ms == [8.0, 8.0] and gate_latency.summary(timed, 1)["n"] == 200
     budget = LengthBudget(8, 100, Percentiles(p50_ms=120))
     asked = Limits(latency=LatencyLimits(Percentiles(p95_ms=9), (budget,)))
@@ -469,19 +482,19 @@ def test_the_texts_that_are_timed_are_as_long_as_the_golden_rows(lengths: list[i
 def test_a_text_that_is_timed_twice_is_one_sample_of_how_long_texts_take() -> None:
     one = window(20.0, n=130)
     asked, kinds = limits(p95_ms=20.25), [Kind(0, True, row) for row in range(130)]
-    [all_there_are] = gate_latency.checks(Timing([one, one], kinds, [(0, 130)]), asked, None)
-    [some] = gate_latency.checks(Timing([one, one], kinds, [(0, 5000)]), asked, None)
+    [all_there_are] = gate_latency.checks(Timing([one, one], [kinds] * 2, [(0, 130)]), asked, None)
+    [some] = gate_latency.checks(Timing([one, one], [kinds] * 2, [(0, 5000)]), asked, None)
     assert all_there_are.n == some.n == 260
     assert some.high == pytest.approx(stats.percentile_interval([s.total_ms for s in one.samples], 0.95, 0.98).high)
     assert all_there_are.high < some.high
     assert "130 different texts" in some.detail
     again = [kind._replace(row=kind.row % 65) for kind in kinds]
-    [few] = gate_latency.checks(Timing([one, one], again, [(0, 5000)]), asked, None)
+    [few] = gate_latency.checks(Timing([one, one], [again] * 2, [(0, 5000)]), asked, None)
     assert few.high is None, "65 texts do not bound p95, however often they are timed"
-    uneven = Timing([one, one], [kind._replace(row=max(kind.row - 65, 0)) for kind in kinds], [(0, 65)])
+    uneven = Timing([one, one], [[kind._replace(row=max(kind.row - 65, 0)) for kind in kinds]] * 2, [(0, 65)])
     limit = gate_latency.Asked("latency.p95_ms", 0.95, 1.0)
     assert uneven.design_effect(limit) > 10, "one row is half of all timings"
-    assert Timing([one, one], again, [(0, 65)]).design_effect(limit) == 1.0
+    assert Timing([one, one], [again] * 2, [(0, 65)]).design_effect(limit) == 1.0
 
 
 # --- processes ------------------------------------------------------------------------------------------------

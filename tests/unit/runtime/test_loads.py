@@ -415,7 +415,7 @@ def test_an_emulated_machine_is_not_even_asked(machine: Machine) -> None:
 def timing(energy_mj: float | None, beside: Contention = QUIET) -> Timing:
     """Twenty spells of ten texts."""
     window = Window([Split(0.0, 5.0, 0.0)] * 100, [Spell(10, beside, energy_mj)] * 10)
-    return Timing([window, window], [Kind(0, True, 0)] * 100, [])
+    return Timing([window, window], [[Kind(0, True, 0)] * 100] * 2, [])
 
 
 def test_energy_is_told_where_there_is_a_meter(monkeypatch: pytest.MonkeyPatch) -> None:
