@@ -16,6 +16,8 @@ in its fastest: whatever the phases, the truth lies between.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import random
 import statistics
@@ -58,7 +60,8 @@ class Answered(NamedTuple):
         return self.done_ms - self.due_ms
 
 
-class Run(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Run:
     """Texts at one rate, how many of them were different. `spells` are contentions, with how many texts each saw."""
 
     rate_per_s: float
@@ -131,7 +134,7 @@ class Run(NamedTuple):
             begin = end
         return times_ms
 
-    @property
+    @functools.cached_property
     def phases(self) -> Optional[Phases]:
         """Those that the machine went through."""
         return phases.find(self.work_ms)
@@ -173,7 +176,7 @@ def decisive(predictor: Predictor, texts: Sequence[Item], asked: OpenLoop, progr
         begin = so_far % len(texts)
         next_ones = [*texts[begin:], *texts[:begin]]
         run = run.followed_by(measure(predictor, next_ones, asked.rate_per_s, count, seed=_SEED + done))
-        run = run._replace(different=min(len(run.answered), len(texts)))
+        run = dataclasses.replace(run, different=min(len(run.answered), len(texts)))
         if done == 0 and run.utilisation <= MOST_BUSY:  # it does not help to go on with a queue that grows
             parts = math.ceil(min(max((run.precision / _WIDTH) ** 2, 1), _MOST_PARTS))
         done += 1
@@ -257,20 +260,17 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
 def checks(run: Run, asked: OpenLoop) -> List[Check]:
     """A row for each limit. Where the rate cannot be kept nothing passes; beside others nothing fails that may not."""
     limited = asked.limits.asked()
-    found = run.phases
-    intervals = in_the_long_run(run, found, [part for _, part, _ in limited])
+    intervals = in_the_long_run(run, [part for _, part, _ in limited])
     return [
-        _check(run, found, Asked(f"latency.open_loop.{key}", part, limit), interval)
+        _check(run, Asked(f"latency.open_loop.{key}", part, limit), interval)
         for (key, part, limit), interval in zip(limited, intervals)
     ]
 
 
-def in_the_long_run(run: Run, found: Optional[Phases], fractions: Sequence[float]) -> List[stats.Interval]:
-    """Percentiles of the latency at this rate, in ms, with the phases that were `found`; the intervals hold what was
-    seen, too.
-    """
+def in_the_long_run(run: Run, fractions: Sequence[float]) -> List[stats.Interval]:
+    """Percentiles of the latency at this rate, in ms; the intervals hold what was seen, too."""
     as_timed_ms, shortest_ms = run.work_ms, run.quiet_work_ms
-    longest_ms = as_timed_ms
+    longest_ms, found = as_timed_ms, run.phases
     if found:
         longest_ms = phases.throughout(as_timed_ms, found, found.slowest)
         shortest_ms = phases.throughout(shortest_ms, found, found.fastest)
@@ -289,15 +289,15 @@ def _held(interval: stats.Interval, seen_ms: float) -> Tuple[float, float]:
     return min(interval.low, seen_ms), max(interval.high, seen_ms)
 
 
-def _check(run: Run, found: Optional[Phases], asked: Asked, interval: stats.Interval) -> Check:
+def _check(run: Run, asked: Asked, interval: stats.Interval) -> Check:
     limit_ms = asked.limit_ms
     seen_ms = stats.percentile(sorted(one.latency_ms for one in run.answered), asked.fraction)
     verdict = stats.verdict_at_most(interval, limit_ms)
     detail = f"{run.rate_per_s:g} texts a second on average, busy {run.utilisation:.0%} of the time"
     detail += f"; in the long run, by how long the model works on {run.different} different texts"
     detail += f"; {seen_ms:.4g} ms in this run"
-    if found:
-        detail += f"; {found.told()}"
+    if run.phases:
+        detail += f"; {run.phases.told()}"
     reason = _why_not(run, verdict)
     if reason:
         failed = verdict == stats.FAIL or (run.surely_overloaded and seen_ms > limit_ms)

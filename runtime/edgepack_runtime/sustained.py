@@ -8,6 +8,8 @@ is what else there was; either third may be off by that, and the interval allows
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
@@ -26,11 +28,26 @@ _WORTH_A_WORD_PERCENT = 0.5
 _LOOK_S = 2.0  # between two looks at what throttles; a device with many cores has many files
 
 
-class Run(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Run:
     """One text again and again; `moments` are what the device told of throttling, from the begin to the end."""
 
     window: Window
     moments: List[Throttle]
+
+    @functools.cached_property
+    def slowdown(self) -> Slowdown:
+        """The last third against the first, each with the interval of its median that holds on a quiet machine.
+
+        The ends of the ratio are taken from the far ends of both, so it is wider than either would have to be; and
+        wider on either side by what was regained, for each third.
+        """
+        first, last = (_median(self.window, number, 3) for number in (0, 2))
+        regained = max(_regained([_median(self.window, number, parts) for number in range(parts)]) for parts in _PARTS)
+        least = last.low / first.high / (1 + regained) ** 2
+        most = last.high / first.low * (1 + regained) ** 2 if first.low > 0 else math.inf
+        percent = stats.Interval(*((ratio - 1) * 100 for ratio in (last.value / first.value, least, most)))
+        return Slowdown(first, last, percent, regained * 100)
 
     @property
     def reasons(self) -> List[str]:
@@ -73,20 +90,6 @@ def measure(predictor: Predictor, texts: Sequence[Item], seconds: float) -> Run:
     return Run(window, moments)
 
 
-def slowdown(run: Run) -> Slowdown:
-    """The last third against the first, each with the interval of its median that holds on a quiet machine.
-
-    The ends of the ratio are taken from the far ends of both, so it is wider than either would have to be; and wider
-    on either side by what was regained, for each third.
-    """
-    first, last = (_median(run.window, number, 3) for number in (0, 2))
-    regained = max(_regained([_median(run.window, number, parts) for number in range(parts)]) for parts in _PARTS)
-    least = last.low / first.high / (1 + regained) ** 2
-    most = last.high / first.low * (1 + regained) ** 2 if first.low > 0 else math.inf
-    percent = stats.Interval(*((ratio - 1) * 100 for ratio in (last.value / first.value, least, most)))
-    return Slowdown(first, last, percent, regained * 100)
-
-
 def _median(window: Window, number: int, parts: int) -> stats.Interval:
     """Of one of so many `parts` of a window, in ms; one is at least a spell, which two parts then share."""
     spells = len(window.spells)
@@ -106,7 +109,7 @@ def _regained(medians: Sequence[stats.Interval]) -> float:
 
 def summary(run: Run) -> Dict[str, Any]:
     """For a receipt."""
-    found = slowdown(run)
+    found = run.slowdown
     return {
         "seconds": round(run.window.contention.wall_ms / 1e3, 1),
         "n": len(run.window.samples),
@@ -122,7 +125,7 @@ def summary(run: Run) -> Dict[str, Any]:
 
 def check(run: Run, asked: Sustained) -> Check:
     """How much slower the last third is, with what throttled the device as the reason."""
-    found = slowdown(run)
+    found = run.slowdown
     interval = found.percent
     verdict = stats.verdict_at_most(interval, asked.max_slowdown_percent)
     seconds = run.window.contention.wall_ms / 1e3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -20,6 +21,7 @@ from edgepack_runtime import (
     energy,
     gate_load,
     open_loop,
+    phases,
     queueing,
     stats,
     sustained,
@@ -139,7 +141,7 @@ def test_a_rate_that_cannot_be_kept_never_passes(machine: Machine) -> None:
 
 def test_beside_others_an_open_loop_does_not_fail(machine: Machine) -> None:
     run = open_loop.measure(model(machine, 5.0), ["a"], 20.0, 400)
-    beside = run._replace(spells=[spell._replace(contention=BUSY) for spell in run.spells])
+    beside = dataclasses.replace(run, spells=[spell._replace(contention=BUSY) for spell in run.spells])
     found, detail = verdict(beside, 1.0)
     assert found == "inconclusive" and "others used 0.90 of 2 cores" in detail
     assert verdict(beside, 30.0)[0] == "pass"
@@ -152,13 +154,13 @@ def spread(item: str, now: float) -> float:
 
 def test_the_verdict_is_about_the_long_run_and_holds_what_was_seen(machine: Machine) -> None:
     run = open_loop.measure(model(machine, spread), ["a"], 20.0, 400)
-    [found] = open_loop.in_the_long_run(run, run.phases, [0.95])
+    [found] = open_loop.in_the_long_run(run, [0.95])
     alike = [open_loop.measure(model(machine, spread), ["a"], 20.0, 400, seed=seed) for seed in range(40)]
     seen = [stats.percentile(sorted(one.latency_ms for one in other.answered), 0.95) for other in alike]
     assert found.low < statistics.fmean(seen) < found.high
     assert stats.percentile(sorted(seen), 0.5) == pytest.approx(found.value, rel=0.15)
-    late = run._replace(answered=[one._replace(due_ms=one.due_ms - 500) for one in run.answered])
-    [held] = open_loop.in_the_long_run(late, late.phases, [0.95])
+    late = dataclasses.replace(run, answered=[one._replace(due_ms=one.due_ms - 500) for one in run.answered])
+    [held] = open_loop.in_the_long_run(late, [0.95])
     assert held.high >= 500, "what was seen is never outside"
 
 
@@ -193,14 +195,18 @@ def test_a_run_takes_as_long_as_it_is_asked_to(machine: Machine) -> None:
     assert machine.now < 10, "a queue that grows tells nothing new"
 
 
-def test_a_machine_with_slow_phases_passes_only_what_it_would_always_keep_to(machine: Machine) -> None:
+def test_a_machine_with_slow_phases_passes_only_what_it_would_always_keep_to(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slow for one second in ten: M/G/1 takes these texts for single ones, and knows nothing of the queue meanwhile."""
     run = open_loop.measure(model(machine, lambda item, now: 20.0 if now % 10 > 9 else 10.0), ["a"], 40.0, 1200)
     found = run.phases
     assert found is not None and found.texts <= 32
     assert found.slowest == pytest.approx(20 / 11, rel=0.1) and found.fastest == pytest.approx(10 / 11, rel=0.1)
-    [interval] = open_loop.in_the_long_run(run, found, [0.95])
-    [blind] = open_loop.in_the_long_run(run, None, [0.95])
+    [interval] = open_loop.in_the_long_run(run, [0.95])
+    with monkeypatch.context() as patch:
+        patch.setattr(phases, "find", lambda times: None)
+        [blind] = open_loop.in_the_long_run(dataclasses.replace(run), [0.95])
     always_slow, always_fast = (queueing.percentiles(queueing.Work([ms], [ms]), 40.0, [0.95])[0] for ms in (20.0, 10.0))
     assert interval.high >= always_slow > 1.5 * blind.high and interval.low <= always_fast
     verdict_then, detail = verdict(run, 1.2 * blind.high)
@@ -219,7 +225,7 @@ def test_it_is_no_more_often_wrong_than_it_says(machine: Machine) -> None:
         source = random.Random(seed)
         chosen = model(machine, lambda item, now: source.choice(times))  # noqa: B023 - used in this round alone
         run = open_loop.measure(chosen, ["a"], asked.rate_per_s, count, seed=seed)
-        [found] = open_loop.in_the_long_run(run, run.phases, [0.95])
+        [found] = open_loop.in_the_long_run(run, [0.95])
         if not found.low <= truth_ms <= found.high:
             missed.append(seed)
     assert len(missed) <= 4  # at 2 % each, more of them have a chance of 1 in 500
@@ -296,7 +302,7 @@ def test_a_machine_that_becomes_faster_again_is_known_no_better_than_that(
     """For a while it was a fifth slower, for a reason that is not heat: either third may have been so by chance."""
     monkeypatch.setattr(throttling, "now", Throttle)
     run = sustained_run(machine, lambda item, now: 6.0 if 12 < now < 18 else 5.0)
-    found = sustained.slowdown(run)
+    found = run.slowdown
     assert found.percent.value == 0 and found.regained_percent == pytest.approx(19, abs=0.5)
     assert found.percent.high == pytest.approx(41.6, abs=1) and found.percent.low == pytest.approx(-29.4, abs=1)
     row = sustained.check(run, Sustained(30.0, 15.0))
@@ -324,7 +330,7 @@ def test_a_machine_that_wobbles_is_seldom_taken_for_a_hot_one(
         machine.now = 0.0
         run = sustained_run(machine, wobble(seed, 0.05, 5.0, 100.0, 30.0))
         verdicts[sustained.check(run, Sustained(30.0, 2.0)).verdict] += 1
-        found = sustained.slowdown(run)
+        found = run.slowdown
         alone[stats.verdict_at_most(stats.Interval(0.0, *_without(found)), 2.0)] += 1
     assert verdicts["fail"] <= 1 and alone["fail"] >= 6
 
@@ -358,7 +364,7 @@ def test_a_neighbour_in_either_third_decides_nothing(
         else spell
         for place, spell in enumerate(spells)
     ]
-    row = sustained.check(run._replace(window=Window(run.window.samples, changed)), Sustained(30.0, 15.0))
+    row = sustained.check(dataclasses.replace(run, window=Window(run.window.samples, changed)), Sustained(30.0, 15.0))
     assert row.verdict == "inconclusive" and "others used" in row.detail
     assert "does not tell whether it was throttled" in row.detail
 
