@@ -17,10 +17,10 @@ from edgepack.datasets.profile import profile
 from edgepack.datasets.tables import read_rows
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
-from edgepack.recipe.checks import TABLE_SUFFIXES
 from edgepack.recipe.columns import TAGGED_SUFFIXES
 from edgepack.recipe.encodings import BIG5, GB18030, UTF16
 from edgepack.recipe.model import Columns
+from edgepack.recipe.splits import TABLE_SUFFIXES
 
 _ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in (UTF16, GB18030, BIG5)}
 _SEPARATED: Final = {

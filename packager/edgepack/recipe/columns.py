@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.explain import listed
 from edgepack.recipe.model import Columns, is_builtin
 
@@ -19,15 +19,13 @@ _OF_TASK: Final[Mapping[str, tuple[str, ...]]] = {
 _TOGETHER: Final = (("tokens", "tags"), ("tags", "tokens"))
 _WHERE: Final[KeyPath] = ("data", "columns")
 
-_Problem = tuple[KeyPath, str, str]  # where, reason, fix
-
 
 def is_number(name: str) -> bool:
     """Whether a column is named by its number, counted from 1."""
     return name.isascii() and name.isdecimal() and len(name) < 6
 
 
-def check_columns(document: Document) -> Iterator[_Problem]:
+def check_columns(document: Document) -> Iterator[Problem]:
     """Where, reason and fix of everything that is wrong with `data.columns`, and with what is read by it."""
     task = document.get("task") or "text-classification"
     columns = document.get(*_WHERE)
@@ -54,7 +52,7 @@ def _quoted(word: str) -> str:
     return f"`{word}`"
 
 
-def _of_another_task(task: str, given: Mapping[str, str]) -> Iterator[_Problem]:
+def _of_another_task(task: str, given: Mapping[str, str]) -> Iterator[Problem]:
     for key in given:
         homes = [name for name, keys in _OF_TASK.items() if key in keys]
         if homes and task not in homes:
@@ -62,7 +60,7 @@ def _of_another_task(task: str, given: Mapping[str, str]) -> Iterator[_Problem]:
             yield (*_WHERE, key), reason, f"remove the key, or set `task: {homes[0]}`"
 
 
-def _contradictions(given: Mapping[str, str]) -> Iterator[_Problem]:
+def _contradictions(given: Mapping[str, str]) -> Iterator[Problem]:
     if "label" in given and "labels" in given:
         reason = "`data.columns` names `label`, which is one, and `labels`, which are any number"
         yield (*_WHERE, "labels"), reason, "keep one of the two"
@@ -76,7 +74,7 @@ def _contradictions(given: Mapping[str, str]) -> Iterator[_Problem]:
             yield (*_WHERE, key), reason, f"remove `{key}`, or `tokens` and `tags`"
 
 
-def _check_names(task: str, given: Mapping[str, str]) -> Iterator[_Problem]:
+def _check_names(task: str, given: Mapping[str, str]) -> Iterator[Problem]:
     """Two columns that are one; numbers for some columns and names for others."""
     columns = Columns(**given)
     wanted = columns.model_copy(update=columns.implied(task)).wanted  # type: ignore[arg-type]  # one of _OF_TASK
@@ -92,7 +90,7 @@ def _check_names(task: str, given: Mapping[str, str]) -> Iterator[_Problem]:
         yield _WHERE, reason, f"add `{named[0]}` with the number of its column, counted from 1 and in quotes"
 
 
-def _check_tagged(document: Document, task: str, given: Mapping[str, Any]) -> Iterator[_Problem]:
+def _check_tagged(document: Document, task: str, given: Mapping[str, Any]) -> Iterator[Problem]:
     files = [document.get("data", name) for name in ("train", "dev", "test")]
     tagged = [file for file in files if isinstance(file, str) and Path(file).suffix.lower() in TAGGED_SUFFIXES]
     used = {"text"} if document.get("data", "unlabelled") is not None else set()

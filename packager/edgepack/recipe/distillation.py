@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgepack.recipe import shapes
-from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.explain import dotted
 from edgepack.recipe.presets import PRESETS
 from edgepack.recipe.sources import beside, is_local
 from edgepack.recipe.training import Scratch, Training
 
-_Problem = tuple[KeyPath, str, str]  # where, reason, fix
 _LAYERS: KeyPath = ("student", "model", "layers")
 _TAUGHT_WIDTH: KeyPath = ("student", "model", "width")
 _WIDTH: KeyPath = ("student", "width")
@@ -46,7 +45,7 @@ class _Side:
     max_length: int
 
 
-def check_distillation(document: Document) -> Iterator[_Problem]:
+def check_distillation(document: Document) -> Iterator[Problem]:
     """Every such problem, with the path that it stands at."""
     student, taught = document.get("student"), document.get("teacher") is not None
     if not isinstance(student, dict):
@@ -72,7 +71,7 @@ def check_distillation(document: Document) -> Iterator[_Problem]:
         yield from _check_pair(document, teacher, student, settings if inside else {}, alone)
 
 
-def _check_width(document: Document, student: _Side) -> Iterator[_Problem]:
+def _check_width(document: Document, student: _Side) -> Iterator[Problem]:
     """How much of a student stays when it is trained."""
     width, of_teacher = document.get(*_WIDTH), document.get(*_TAUGHT_WIDTH)
     if _is_part(width) and _is_part(of_teacher):
@@ -83,7 +82,7 @@ def _check_width(document: Document, student: _Side) -> Iterator[_Problem]:
         yield from _check_heads(_WIDTH, width, student.heads, "the student")
 
 
-def _check_heads(where: KeyPath, width: object, heads: int | None, whose: str) -> Iterator[_Problem]:
+def _check_heads(where: KeyPath, width: object, heads: int | None, whose: str) -> Iterator[Problem]:
     """Whether a width leaves a head of so many; where their number is not known, nothing is said."""
     if type(width) is float and heads is not None and 0 < width * heads < 0.5:
         reason = f"`{dotted(where)}` is {width:g}, which leaves none of the {heads} heads of {whose}"
@@ -96,7 +95,7 @@ def _is_part(width: object) -> bool:
 
 def _check_pair(
     document: Document, teacher: _Side, student: _Side, settings: dict[str, Any], alone: bool
-) -> Iterator[_Problem]:
+) -> Iterator[Problem]:
     yield from _check_cut(document, teacher, student)
     if settings:
         yield from _check_map(settings.get("layers"), teacher, student)
@@ -106,7 +105,7 @@ def _check_pair(
         yield from _check_tokens(what, teacher, student)
 
 
-def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[_Problem]:
+def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[Problem]:
     """Which layers of its teacher a student starts from, and how much of each."""
     model = document.get("student", "model")
     if not isinstance(model, dict) or "from" not in model:
@@ -126,7 +125,7 @@ def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[_
         yield ("student", "max_length"), reason, f"use at most {teacher.positions}, or a longer `teacher.max_length`"
 
 
-def _check_map(layers: object, teacher: _Side, student: _Side) -> Iterator[_Problem]:
+def _check_map(layers: object, teacher: _Side, student: _Side) -> Iterator[Problem]:
     """Which layer of the teacher each of the student's is held against."""
     if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
         return
@@ -138,7 +137,7 @@ def _check_map(layers: object, teacher: _Side, student: _Side) -> Iterator[_Prob
         yield _MAP, reason, f"name layers from 1 to {teacher.layers}"
 
 
-def _check_tokens(what: str, teacher: _Side, student: _Side) -> Iterator[_Problem]:
+def _check_tokens(what: str, teacher: _Side, student: _Side) -> Iterator[Problem]:
     if teacher.max_length != student.max_length:
         reason = f"a student that {what} must read the same tokens: its `max_length` is {student.max_length}"
         fix = f"use {teacher.max_length}, as the teacher does, or another `teacher.max_length`"

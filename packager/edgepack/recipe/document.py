@@ -9,6 +9,7 @@ from typing import Any
 from edgepack.recipe.findings import Finding
 
 KeyPath = tuple[str | int, ...]
+Problem = tuple[KeyPath, str, str]  # where, reason, fix
 
 
 @dataclass(frozen=True)

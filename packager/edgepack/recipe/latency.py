@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
-from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.explain import dotted, listed
 from edgepack.recipe.training import Student
 
@@ -15,10 +15,8 @@ _PERCENTILES: Final = ("p50_ms", "p95_ms", "p99_ms")
 _SAMPLES: Final = {"p50_ms": 130, "p95_ms": 130, "p99_ms": 662}  # that a verdict takes at least
 _LONGEST_S: Final = 1200.0  # of a gate at a rate: nobody waits longer for a verdict that may need five times as many
 
-_Problem = tuple[KeyPath, str, str]
 
-
-def check_latency(document: Document) -> Iterator[_Problem]:
+def check_latency(document: Document) -> Iterator[Problem]:
     """Where, reason and fix of each such finding."""
     gate = document.get(*_WHERE)
     if not isinstance(gate, dict):
@@ -28,7 +26,7 @@ def check_latency(document: Document) -> Iterator[_Problem]:
     yield from _check_rate(gate.get("open_loop"))
 
 
-def _check_order(where: KeyPath, section: Mapping[str, Any]) -> Iterator[_Problem]:
+def _check_order(where: KeyPath, section: Mapping[str, Any]) -> Iterator[Problem]:
     """A percentile that may be larger than one above it limits nothing."""
     given = [(key, section[key]) for key in _PERCENTILES if type(section.get(key)) in (int, float)]
     for (key, limit), (above, most) in pairwise(given):
@@ -37,7 +35,7 @@ def _check_order(where: KeyPath, section: Mapping[str, Any]) -> Iterator[_Proble
             yield (*where, key), reason, f"swap them, or remove `{key}`"
 
 
-def _check_lengths(document: Document, budgets: Any) -> Iterator[_Problem]:
+def _check_lengths(document: Document, budgets: Any) -> Iterator[Problem]:
     where: KeyPath = (*_WHERE, "by_length")
     before = 0
     for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
@@ -61,7 +59,7 @@ def _check_lengths(document: Document, budgets: Any) -> Iterator[_Problem]:
         before = max(before, most)
 
 
-def _check_rate(loop: Any) -> Iterator[_Problem]:
+def _check_rate(loop: Any) -> Iterator[Problem]:
     where: KeyPath = (*_WHERE, "open_loop")
     if not isinstance(loop, dict):
         return
@@ -75,7 +73,7 @@ def _check_rate(loop: Any) -> Iterator[_Problem]:
         yield (*where, "rate_per_s"), reason, fix
 
 
-def _check_limits(where: KeyPath, section: Mapping[str, Any]) -> Iterator[_Problem]:
+def _check_limits(where: KeyPath, section: Mapping[str, Any]) -> Iterator[Problem]:
     if all(section.get(key) is None for key in _PERCENTILES):
         fix = f"set one of {listed(_PERCENTILES)}, or remove it"
         yield where, f"`{dotted(where)}` sets no limit, so nothing would be gated", fix

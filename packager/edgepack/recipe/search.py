@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe import overrides
-from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.explain import NOT_YET_KEYS, did_you_mean, dotted, recipe_keys
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe, Search, distinct
@@ -29,7 +29,6 @@ _SAME: Final[Mapping[str, str]] = {  # section -> why
     "teacher": "all students learn from one teacher",
 }
 _OVER: KeyPath = ("search", "over")
-_Problem = tuple[KeyPath, str, str]  # where, reason, fix
 _Values = Mapping[str, Sequence[Any]]  # dotted key -> what is tried for it
 
 
@@ -107,7 +106,7 @@ def _told(some: Sequence[Trial], everyone: Sequence[Trial]) -> str:
     return f"{word} {some[0].name}" + (f" and {len(some) - 1} more" if len(some) > 1 else "")
 
 
-def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[_Problem]:
+def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
     known = recipe_keys()
     for key, values in over.items():
         problem = _check_key(document, key, values, known) or _check_nesting(key, over)
@@ -162,14 +161,14 @@ def _check_nesting(key: str, over: Mapping[str, Any]) -> tuple[str, str] | None:
     return f"`search.over` has `{key}` and `{above}`, which holds it", f"write the values of `{above}` out as a whole"
 
 
-def _check_values(key: str, values: Sequence[Any]) -> Iterator[_Problem]:
+def _check_values(key: str, values: Sequence[Any]) -> Iterator[Problem]:
     written = [json.dumps(value, sort_keys=True) for value in values]
     for index, value in enumerate(written):
         if value in written[:index]:
             yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} stands twice", "remove one of the two"
 
 
-def _too_many(document: Document, tried: _Values) -> Iterator[_Problem]:
+def _too_many(document: Document, tried: _Values) -> Iterator[Problem]:
     most, sample = _whole(document, "max_candidates"), _sample(document)
     count = _combinations(tried)
     each = " x ".join(str(len(values)) for values in tried.values())

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
-from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.sources import beside, is_file, is_folder
 from edgepack_runtime import sshsig
 
@@ -15,7 +15,7 @@ _WHERE: Final[KeyPath] = ("sign", "key")
 _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or a piece of hardware holds"
 
 
-def check_sign(document: Document) -> Iterator[tuple[KeyPath, str, str]]:
+def check_sign(document: Document) -> Iterator[Problem]:
     """Where, reason and fix of each such finding."""
     value = document.get(*_WHERE)
     if not isinstance(value, str) or not value:

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from edgepack.cli import main
-from edgepack.recipe.checks import MODEL_FILES
 from edgepack.recipe.document import Document
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.model import is_builtin
 from edgepack.recipe.parse import parse
+from edgepack.recipe.pretrained import MODEL_FILES
 
 ROOT = Path(__file__).parents[3]
 RECIPES = ROOT / "recipes"

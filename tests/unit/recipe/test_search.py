@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.checks import MODEL_FILES
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Recipe
+from edgepack.recipe.pretrained import MODEL_FILES
 from edgepack.recipe.training import Distill, FromTeacher
 
 RECIPE = """\
