@@ -34,13 +34,17 @@ THREE = synthetic.Confusing((0.6, 0.3, 0.1), ((0.95, 0.04, 0.01), (0.06, 0.9, 0.
 # A class that hardly any row has, and that is mostly missed; and one that is known as well as the others.
 RARE = synthetic.Confusing((0.7, 0.295, 0.005), ((0.97, 0.03, 0.0), (0.03, 0.97, 0.0), (0.4, 0.4, 0.2)))
 RARE_KNOWN = synthetic.Confusing((0.7, 0.295, 0.005), ((0.96, 0.03, 0.01), (0.03, 0.96, 0.01), (0.1, 0.1, 0.8)))
+RARE_LABEL = synthetic.Confusing((0.97, 0.03), ((0.996, 0.004), (0.5, 0.5)))
+MISSED_LABEL = synthetic.Confusing((0.9, 0.1), ((0.978, 0.022), (0.8, 0.2)))
 F1S = (
-    ("3 classes", THREE, (100, 300)),
-    ("3 classes, one of 0.5 % that is missed", RARE, (300,)),
-    ("3 classes, one of 0.5 % that is known", RARE_KNOWN, (300,)),
-    ("20 equal classes", synthetic.even(20, 0.85), (100, 200, 400)),
-    ("50 equal classes", synthetic.even(50, 0.85), (100,)),
-    ("20 equal classes, badly known", synthetic.even(20, 0.6), (100, 400)),
+    ("macro_f1", "3 classes", THREE, (100, 300)),
+    ("macro_f1", "3 classes, one of 0.5 % that is missed", RARE, (300,)),
+    ("macro_f1", "3 classes, one of 0.5 % that is known", RARE_KNOWN, (300,)),
+    ("macro_f1", "20 equal classes", synthetic.even(20, 0.85), (100, 200, 400)),
+    ("macro_f1", "50 equal classes", synthetic.even(50, 0.85), (100,)),
+    ("macro_f1", "20 equal classes, badly known", synthetic.even(20, 0.6), (100, 400)),
+    ("f1", "a label of 3 %, half of it found", RARE_LABEL, (200, 500)),
+    ("f1", "a label of 10 %, a fifth of it found", MISSED_LABEL, (100,)),
 )
 FEW, LUMPY = (1, 1, 2, 3, 5), (1,) * 11 + (12,)  # spans of a text
 SPANS = (
@@ -65,7 +69,7 @@ def main() -> None:
     found += [drop(options.models, n, *rates, options.confidence) for n in ROWS for rates in DROPS]
     found += [per_class(options.floor_models, *sizes, options.confidence) for sizes in FLOORS]
     if options.f1_models:
-        found += [macro_f1(options.f1_models, *of, n, options.confidence) for *of, rows in F1S for n in rows]
+        found += [minimum_f1(options.f1_models, *of, n, options.confidence) for *of, rows in F1S for n in rows]
     if options.span_models:
         found += [case for named in SPANS for case in spans(options.span_models, *named)]
     allowed = (1 - options.confidence) / 2
@@ -111,11 +115,13 @@ def per_class(models: int, classes: int, n: int, confidence: float) -> dict[str,
     return _told(f"recall of {classes} classes {FLOOR:g}", n, at, below, above)
 
 
-def macro_f1(models: int, what: str, model: synthetic.Confusing, n: int, confidence: float) -> dict[str, Any]:
-    """`accuracy.min` of the macro F1 of some classes."""
-    true = model.macro_f1()
-    judged = model.judged(models, n, (true, true + A_HAIR, true - 0.06), confidence, seed=n)
-    return _told(f"macro_f1 min {true:.3f} of {what}", n, *map(synthetic.rates, judged))
+def minimum_f1(
+    models: int, metric: str, what: str, model: synthetic.Confusing, n: int, confidence: float
+) -> dict[str, Any]:
+    """`accuracy.min` of the macro F1 of some classes, or the F1 of one."""
+    true = model.figure(metric)
+    judged = model.judged(metric, models, n, (true, true + A_HAIR, true - 0.06), confidence, seed=n)
+    return _told(f"{metric} min {true:.3f} of {what}", n, *map(synthetic.rates, judged))
 
 
 def spans(models: int, what: str, model: synthetic.Spanning, n: int) -> list[dict[str, Any]]:

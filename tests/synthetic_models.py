@@ -110,32 +110,32 @@ class Confusing:
     def labels(self) -> list[str]:
         return [str(number) for number in range(len(self.shares))]
 
-    def macro_f1(self) -> float:
-        """What it tends to with more and more rows."""
+    def figure(self, metric: str) -> float:
+        """What its macro F1, or F1 of the second of two classes, tends to with more and more rows."""
         classes = range(len(self.shares))
         f1 = []
         for one in classes:
             found = sum(self.shares[true] * self.answers[true][one] for true in classes)
             f1.append(2 * self.shares[one] * self.answers[one][one] / (self.shares[one] + found))
-        return sum(f1) / len(f1)
+        return f1[1] if metric == metrics.F1 else sum(f1) / len(f1)
 
     def judged(
-        self, models: int, n: int, minimums: Sequence[float], confidence: float, seed: int
+        self, metric: str, models: int, n: int, minimums: Sequence[float], confidence: float, seed: int
     ) -> list[list[tuple[bool, str]]]:
-        """As often as `models`, `n` rows and their answers: for each of `minimums` of the macro F1, how it was judged.
+        """As often as `models`, `n` rows and their answers: for each of `minimums` of `metric`, how it was judged.
 
-        The same rows are judged by each.
+        The same rows are judged by each. `metric` as for `figure`.
         """
-        source = random.Random(seed)
+        source, true = random.Random(seed), self.figure(metric)
         found: list[list[tuple[bool, str]]] = [[] for _ in minimums]
         for _ in range(models):
             truths = source.choices(self.labels, self.shares, k=n)
             answers = [source.choices(self.labels, self.answers[int(truth)])[0] for truth in truths]
             rows = [GoldenRow("x", truth, truth) for truth in truths]
-            measured = gate_accuracy.measure(rows, answers, metrics.MACRO_F1, confidence, self.labels)
+            measured = gate_accuracy.measure(rows, answers, metric, confidence, self.labels)
             for limit, verdicts in zip(minimums, found, strict=True):
                 (check,) = gate_accuracy.checks(measured, Limits(accuracy_min=limit, confidence=confidence))
-                verdicts.append((self.macro_f1() >= limit, check.verdict))
+                verdicts.append((true >= limit, check.verdict))
         return found
 
 

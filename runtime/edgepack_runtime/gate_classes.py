@@ -80,9 +80,8 @@ def checks(
 
 
 def share_of(figure: str, rows: Rows) -> Share:
-    """What `figure` (`recall`, `precision` or `f1`) of one class is made of: what is there, what was answered, or both.
-
-    F1 = 2 j / (1 + j), where j is the share of right ones among all that are there or were answered.
+    """What `figure` (`recall`, `precision` or `f1`) of one class is made of: what is there, what was answered, or both
+    (`stats.f1_of_share`).
     """
     counted: Counter[clusters.Row] = Counter()
     for tally, count in rows.items():
@@ -102,7 +101,7 @@ def interval(figure: str, share: Share, confidence: float, to_fail: float) -> st
         return stats.Interval(0.0, 0.0, 1.0)
     right, n = share.right / share.design_effect, share.n / share.design_effect
     found = stats.proportion_between(right, n, confidence, to_fail)
-    return stats.Interval(*(2 * end / (1 + end) for end in found)) if figure == "f1" else found
+    return stats.f1_of_share(found) if figure == "f1" else found
 
 
 def _check(figure: str, rows: Mapping[str, Rows], floors: Floors, classes: Sequence[str], confidence: float) -> Check:

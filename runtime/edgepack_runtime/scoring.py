@@ -6,9 +6,10 @@ far as the wider of two on each side:
 - the bootstrap over rows, paired where two models saw the same rows: it knows how errors come together in rows and
   classes, and is blind where there are next to none, since it can only draw rows that it has seen;
 - for each class (micro averages: for all together) the interval that a proportion of as many units would have,
-  `stats.proportion` or `stats.paired_drop`, joined over classes by `stats.mean_of`: it knows that 20 labels without an
-  error are not 2000 without one. A unit is a label or span that is there or was found; where one was put for another,
-  both together are one. Units of one row count for as many as they are worth (`clusters`).
+  `stats.proportion` or `stats.paired_drop`, joined over classes by `stats.mean_of`; of the F1 of one class alone, that
+  which follows from a proportion (`stats.f1_of_share`). It knows that 20 labels without an error are not 2000 without
+  one. A unit is a label or span that is there or was found; where one was put for another, both together are one.
+  Units of one row count for as many as they are worth (`clusters`).
 
 The value of a macro F1 is the mean over the classes that occur, as in scikit-learn. Its interval is about the mean over
 all classes of the model: what no row has says nothing about a class that will come up one day. Such a class may have
@@ -87,11 +88,14 @@ def interval(
     for name in _meant(metric, classes, by_class):
         tallies = by_class.get(name, [])
         whole = metrics.pooled(tallies)
-        units = sum(map(_units, tallies)) / design_effect(Counter(Row(_units(one), _wrong(one)) for one in tallies))
+        worth = design_effect(Counter(Row(_units(one), _wrong(one)) for one in tallies))
+        units = sum(map(_units, tallies)) / worth
         if whole.support == 0:
             parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(whole.fp, len(rows), confidence))))
         else:
             known = stats.proportion(whole.f1 * units, units, confidence)
+            if metric == metrics.F1:
+                known = stats.f1_of_share(stats.proportion(whole.tp / worth, units, confidence))
             parts.append(_Part(whole.f1, known, _NO_REACH))
     return _wider(_unnarrowed(found, len(rows), len(by_class)), parts, len(by_class), least=0.0)
 

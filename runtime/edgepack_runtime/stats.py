@@ -85,6 +85,14 @@ def proportion_between(successes: float, n: float, to_pass: float, to_fail: floa
     return Interval(low.value, low.low, high.high)
 
 
+def f1_of_share(share: Interval) -> Interval:
+    """The F1 of one class, from the share j (0 to 1) of right ones among all that are there or were answered.
+
+    F1 = 2 tp / (2 tp + errors) = 2 j / (1 + j) grows with j, which is a proportion.
+    """
+    return Interval(*(2 * j / (1 + j) for j in share))
+
+
 def paired_drop(lost: float, won: float, n: float, confidence: float) -> Interval:
     """How much lower the second of two models scores on the same `n` rows, as a fraction (-1 to 1).
 

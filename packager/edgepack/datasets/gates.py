@@ -70,9 +70,10 @@ def best_drop(metric: str, units: Units, confidence: float, changed: float = 0.0
     return chance + sum(number == 0 for number in units) / len(units)
 
 
-def best_value(units: Units, confidence: float) -> float:
+def best_value(metric: str, units: Units, confidence: float) -> float:
     """What a metric (0 to 1) is known to reach when every answer is right, as `scoring.interval` says."""
-    return stats.mean_of([stats.proportion(number, number, confidence) if number else _UNKNOWN for number in units]).low
+    known = [stats.proportion(number, number, confidence) if number else _UNKNOWN for number in units]
+    return stats.mean_of([stats.f1_of_share(one) for one in known] if metric == metrics.F1 else known).low
 
 
 def rows_for(rows: int, units: Units, decides: Callable[[Units], bool], most: int) -> int | None:
@@ -132,10 +133,12 @@ def check_gate(
     gated = min(rows, most)
     named, shown = metric_name(metric), counted(gated, "test row")
     found = []
-    reached = best_value(units, gate.confidence)
+    reached = best_value(metric, units, gate.confidence)
     if gate.min is not None and reached < gate.min:
         limit = gate.min
-        needed = rows_for(gated, units, lambda some: best_value(some, gate.confidence) >= limit, MOST_GOLDEN_ROWS)
+        needed = rows_for(
+            gated, units, lambda some: best_value(metric, some, gate.confidence) >= limit, MOST_GOLDEN_ROWS
+        )
         reason = (
             f"`gates.accuracy.min` is {limit:g}, and {shown} cannot show it: were every answer right, {named} would be "
             f"known to be {reached:.4f} or more, and no better"

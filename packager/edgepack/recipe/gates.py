@@ -34,7 +34,7 @@ class ClassGate(Section):
 
 
 class GoldenRows(Section):
-    """The test rows that gates are measured on: a share of every label, evenly drawn."""
+    """The test rows that gates are measured on: a sample in which every label has about its share."""
 
     rows: int = Field(
         2000,

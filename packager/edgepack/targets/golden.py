@@ -8,7 +8,7 @@ rows stay at home, no text of theirs travels: `texts.jsonl` has made-up ones to 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,18 +159,20 @@ def golden_texts(rows: Sequence[Row]) -> list[Row]:
 
 
 def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
-    """At most `limit` rows in their order, each label with its share (largest remainders), evenly spread."""
+    """At most `limit` rows in their order, as likely of every kind as there are of it.
+
+    They are taken at even distances from all of them, ordered by the rarest of their labels, then by the next one and
+    so on. So a label that is the rarest of its rows, as each is where rows have one, gets its share to less than a row;
+    and where hardly any rows have the same labels, no kind of them comes off better than others, as it would if each
+    combination got a share of its own.
+    """
     if len(rows) <= limit:
         return list(rows)
-    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        places[row.names].append(index)
-    shares = {label: len(found) * limit / len(rows) for label, found in places.items()}
-    counts = {label: int(share) for label, share in shares.items()}
-    left = limit - sum(counts.values())
-    for label in sorted(shares, key=lambda label: (counts[label] - shares[label], label))[:left]:
-        counts[label] += 1
-    chosen = sorted(index for label, found in places.items() for index in _evenly(found, counts[label]))
+    frequency = Counter(name for row in rows for name in row.names)
+    order = sorted(
+        range(len(rows)), key=lambda index: (sorted((frequency[name], name) for name in rows[index].names), index)
+    )
+    chosen = sorted(order[(2 * number + 1) * len(rows) // (2 * limit)] for number in range(limit))
     return [rows[index] for index in chosen]
 
 

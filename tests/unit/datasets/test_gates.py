@@ -49,7 +49,7 @@ def test_perfect_answers_reach_what_the_gate_says(metric: str, rows: list[Row]) 
     units = units_of(metric, len(rows), lambda: rows, classes)
     drop = scoring.drop(metric, truths, truths, truths, 0.95, positive, classes)
     assert best_drop(metric, units, 0.95) == pytest.approx(drop.high)
-    assert best_value(units, 0.95) == pytest.approx(
+    assert best_value(metric, units, 0.95) == pytest.approx(
         scoring.interval(metric, truths, truths, 0.95, positive, classes).low
     )
 
@@ -61,7 +61,9 @@ def test_a_label_without_a_test_row_costs_what_the_gate_says(metric: str, labels
     units = units_of(metric, len(rows), lambda: rows, labels)
     drop = scoring.drop(metric, truths, truths, truths, 0.95, "1", labels)
     assert best_drop(metric, units, 0.95) == pytest.approx(drop.high)
-    assert best_value(units, 0.95) == pytest.approx(scoring.interval(metric, truths, truths, 0.95, "1", labels).low)
+    assert best_value(metric, units, 0.95) == pytest.approx(
+        scoring.interval(metric, truths, truths, 0.95, "1", labels).low
+    )
 
 
 def test_a_label_without_a_test_row_is_named() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -91,12 +93,27 @@ def test_stratified_keeps_shares_and_order(found: list[str], limit: int) -> None
         assert abs(after[label] - count * len(chosen) / len(rows)) < 1
 
 
-def test_what_is_left_over_goes_to_the_largest_remainder() -> None:
-    rows = [Row(str(index), "a" if index < 4 else "b") for index in range(10)]
-    assert Counter(row.label for row in golden.stratified(rows, 3)) == {"a": 1, "b": 2}  # shares 1.2 and 1.8
+@pytest.mark.parametrize(("names", "each"), [(200, 4), (20, 2), (28, 1)])
+def test_rows_of_many_labels_are_as_the_file_has_them(names: int, each: int) -> None:
+    """Of 200 tags hardly any two rows have the same four. Each tag, and each number of tags, gets about its share."""
+    draw = random.Random(1)
+    tags = [f"tag{number:03}" for number in range(names)]
+    rows = [Row(str(index), tuple(sorted(draw.sample(tags, draw.randint(0, 2 * each))))) for index in range(10_000)]
+    chosen = golden.stratified(rows, 2000)
+    assert len(chosen) == 2000
+    for kinds in (lambda row: row.names, lambda row: [len(row.names)]):
+        before, after = (Counter(kind for row in some for kind in kinds(row)) for some in (rows, chosen))
+        for kind, count in before.items():
+            assert abs(after[kind] - count / 5) <= 4.5 * math.sqrt(count * 0.2 * 0.8), kind
+
+
+def test_the_rarest_label_of_a_row_gets_its_share() -> None:
+    rows = [Row(str(index), ("always", "rare") if index % 50 == 0 else ("always",)) for index in range(5000)]
+    chosen = golden.stratified(rows, 1000)
+    assert sum("rare" in row.names for row in chosen) == 20
 
 
 def test_stratified_draws_from_the_whole_file() -> None:
     rows = [Row(str(index), "a") for index in range(1000)]
     places = [int(row.text) for row in golden.stratified(rows, 10)]
-    assert places == [0, 111, 222, 333, 444, 555, 666, 777, 888, 999]
+    assert places == [50, 150, 250, 350, 450, 550, 650, 750, 850, 950]
