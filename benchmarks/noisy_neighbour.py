@@ -30,10 +30,10 @@ from typing import Any, Final
 from throughput import model_folders, random_texts
 
 from edgepack_runtime import bench, closed_loop, conditions, contention, gate_latency, gate_process, golden, stats
-from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Limits, parse
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
+from edgepack_runtime.timing import Timing
 
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)  # of the truth, as limits
 QUIET_RUNS: Final = 5

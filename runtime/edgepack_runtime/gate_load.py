@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from edgepack_runtime import after_idle, bench, energy, open_loop, stats, sustained, timed_texts
-from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Check, Limits, sampled
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
+from edgepack_runtime.timing import Timing
 
 ENERGY_GATE = "energy.mj_per_text"
 Say = Callable[[str], None]

@@ -15,11 +15,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgepack_runtime import bench, closed_loop, contention, gate_latency, golden, isolated, noise, stats, wording
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.exit_codes import ExitCode
-from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Check, parse, read_once, sampled
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
 from edgepack_runtime.timed_texts import Kind
+from edgepack_runtime.timing import Timing
 
 # Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
 COLD_START_RUNS = 7

@@ -27,12 +27,12 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from edgepack_runtime import bench, closed_loop, contention, noise, phases, queueing, stats
 from edgepack_runtime.contention import Contention
-from edgepack_runtime.gate_latency import Asked
 from edgepack_runtime.gate_limits import Check, sampled
 from edgepack_runtime.latency_limits import P95, OpenLoop, Percentiles
 from edgepack_runtime.phases import Phases
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
+from edgepack_runtime.timing import Asked
 
 # Busier than this, texts queue up for as long as they arrive: the time that a queue takes to settle grows with
 # 1 / (1 - utilisation)^2, and percentiles say how long one looked and not how fast the model is.

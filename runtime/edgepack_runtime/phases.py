@@ -8,9 +8,12 @@ that are drawn.
 
 from __future__ import annotations
 
+import math
 from typing import Any, List, NamedTuple, Optional, Sequence
 
 import numpy as np
+
+from edgepack_runtime import distributions, stats
 
 _SHORTEST = 8  # texts of a phase that is looked for, and then twice as many, and so on
 _FEWEST = 4  # rows of so many texts that there are at least
@@ -63,6 +66,19 @@ def throughout(times_ms: Sequence[float], found: Phases, level: float) -> List[f
     places = np.clip(np.arange(len(times)) - found.texts // 2, 0, len(means) - 1)  # (n,), of the one around each
     scaled: List[float] = (times * (level * times.mean()) / np.maximum(means[places], _LEAST_MS)).tolist()
     return scaled
+
+
+def design_effect(are_so: Sequence[bool], confidence: float) -> float:
+    """How many of texts, some of which are so, are worth one that is independent of the others, at least 1.
+
+    By how much wider the interval of the share of those that are is (`stats.ratio_interval`) than the binomial one.
+    """
+    share = sum(are_so) / max(len(are_so), 1)
+    if not 0 < share < 1:
+        return 1.0
+    known = stats.ratio_interval([(float(is_so), 1.0) for is_so in are_so], confidence)
+    alone = distributions.normal(confidence) * math.sqrt(share * (1 - share) / len(are_so))
+    return max(((known.high - share) / alone) ** 2, 1.0)
 
 
 def _moving_means(times: Array, length: int) -> Array:

@@ -29,12 +29,12 @@ from edgepack_runtime import (
 )
 from edgepack_runtime.closed_loop import Spell, Window
 from edgepack_runtime.contention import Contention, Reading
-from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Limits, parse
 from edgepack_runtime.latency_limits import AfterIdle, OpenLoop, Percentiles, Sustained
 from edgepack_runtime.predictor import Split
 from edgepack_runtime.throttling import Throttle
 from edgepack_runtime.timed_texts import Kind
+from edgepack_runtime.timing import Timing
 from edgepack_runtime.tuning import Tuning
 
 QUIET = Contention(1000.0, 1000.0, 2, 0.0)

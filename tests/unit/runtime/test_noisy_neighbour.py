@@ -15,9 +15,9 @@ import pytest
 
 from edgepack_runtime import bench, contention, gate_latency, stats
 from edgepack_runtime.contention import Reading
-from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Limits, parse
 from edgepack_runtime.predictor import Split
+from edgepack_runtime.timing import Timing
 from edgepack_runtime.tuning import Tuning
 
 KINDS = (

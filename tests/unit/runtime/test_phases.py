@@ -39,6 +39,15 @@ def test_few_times_or_equal_ones_have_none(times: list[float]) -> None:
     assert phases.find(times) is None
 
 
+def test_what_comes_together_is_worth_less() -> None:
+    draw = np.random.RandomState(4)
+    alone = [phases.design_effect(draw.random_sample(1000) < 0.1, 0.98) for _ in range(50)]
+    together = [phases.design_effect(np.repeat(draw.random_sample(50) < 0.1, 20), 0.98) for _ in range(50)]
+    assert 1.0 <= np.median(alone) < 3.0 and 10.0 < np.median(together) < 60.0
+    assert phases.design_effect([False] * 100, 0.98) == phases.design_effect([True] * 100, 0.98) == 1.0
+    assert phases.design_effect([], 0.98) == 1.0
+
+
 def test_a_machine_that_is_in_one_phase_throughout_is_as_slow_as_in_that() -> None:
     draw = np.random.RandomState(2)
     alone = draw.lognormal(0, 0.3, 1000)
