@@ -255,6 +255,8 @@ def test_every_limit_on_time_is_read() -> None:
         {"accuracy": {"metric": None}},
         {"accuracy": {"metric": ["f1"]}},
         {"accuracy": {"confidence": 1.0}},
+        {"accuracy": {"confidence": 0.9991}},
+        {"accuracy": {"confidence": 0.5}},
         {"accuracy": {"baseline": "hotel.edgepack"}},
         {"accuracy": {"baseline": {"name": "hotel", "version": 2}}},
         {"accuracy": {"per_class": 0.8}},
