@@ -12,6 +12,8 @@ from edgepack_runtime.gate_values import check_keys, invalid, number
 
 ACCURACY_KEYS = ("metric", "min", "max_drop_points", "baseline", "max_regression_points", "per_class", "confidence")
 GOLDEN_KEYS = ("rows", "carry", "sha256")
+# Of two-sided intervals. Up to one half says nothing; beyond the other, F1 takes more resamples than there is time for.
+ABOVE_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.999
 FIGURES = ("recall", "precision", "f1")  # of a class
 PER_CLASS = "accuracy.per_class."  # with one of them behind it: the name of its check
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -40,6 +42,18 @@ def baseline(facts: Any) -> Optional[str]:
     if not isinstance(name, str) or not isinstance(version, str):
         raise invalid(f"accuracy.baseline is {facts!r}")
     return f"{name} {version}"
+
+
+def confidence(section: Mapping[str, Any]) -> Optional[float]:
+    """That of every interval on accuracy, above 0.5 and at most 0.999; None where nothing is said.
+
+    Raises:
+        BundleInvalidError: it says something else.
+    """
+    value = number(section, "accuracy", "confidence", below=1.0)
+    if value is not None and not ABOVE_CONFIDENCE < value <= MOST_CONFIDENCE:
+        raise invalid(f"accuracy.confidence is {value!r}")
+    return value
 
 
 def rows_at_home(golden: Mapping[str, Any]) -> Optional[str]:

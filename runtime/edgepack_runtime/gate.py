@@ -204,9 +204,8 @@ def _process_checks(
     checks = []
     texts = [item.item for item in golden.read_golden(release, predictor.config)]
     if limits.peak_rss_mib is not None:
-        mib = gate_process.peak_rss_mib(release, limits.threads)
-        progress(f"memory: {mib:.1f} MiB at most")
-        checks.append(gate_process.memory_check(mib, limits.peak_rss_mib, len(texts), emulated_why))
+        peaks_mib = gate_process.peaks_mib(release, limits.threads, limits.peak_rss_mib, progress)
+        checks.append(gate_process.memory_check(peaks_mib, limits.peak_rss_mib, len(texts), emulated_why))
     if limits.cold_start_ms is not None:
         runs = gate_process.cold_starts(release, texts, progress)
         checks.append(gate_process.cold_start_check(runs, limits.cold_start_ms, emulated_why))

@@ -159,7 +159,7 @@ def parse(gates: Mapping[str, Any]) -> Limits:
     threads = latency.get("threads", 1)
     if type(threads) is not int or not 1 <= threads <= 256:
         raise invalid(f"latency.threads is {threads!r}")
-    confidence = number(accuracy, "accuracy", "confidence", below=1.0)
+    confidence = accuracy_limits.confidence(accuracy)
     return Limits(
         accuracy_min=number(accuracy, "accuracy", "min", below=1.0),
         max_drop_points=number(accuracy, "accuracy", "max_drop_points"),

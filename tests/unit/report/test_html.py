@@ -80,6 +80,18 @@ def test_a_row_in_another_metric_than_the_first_names_it(built: Any) -> None:
     assert "on a device macro F1 " in words and "float ONNX macro F1" not in words
 
 
+@pytest.mark.parametrize(("language", "same", "share"), [
+    ("en", "on the same test rows.", "on all test rows; targets were measured on a share of them, as many as n says."),
+    ("zh", "在同一批测试样本上，", "在全部测试样本上的表现；各目标只用其中一部分样本测量，"),
+])  # fmt: skip
+def test_rows_are_the_same_only_where_targets_saw_all(built: Any, language: str, same: str, share: str) -> None:
+    on_all = Page(render(make(built)), language).words
+    assert same in on_all and share not in on_all
+    row = LedgerRow("on a device", replace(built.ledger[0].score, n=300))
+    on_some = Page(render(make(with_last_row(built, row))), language).words
+    assert share in on_some and same not in on_some and " 300 " in on_some and " 794 " in on_some
+
+
 def test_nothing_is_fetched_or_run(report: dict[str, Any]) -> None:
     text = render(report)
     page = Page(text)

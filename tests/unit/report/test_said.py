@@ -34,6 +34,7 @@ HELPERS = {
     "gate_classes.py": {"_told", "_more"},
     "gate_latency.py": {"_lengths", "refuse_if_emulated"},
     "gate_limits.py": {"would_decide"},
+    "gate_process.py": {"cold_start_check"},
     "open_loop.py": {"_why_not"},
     "phases.py": {"told"},
     "contention.py": {"told"},

@@ -16,6 +16,7 @@ from tiny_model import write_release
 
 from edgepack_runtime import (
     after_idle,
+    bench,
     contention,
     energy,
     gate,
@@ -256,6 +257,8 @@ def test_every_limit_on_time_is_read() -> None:
         {"accuracy": {"metric": None}},
         {"accuracy": {"metric": ["f1"]}},
         {"accuracy": {"confidence": 1.0}},
+        {"accuracy": {"confidence": 0.9991}},
+        {"accuracy": {"confidence": 0.5}},
         {"accuracy": {"baseline": "hotel.edgepack"}},
         {"accuracy": {"baseline": {"name": "hotel", "version": 2}}},
         {"accuracy": {"per_class": 0.8}},
@@ -531,7 +534,7 @@ def test_peak_memory_is_the_childs_and_not_ours(tmp_path: Path) -> None:
 
 
 def test_a_cold_start_is_a_whole_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_process, "COLD_START_RUNS", 1)
+    monkeypatch.setattr(gate_process, "RUNS", 1)
     release, _ = write_release(tmp_path / "release", rows=ROWS[:1])
     lines: list[str] = []
     [counted] = gate_process.cold_starts(release, ["很好", "-n", "\x00"], lines.append)
@@ -553,11 +556,59 @@ def test_cold_starts_are_judged_by_the_fastest_and_the_slowest() -> None:
     assert gate_process.cold_start_check(runs(300), 500, None).verdict == "pass"
 
 
+def peaks_of(*scripted: float, limit: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], list[str]]:
+    """What is measured with processes that have these peaks in MiB, and what was told meanwhile."""
+    left, lines = iter(scripted), list[str]()
+    monkeypatch.setattr(gate_process, "peak_rss_mib", lambda release, threads: next(left))
+    return gate_process.peaks_mib(Path("release"), 1, limit, lines.append), lines
+
+
+@pytest.mark.parametrize(
+    ("scripted", "limit", "verdict"),
+    [
+        ((92.0, 91.2, 93.0, 92.9, 92.5, 92.1, 92.9), 93.1, "pass"),
+        ((92.0, 91.2, 93.0, 92.9, 92.5, 92.1, 92.9), 93.0, "pass"),
+        ((92.0, 91.2, 93.0, 92.9, 92.5, 92.1, 92.9), 92.95, "inconclusive"),
+        ((93.0, 91.2, 92.0, 92.9, 92.5, 92.1, 92.9), 92.0, "inconclusive"),
+        ((92.0, 91.2, 93.0, 92.9, 92.5, 92.1, 92.9), 91.2, "inconclusive"),
+        ((92.0, 91.2, 93.0, 92.9, 92.5, 92.1, 92.9), 91.1, "fail"),
+    ],
+)
+def test_a_peak_near_its_limit_is_measured_as_often_as_a_cold_start(
+    scripted: tuple[float, ...], limit: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peaks, lines = peaks_of(*scripted, limit=limit, monkeypatch=monkeypatch)
+    assert peaks == [*scripted] and len(peaks) == gate_process.RUNS
+    assert "within 5 % of the limit" in lines[1] and lines[-1] == "memory: 92.9 MiB at most, run 7 of 7"
+    row = gate_process.memory_check(peaks, limit, 3, None)
+    assert (row.verdict, row.value, row.low, row.high, row.n, row.confidence) == (
+        verdict, 92.5, 91.2, 93.0, 7, bench.CONFIDENCE,
+    )  # fmt: skip
+    assert row.detail.startswith("median of 7 fresh processes: load, then 3 golden texts")
+    assert ("both sides of the limit" in row.detail) is (verdict == "inconclusive")
+
+
+@pytest.mark.parametrize(("peak", "verdict"), [(94.9, "pass"), (105.1, "fail")])
+def test_a_peak_far_from_its_limit_is_measured_once(peak: float, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks, lines = peaks_of(peak, limit=100, monkeypatch=monkeypatch)
+    assert peaks == [peak] and lines == [f"memory: {peak} MiB at most"]
+    row = gate_process.memory_check(peaks, 100, 3, None)
+    assert row[1:9] == (verdict, peak, None, None, 100, "MiB", 1, None)
+    assert "one run" in row.detail and "nearer ones are measured 7 times" in row.detail and str(peak) not in row.detail
+
+
+@pytest.mark.parametrize("peak", [95.0, 105.0])
+def test_five_percent_away_is_near(peak: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(peaks_of(*[peak] * 7, limit=100, monkeypatch=monkeypatch)[0]) == 7
+
+
 def test_memory_of_an_emulator_may_pass_but_not_fail() -> None:
-    assert gate_process.memory_check(100, 200, 3, "emulated").verdict == "pass"
-    assert gate_process.memory_check(300, 200, 3, "emulated").verdict == "inconclusive"
-    row = gate_process.memory_check(300, 200, 3, None)
-    assert row.verdict == "fail" and row.value == 300 and "300" not in row.detail
+    near = [99.0, 99, 99, 99, 99, 101, 101]
+    for peaks, limit, verdict in (([100.0], 200, "pass"), ([300], 200, "inconclusive"), (near, 101, "pass")):
+        assert gate_process.memory_check(peaks, limit, 3, "emulated by x").verdict == verdict
+    for limit in (100, 98):
+        row = gate_process.memory_check(near, limit, 3, "by x")
+        assert row.verdict == "inconclusive" and row.detail.endswith("; emulated (by x)")
 
 
 def test_the_text_of_a_cold_start_can_stand_on_a_command_line() -> None:

@@ -200,6 +200,35 @@ def test_the_bootstrap_holds_its_value_even_where_resamples_are_biased() -> None
         stats.bootstrap([], largest, 0.9)
 
 
+@pytest.mark.parametrize(
+    ("confidence", "resamples"),
+    [(0.5, 2000), (0.95, 2000), (0.99, 2000), (0.995, 4000), (0.998, 10_000), (0.999, 20_000)],
+)
+def test_ten_resamples_lie_beyond_each_end(confidence: float, resamples: int) -> None:
+    assert stats.resamples_for(confidence) == resamples
+    assert resamples * (1 - confidence) / 2 >= 10 - 1e-9
+
+
+@pytest.mark.parametrize(("confidence", "given", "drawn"), [(0.95, None, 2000), (0.999, None, 20_000), (0.999, 30, 30)])
+def test_the_bootstrap_draws_as_often_as_its_confidence_takes(confidence: float, given: int | None, drawn: int) -> None:
+    asked: list[int] = []
+
+    def figure(counts: Mapping[int, int]) -> float:
+        asked.append(sum(counts.values()))
+        return rate(counts)
+
+    stats.bootstrap([0, 1, 1], figure, confidence, given)
+    assert asked == [3] * (1 + drawn)  # the sample itself comes first
+
+
+def test_an_end_moves_with_a_high_confidence() -> None:
+    rows = [1] * 60 + [0] * 140
+    wide, wider = (stats.bootstrap(rows, rate, confidence) for confidence in (0.99, 0.999))
+    half = 3.29 * math.sqrt(0.3 * 0.7 / 200)
+    assert wider.low < wide.low and wider.high > wide.high
+    assert (wider.low, wider.high) == pytest.approx((0.3 - half, 0.3 + half), abs=0.012)
+
+
 def test_a_mean_is_surer_than_its_parts() -> None:
     assert stats.mean_of([Interval(0.5, 0.4, 0.7)]) == pytest.approx((0.5, 0.4, 0.7))
     assert stats.mean_of([Interval(0.5, 0.2, 0.9), Interval(0.7, 0.3, 1.0)]) == pytest.approx((0.6, 0.35, 0.85))
