@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from edgepack_runtime import metrics, scoring, stats
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
+from edgepack_runtime.gate_limits import Check, Limits, sampled, shown, would_decide
 from edgepack_runtime.golden import GoldenRow
 from edgepack_runtime.metrics import Answer, Pair
 from edgepack_runtime.model_config import TOKENS, ModelConfig
@@ -139,8 +139,9 @@ def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
 
 def worst_line(told: Mapping[str, Any]) -> str:
     """The receipt's `classes` in a line: those that fare worst."""
-    shown = ["{label} {f1:.4f} (n = {support})".format(**row) for row in told["scores"][:_SHOWN_CLASSES]]
-    return "lowest F1 of {} classes: {}".format(told["classes"], ", ".join(shown) or "-")
+    worst = told["scores"][:_SHOWN_CLASSES]
+    each = ["{} {} (n = {})".format(row["label"], shown(row["f1"], "fraction"), row["support"]) for row in worst]
+    return "lowest F1 of {} classes: {}".format(told["classes"], ", ".join(each) or "-")
 
 
 def repeats(told: Mapping[str, Any]) -> Optional[str]:
