@@ -229,7 +229,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     )
     labels = ", ".join(found["labels"])
     facts = {
-        "task": f"{found['task']}, {len(found['labels'])} labels: {labels}",
+        "task": f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}",
         "model": f"{model['precision']}, cuts texts to {found['max_length']} tokens",
         "needs": f"{target['system']} on {target['machine']}, {target['libc']} {target['libc_min']} or newer, "
         f"Python {target['python']}, {target['provider']}",

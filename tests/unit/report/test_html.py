@@ -289,6 +289,21 @@ def test_what_else_ran_is_told_where_the_device_tells(report: dict[str, Any], ot
     assert ("Others used 0.93 of 2 cores meanwhile." in words) is told
 
 
+def test_one_is_told_as_one(report: dict[str, Any]) -> None:
+    report["data"]["labels"] = ["O"]
+    report["quantization"]["calibration_rows"] = report["quantization"]["int8"]["dev_rows"] = 1
+    report["quantization"]["int8"]["limit_points"] = 1.0
+    report["targets"][0]["receipt"]["latency"]["contention"] = {"others_cores": 0.93, "cores": 1}
+    words, chinese = (" ".join(Page(render(report), language).words.split()) for language in ("en", "zh"))
+    for told in (
+        "; 1 label; ships", " 1 calibration row.", " on 1 row; hollow", " on 1 dev row ; at most 1 point, or one row,",
+        "0.93 of 1 core meanwhile",
+    ):  # fmt: skip
+        assert told in words, told
+    assert not re.search(r"(?<![\d.])1 (labels|calibration rows|rows|dev rows|points|cores)\b", words)
+    assert "1 个标签" in chinese and "1 个校准样本" in chinese and "占用了 1 个核中的 0.93 个" in chinese
+
+
 def test_text_from_outside_is_escaped(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
     row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)

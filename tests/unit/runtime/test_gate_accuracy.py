@@ -182,6 +182,8 @@ def test_classes_without_a_row_are_told_and_counted() -> None:
     assert gate_accuracy.checks(of_labels("11", "11", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))[0].detail == (
         "2 of 2 rows right"
     )
+    (row,) = gate_accuracy.checks(of_labels("1", "0", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))
+    assert row.detail.startswith("0 of 1 row right; about ")
 
 
 def test_the_f1_of_a_label_without_a_row_is_unknown() -> None:
@@ -238,6 +240,8 @@ def test_the_worst_classes_stand_in_a_line() -> None:
         measured([()], [()], [()], "micro_f1"), dataclasses.replace(CONFIG, multi_label=True)
     )
     assert gate_accuracy.worst_line(nothing) == "lowest F1 of 0 classes: -"
+    one = gate_accuracy.classes(measured("11", "11", "11", "accuracy"), CONFIG)
+    assert gate_accuracy.worst_line(one) == "lowest F1 of 1 class: 1 100 % (n = 2)"
 
 
 def test_of_many_classes_the_worst_are_told() -> None:

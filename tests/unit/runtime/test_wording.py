@@ -19,6 +19,7 @@ from edgepack_runtime.wording import counted
 )  # fmt: skip
 def test_one_and_many(number: float, words: str) -> None:
     assert counted(number, "minute") == words
+    assert counted(number, "class", "classes") == words.replace("minutes", "classes").replace("minute", "class")
 
 
 @pytest.mark.parametrize("package", [edgepack, edgepack_runtime])
