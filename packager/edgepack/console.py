@@ -137,7 +137,7 @@ class Console:
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
-        self.show(tables.gate(receipt, live=self._out.is_terminal))
+        self.show(tables.gate(receipt, live=self._out.is_terminal, width=self._out.width))
 
     def checks(self, bundles: Sequence[BundleArtifact]) -> None:
         """What the content checks found of each bundle."""

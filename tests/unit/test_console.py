@@ -320,9 +320,32 @@ def test_no_figure_of_a_gate_is_cut_however_narrow_the_terminal_is(columns: int,
     long = {**receipt["checks"][0], "gate": "latency.sustained.max_slowdown_percent", "high": None, "unit": "percent"}
     receipt["checks"].append({**long, "value": 109.9, "low": -100.0, "limit": 40.0, "n": 13387})
     stream = io.StringIO()
-    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=False))
+    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=False, width=columns))
     lines = stream.getvalue().splitlines()
     head = next(line for line in lines if line.startswith("check"))
     assert "…" not in stream.getvalue() and head.rstrip().endswith("n") and max(map(len, lines)) <= columns
     for check in receipt["checks"]:
         assert not check["n"] or any(line.rstrip().endswith(f" {check['n']}") for line in lines)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("columns", [72, 80, 120])
+def test_names_of_gates_go_on_after_a_joint_and_figures_stay_whole(
+    columns: int, live: bool, receipt: dict[str, Any]
+) -> None:
+    names = ("latency.sustained.max_slowdown_percent", "accuracy.max_regression_points", "latency.open_loop.p95_ms")
+    figures = {"value": -100.25, "low": -100.0, "high": 109.9, "limit": 12345.5, "unit": "points", "n": 13387}
+    receipt["checks"] = [{**receipt["checks"][0], **figures, "gate": name} for name in names]
+    stream = io.StringIO()
+    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=live, width=columns))
+    lines = [line for line in stream.getvalue().splitlines() if "─" not in line and not line.startswith("measured")]
+    head = next(number for number, line in enumerate(lines) if line.startswith("check"))
+    end = next(number for number, line in enumerate(lines) if line.startswith(f"{names[0]}: "))
+    parts = [line[: lines[head].index("verdict")].strip() for line in lines[head + 1 : end]]
+    assert "".join(parts) == "".join(names)
+    assert all(part[-1] in "._" or part.endswith(("percent", "points", "p95_ms")) for part in parts if part)
+    words = " ".join(lines[head + 1 : end]).split()
+    for figure in ("inconclusive", "-100.2", "[-100.0,", "109.9]", "<=", "12345.5", "13387"):
+        assert words.count(figure) == 3, figure
+    assert max(map(len, lines[head:end])) <= columns
+    assert columns < 120 or end == head + 4  # there is room for all in one line
