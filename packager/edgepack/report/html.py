@@ -94,7 +94,7 @@ def _is_fast(receipt: Mapping[str, Any]) -> bool:
 
 
 def _latency(number: int, receipt: Mapping[str, Any]) -> Markup:
-    return svg(f"latency{number}", lambda figure: device_plots.latency(figure, receipt), 8)
+    return svg(f"latency{number}", lambda figure: device_plots.latency(figure, receipt), 8.4)
 
 
 def environment() -> jinja2.Environment:

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from tests.unit.conftest import beside_one_not_run, dynamic, linears, narrowed_of, pruned_of, ungated_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.quantization import Quantization
 from edgepack.report import device_plots, html
 from edgepack.report.document import make
+from edgepack.report.drawing import svg
 from edgepack.report.html import render
 from edgepack.report.languages import CHINESE, both
 from edgepack.report.plots import pareto
@@ -370,6 +375,56 @@ def test_how_long_answers_took_and_what_one_is_made_of(report: dict[str, Any]) -
     assert "分词 0.121" in _figure(report, label, "zh")
     del receipt["latency"]["distribution"]
     assert _figure(report, label) == ""
+
+
+def label_boxes(figure: Figure, language: int) -> dict[str, Bbox]:
+    """Where the words in one language about limits stand in the first plot of a figure, in pixels."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    found = {}
+    for one in figure.axes[0].texts:
+        one.set_text(one.get_text().split("¦")[language])
+        one.update_positions(renderer)  # type: ignore[attr-defined]
+        found[one.get_text()] = Text.get_window_extent(one, renderer)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Glyph .* missing")
+@pytest.mark.parametrize("language", [0, 1])
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ((2.6, 4.2, 4.9), 3),
+        ((1.9, 1.95, 2.0), 3),
+        ((50, 60, 70), 1),
+        ((20, 4.1, 60), 2),
+        ((6, 6, 6), 3),
+        ((5, 9, 13), 3),
+    ],
+)
+@pytest.mark.parametrize("slowest_ms", [4.6, 12.6])
+def test_nothing_runs_through_what_is_said_of_limits(
+    report: dict[str, Any], limits: tuple[float, ...], told: int, slowest_ms: float, language: int
+) -> None:
+    receipt, figures = report["targets"][0]["receipt"], list[Figure]()
+    receipt["latency"]["distribution"] = {
+        "min_ms": 0.9, "p10_ms": 1.6, "p25_ms": 2.1, "p50_ms": 2.5, "p75_ms": 3.1, "p95_ms": 4.0, "p99_ms": 4.5,
+        "max_ms": slowest_ms,
+    }  # fmt: skip
+    names = ("p50_ms", "p95_ms", "p99_ms")
+    receipt["checks"] = [{"gate": f"latency.{name}", "limit": ms} for name, ms in zip(names, limits, strict=True)]
+
+    def draw(figure: Figure) -> None:
+        device_plots.latency(figure, receipt)
+        figures.append(figure)
+
+    svg("latency", draw, 8.4)
+    boxes = list(label_boxes(figures[0], language).values())
+    assert len(boxes) >= (1 if slowest_ms < 12 else told) and all(box.width > 60 for box in boxes)
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+        assert figures[0].bbox.x0 <= box.x0 and box.x1 <= figures[0].bbox.x1 and box.y1 <= figures[0].bbox.y1
+        for line in figures[0].axes[0].lines:
+            assert not line.get_path().transformed(line.get_transform()).intersects_bbox(box, filled=False)
 
 
 def test_the_axis_of_times_holds_slow_answers_too(report: dict[str, Any]) -> None:
