@@ -273,10 +273,10 @@ def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], fro
 
 
 def _figure(report: dict[str, Any], label: str, language: str = "en") -> str:
-    """The words of the one figure whose label begins so; empty where there is none."""
-    found = [part for part in render(report).split('<figure role="img" aria-label="')[1:] if part.startswith(label)]
+    """The words of the one figure whose name begins so; empty where there is none."""
+    found = [part for part in render(report).split("<figure ")[1:] if f'<span class="en">{label}' in part]
     assert len(found) < 2
-    drawn = "".join(f"<p>{part[part.index('>') + 1 : part.index('</figure>')]}</p>" for part in found)
+    drawn = "".join(f"<p>{part[part.index('</figcaption>') + 13 : part.index('</figure>')]}</p>" for part in found)
     return " ".join(Page(drawn, language).words.split())
 
 
@@ -532,11 +532,25 @@ def test_without_an_int8_model_no_ranges_are_shown(built: Any, ways: tuple[Quant
     assert "Ranges of" not in render(make(no_ranges))
 
 
-def test_every_figure_says_what_it_shows(built: Any, selection: Any) -> None:
-    page = Page(render(make(replace(built, selection=selection))))
+@pytest.mark.parametrize(("language", "least"), [("en", 30), ("zh", 14)])
+def test_every_figure_has_a_name_in_the_language_of_the_page(
+    built: Any, selection: Any, language: str, least: int
+) -> None:
+    text = render(make(replace(built, selection=selection)))
+    page = Page(text)
     figures = [attributes for tag, attributes in page.tags if tag == "figure"]
     assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) == 8
-    assert all(one["role"] == "img" and len(str(one["aria-label"])) > 30 for one in figures)
+    for one in figures:
+        assert one["role"] == "img" and "aria-label" not in one  # an attribute has no language of its own
+        (name,) = re.findall(rf'<figcaption id="{one["aria-labelledby"]}" class="unseen">(.*?)</figcaption>', text)
+        words = Page(name, language).words.strip()
+        assert len(words) >= least and bool(re.search("[\u4e00-\u9fff]", words)) is (language == "zh"), words
+    assert re.search(r"\.unseen \{[^}]*clip-path", text) and not re.search(r"\.unseen \{[^}]*display: none", text)
+
+
+def test_no_name_for_screen_readers_is_in_one_language_alone() -> None:
+    for template in Path(html.__file__).parent.glob("*.jinja"):
+        assert not re.search(r"aria-label=|\balt=|title=\"(?!\{\{)", template.read_text(encoding="utf-8")), template
 
 
 def test_plots_leave_the_page_small(built: Any, selection: Any) -> None:
