@@ -130,12 +130,16 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
             yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
-def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text]:
-    """A gate that this machine could not run: neither passed nor failed, and what to type where it can."""
+def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Iterator[Table | Text]:
+    """A gate that this machine could not run: neither passed nor failed, and what to type where it can.
+
+    With `ungated` the recipe sets no gates, so that there is nothing to pass on the device either.
+    """
     head = Text(safe(f"gate of {bundle} for {target}: "))
     yield head.append("NOT RUN HERE", style=STYLES["not run here"])
     yield Text(safe(f"  {gate.why}"))
-    yield Text(safe(f"  on the device: {gate.command}  (install gates it there too)"))
+    there = f"{NO_GATES}: it measures, and gates nothing, as install does" if ungated else "install gates it there too"
+    yield Text(safe(f"  on the device: {gate.command}  ({there})"))
 
 
 def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Table | Text]:

@@ -17,6 +17,7 @@ from edgepack import tables
 from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
+from edgepack.outcome import NotRunHere
 from edgepack.recipe.findings import Finding
 from edgepack.selection import SelectArtifact
 
@@ -305,6 +306,24 @@ def test_candidates_are_told_with_what_decided(selection: SelectArtifact) -> Non
     assert re.fullmatch(r"90\.4 % \[88\.2, 92\.3\] +1\.10 +19\.2 +int8 +yes +model=\{from: teacher, layers: 4\}", cut)
     assert chosen.startswith("chosen: model={from: teacher, layers: 4}: the only one of 2 that misses no gate")
     assert "the test rows had no say in the choice. Intervals: 95 %, n=794." in screen.out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("ungated", "told"),
+    [
+        (False, "(install gates it there too)"),
+        (True, "(the recipe sets no gates: it measures, and gates nothing, as install does)"),
+    ],
+)
+def test_a_gate_that_was_not_run_here_says_what_install_does(ungated: bool, told: str) -> None:
+    screen = Screen()
+    screen.console.not_run("b.edgepack", "rpi-bookworm", NotRunHere("it is for aarch64", "type this"), ungated=ungated)
+    assert lines(screen.out) == [
+        "gate of b.edgepack for rpi-bookworm: NOT RUN HERE",
+        "  it is for aarch64",
+        f"  on the device: type this  {told}",
+        "",
+    ]
 
 
 def test_lines_are_not_broken_in_a_log() -> None:

@@ -79,6 +79,17 @@ def test_a_target_that_could_not_be_run_says_why_and_what_to_type(built: Any) ->
     assert "Nothing was measured: it is for aarch64" in words
 
 
+def test_a_target_that_could_not_be_run_is_gated_nowhere_where_the_recipe_sets_no_gates(built: Any) -> None:
+    report = make(beside_one_not_run(built))
+    assert "gate ; install gates it too." in _cards(report)
+    golden = report["recipe"]["gates"]["golden"]
+    report["recipe"]["gates"] = {**dict.fromkeys(report["recipe"]["gates"]), "golden": golden}
+    words = _cards(report)
+    assert "gate ; the recipe sets no gates: it measures, and gates nothing, as install does." in words
+    assert "gates it" not in words
+    assert "配方没有设门限：它只作测量，不作判定，install 也一样。" in _cards(report, "zh")
+
+
 def test_a_row_in_another_metric_than_the_first_names_it(built: Any) -> None:
     row = LedgerRow("on a device", replace(built.ledger[0].score, metric="macro_f1"))
     words = " ".join(Page(render(make(with_last_row(built, row)))).words.split())
