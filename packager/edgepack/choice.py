@@ -46,7 +46,6 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
     latencies = measure.latency([file.folder for file in files], texts, progress)
     found = []
     for file, latency in zip(files, latencies, strict=True):
-        differ = f"{file.parity.flips} of {file.parity.n} answers differ" if file.parity.flips else ""
         size = (file.folder / "model.onnx").stat().st_size
         row = LedgerRow(
             file.name,
@@ -56,10 +55,16 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
             p95_ms=latency.p95_ms,
             parity=file.parity.max_abs,
             parity_with=file.before,
-            note="; ".join(part for part in (file.note, differ) if part),
+            note="; ".join(part for part in (file.note, differing(file.parity)) if part),
         )
         found.append(ModelFile(file.folder.name, file.precision, size, row))
     return found
+
+
+def differing(parity: Parity) -> str:
+    """How many answers are not those of the model before, in words; empty where none is."""
+    verb = "differs" if parity.flips == 1 else "differ"
+    return f"{parity.flips} of {counted(parity.n, 'answer')} {verb}" if parity.flips else ""
 
 
 @dataclass(frozen=True)
@@ -229,4 +234,4 @@ def note(made: Int8Choice, *, reduced: bool = False) -> str:
 
 def lost(drop_points: float, dev_rows: int) -> str:
     """What a small model loses, in words."""
-    return f"{drop_points:.2f} points below float on {dev_rows} dev rows"
+    return f"{drop_points:.2f} points below float on {counted(dev_rows, 'dev row')}"

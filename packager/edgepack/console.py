@@ -131,13 +131,13 @@ class Console:
         """Which of several students was chosen, and between which."""
         self.show(tables.selection(selected, live=self._out.is_terminal))
 
-    def not_run(self, bundle: str, target: str, gate: NotRunHere) -> None:
-        """A gate that this machine could not run."""
-        self.show(tables.not_run(bundle, target, gate))
+    def not_run(self, bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> None:
+        """A gate that this machine could not run; of a recipe without gates with `ungated`."""
+        self.show(tables.not_run(bundle, target, gate, ungated=ungated))
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
-        self.show(tables.gate(receipt, live=self._out.is_terminal))
+        self.show(tables.gate(receipt, live=self._out.is_terminal, width=self._out.width))
 
     def checks(self, bundles: Sequence[BundleArtifact]) -> None:
         """What the content checks found of each bundle."""

@@ -15,6 +15,7 @@ from edgepack.graph.parts import in_float, int8_parts
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, PartCost, Quantization
 from edgepack.trials import Trials
+from edgepack.wording import counted
 
 
 def choose(
@@ -51,7 +52,7 @@ def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progr
     most = trials.may_lose(made.limit_points)
     while scores.exceeds(drop_points, most) and len(kept) < len(made.parts):
         kept.append(made.parts[len(kept)].part)
-        drop_points = trials.tried(f"{len(kept)} parts float", in_float(encoder, kept)).drop_points
+        drop_points = trials.tried(f"{counted(len(kept), 'part')} float", in_float(encoder, kept)).drop_points
         progress.line(f"{kept[-1]} goes back to float: {drop_points:.2f} points below float on dev")
     return in_float(encoder, kept), replace(made, kept_float=tuple(kept), drop_points=drop_points)
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from edgepack_runtime import device, doctor
+from edgepack_runtime.wording import counted
 
 _ROOT: Final = Path("/")
 _NO_LIMIT_BYTES: Final = 2**60  # the first version of control groups tells "none" by a number near 2**63
@@ -37,7 +38,7 @@ class Cores:
         return self.allowed if self.quota is None else max(1, min(self.allowed, math.floor(self.quota)))
 
     def __str__(self) -> str:
-        allowed = f"{self.allowed} of {self.machine} cores"
+        allowed = f"{self.allowed} of {counted(self.machine, 'core')}"
         return allowed if self.quota is None else f"{allowed}, and a quota of {self.quota:g}"
 
 

@@ -20,7 +20,7 @@ from edgepack.errors import EdgepackError
 from edgepack.recipe.model import Recipe
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
-from edgepack.wording import UNGATED, verdict
+from edgepack.wording import UNGATED, counted, verdict
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
@@ -141,7 +141,7 @@ def _model(stage: str, model: ModelArtifact) -> LedgerRow:
     size = mebibytes(model.weight_bytes)
     if isinstance(model, PrunedArtifact):
         return LedgerRow("pruned", model.test_score, model_mib=size, note=f"vocabulary {model.cost}")
-    note = f"{model.parameters / 1e6:.1f} M weights, {model.steps} steps"
+    note = f"{model.parameters / 1e6:.1f} M weights, {counted(model.steps, 'step')}"
     if isinstance(model, NarrowedArtifact):
         stage, note = "narrowed", f"{note}; {model.cost}"
     return LedgerRow(stage, model.test_score, model_mib=size, note=note, seconds=model.train_seconds)

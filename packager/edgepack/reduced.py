@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgepack.artifacts import ModelArtifact, Score
+from edgepack.wording import counted
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class NarrowedArtifact(ModelArtifact):
     @property
     def cost(self) -> str:
         """What went and what that did on the dev rows, in words."""
-        heads = f"{self.heads_before} -> {self.heads} heads"
+        heads = f"{self.heads_before} -> {counted(self.heads, 'head')}"
         neurons = f"{self.neurons_before:,} -> {self.neurons:,} neurons a layer"
         return f"{heads}, {neurons}; {_on_dev(self.dev_score_before, self.dev_score)}"
 

@@ -12,6 +12,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from edgepack import fitting
 from edgepack.nvidia import sm_name
 from edgepack.report import CHOSEN_ON_DEV, NOTHING, limit, quantity, span
 from edgepack.wording import UNGATED, counted, duration, metric_name, mib, safe, verdict
@@ -129,33 +130,25 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
             yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
-def not_run(bundle: str, target: str, gate: NotRunHere) -> Iterator[Table | Text]:
-    """A gate that this machine could not run: neither passed nor failed, and what to type where it can."""
+def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Iterator[Table | Text]:
+    """A gate that this machine could not run: neither passed nor failed, and what to type where it can.
+
+    With `ungated` the recipe sets no gates, so that there is nothing to pass on the device either.
+    """
     head = Text(safe(f"gate of {bundle} for {target}: "))
     yield head.append("NOT RUN HERE", style=STYLES["not run here"])
     yield Text(safe(f"  {gate.why}"))
-    yield Text(safe(f"  on the device: {gate.command}  (install gates it there too)"))
+    there = f"{NO_GATES}: it measures, and gates nothing, as install does" if ungated else "install gates it there too"
+    yield Text(safe(f"  on the device: {gate.command}  ({there})"))
 
 
-def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
+def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Table | Text]:
     """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
     bundle, told = receipt["bundle"], verdict(receipt)
     head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
     yield head.append(told.upper(), style=STYLES[told])
-    made = table(live, "check", "verdict", "value", "interval", "limit", "n")
-    for column in made.columns:  # in a narrow terminal names and figures go on in the next line, and n stays whole
-        column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")
-    for check in receipt["checks"]:
-        made.add_row(
-            safe(check["gate"]),
-            Text(check["verdict"], style=STYLES[check["verdict"]]),
-            quantity(check["value"], check["unit"]),
-            span(check["low"], check["high"], check["unit"]),
-            limit(check),
-            str(check["n"] or NOTHING),
-        )
     if receipt["checks"]:
-        yield made
+        yield _checks(receipt["checks"], live=live, width=width)
     for check in receipt["checks"]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
@@ -165,6 +158,35 @@ def gate(receipt: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
         waived = ", waived" if one["waived"] else ""
         yield Text(safe(f"{one['gate']}: not measured{waived}: {one['why']}"), style="bold")
     yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
+
+
+def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> Table:
+    """A row for each check. Where `width` columns are too few, names go on in the next line between their parts, and
+    then limits, intervals and values between words: no word and no figure is cut.
+    """
+    heads = ("check", "verdict", "value", "interval", "limit", "n")
+    rows = [
+        (
+            safe(check["gate"]),
+            check["verdict"],
+            quantity(check["value"], check["unit"]),
+            span(check["low"], check["high"], check["unit"]),
+            limit(check),
+            str(check["n"] or NOTHING),
+        )
+        for check in checks
+    ]
+    columns = list(zip(heads, *rows, strict=True))
+    least = [fitting.longest_part(columns[0]), *map(fitting.longest_word, columns[1:])]
+    gap = 3 if live else 2  # between two columns of `table`
+    widths = fitting.widths(columns, least, (0, 4, 3, 2), width - gap * (len(heads) - 1))
+    made = table(live, *heads)
+    for place, column in enumerate(made.columns):
+        column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")
+        column.width = widths[place] if widths else None
+    for name, told, *figures in rows:
+        made.add_row(fitting.at_joints(name, widths[0]) if widths else name, Text(told, style=STYLES[told]), *figures)
+    return made
 
 
 def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
@@ -229,7 +251,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     )
     labels = ", ".join(found["labels"])
     facts = {
-        "task": f"{found['task']}, {len(found['labels'])} labels: {labels}",
+        "task": f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}",
         "model": f"{model['precision']}, cuts texts to {found['max_length']} tokens",
         "needs": f"{target['system']} on {target['machine']}, {target['libc']} {target['libc_min']} or newer, "
         f"Python {target['python']}, {target['provider']}",

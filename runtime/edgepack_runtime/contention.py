@@ -101,7 +101,7 @@ class Contention(NamedTuple):
         """In words, for the detail of a verdict."""
         if self.others_cores is None or self.cores is None:
             return "this device does not tell what else ran while it was measured"
-        told = f"others used {self.others_cores:.2f} of {self.cores} cores while it was measured"
+        told = f"others used {self.others_cores:.2f} of {counted(self.cores, 'core')} while it was measured"
         if self.stolen_ms and self.stolen_ms > QUIET_CORES * self.wall_ms:
             told += f", other guests of the host {self.stolen_ms / self.wall_ms:.2f} of that"
         for ms, what in ((self.waited_ms, "waited for a core"), (self.quota_ms, "was held up by a CPU quota")):

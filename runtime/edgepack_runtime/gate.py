@@ -31,7 +31,7 @@ from edgepack_runtime import (
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.gate_accuracy import Measured
-from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, interval, parse, read_once, shown
+from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, figure, interval, parse, read_once, shown
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
@@ -152,8 +152,8 @@ def render(receipt: Mapping[str, Any]) -> str:
         rows.append(
             (
                 row["gate"],
-                shown(row["value"]),
-                interval(row),
+                figure(row["value"], row["unit"]),
+                interval(row, with_unit=False),
                 limit,
                 str(row["n"]),
                 row["verdict"],
@@ -164,7 +164,9 @@ def render(receipt: Mapping[str, Any]) -> str:
     lines += ["{gate}: not measured: {why}".format(**row) for row in receipt["unmeasured"]]
     accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
     if accuracy is not None:
-        told = ["{metric} {value:.4f} ({low:.4f} to {high:.4f}, n = {n})".format(**accuracy)]
+        score = shown(accuracy["value"], "fraction")
+        span = interval({**accuracy, "unit": "fraction"})
+        told = ["{metric} {score} ({span}, n = {n})".format(score=score, span=span, **accuracy)]
         told += [why for why in [gate_accuracy.repeats(accuracy)] if why is not None]
         lines.append("; ".join(told))
         lines.append(gate_accuracy.worst_line(receipt["classes"]))

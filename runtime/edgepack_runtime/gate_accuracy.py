@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from edgepack_runtime import metrics, scoring, stats
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate_limits import Check, Limits, sampled, would_decide
+from edgepack_runtime.gate_limits import Check, Limits, sampled, shown, would_decide
 from edgepack_runtime.golden import GoldenRow
 from edgepack_runtime.metrics import Answer, Pair
 from edgepack_runtime.model_config import TOKENS, ModelConfig
@@ -73,7 +73,7 @@ def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[
         answers.append(predictor.predict(row.item).answer)
         right += metrics.same(row.answer, answers[-1])
         if number % _ROWS_BETWEEN_LINES == 0 or number == len(rows):
-            progress(f"accuracy: {number} of {len(rows)} rows, {right} right")
+            progress(f"accuracy: {number} of {counted(len(rows), 'row')}, {right} right")
     return answers
 
 
@@ -139,8 +139,9 @@ def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
 
 def worst_line(told: Mapping[str, Any]) -> str:
     """The receipt's `classes` in a line: those that fare worst."""
-    shown = ["{label} {f1:.4f} (n = {support})".format(**row) for row in told["scores"][:_SHOWN_CLASSES]]
-    return "lowest F1 of {} classes: {}".format(told["classes"], ", ".join(shown) or "-")
+    worst = told["scores"][:_SHOWN_CLASSES]
+    each = ["{} {} (n = {})".format(row["label"], shown(row["f1"], "fraction"), row["support"]) for row in worst]
+    return "lowest F1 of {}: {}".format(counted(told["classes"], "class", "classes"), ", ".join(each) or "-")
 
 
 def repeats(told: Mapping[str, Any]) -> Optional[str]:
@@ -197,7 +198,7 @@ def _of_baseline(rows: Sequence[GoldenRow]) -> List[Answer]:
 def _minimum(measured: Measured, limit: float, confidence: float) -> Check:
     interval, counts = measured.interval, measured.counts
     verdict = stats.verdict_at_least(interval, limit)
-    detail = f"{_of_what(measured)}{counts.right} of {counts.n} rows right" + _on_what(measured)
+    detail = f"{_of_what(measured)}{counts.right} of {counted(counts.n, 'row')} right" + _on_what(measured)
     if verdict == stats.INCONCLUSIVE:
         detail += "; " + (
             would_decide(stats.n_for_proportion(interval.value, limit, confidence, beyond=counts.n), "rows")

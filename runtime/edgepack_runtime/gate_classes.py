@@ -23,6 +23,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate_limits import Check, sampled, would_decide
 from edgepack_runtime.metrics import Tally
 from edgepack_runtime.model_config import ModelConfig
+from edgepack_runtime.wording import counted
 
 _SHOWN = 3
 _WORTH_A_WORD = 1.05  # a design effect
@@ -112,7 +113,7 @@ def _check(figure: str, rows: Mapping[str, Rows], floors: Floors, classes: Seque
     deciding = sorted((one for one in judged if one.verdict == verdict), key=lambda one: (one.margin, one.label))
     worst = deciding[0]
     detail = "; ".join(_told(figure, one) for one in deciding[:_SHOWN])
-    if verdict == stats.PASS:
+    if verdict == stats.PASS and len(judged) > 1:
         detail = f"lowest of {len(judged)} classes: {_told(figure, worst)}"
     elif len(deciding) > _SHOWN:
         detail += f"; and {len(deciding) - _SHOWN} more of {len(judged)} classes"
@@ -141,9 +142,14 @@ def _judge(figure: str, label: str, rows: Rows, floor: float, confidence: float,
 
 
 def _told(figure: str, one: _Judged) -> str:
-    of = {"recall": "of {} that are there", "precision": "of {} answers", "f1": "of {} that are there or answered"}
-    told = f"{one.label}: {one.share.right} right {of[figure].format(one.share.n)}"
-    worth = math.floor(one.share.n / one.share.design_effect)
+    n = one.share.n
+    of = {
+        "recall": f"of {n} that are there",
+        "precision": f"of {counted(n, 'answer')}",
+        "f1": f"of {n} that are there or answered",
+    }
+    told = f"{one.label}: {one.share.right} right {of[figure]}"
+    worth = math.floor(n / one.share.design_effect)
     return (
         told if one.share.design_effect < _WORTH_A_WORD else f"{told}, worth {worth} since they come in the same texts"
     )

@@ -16,7 +16,8 @@ from edgepack_runtime.latency_limits import LatencyLimits
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
-_SIGNS = {"percent": " %", "fraction": ""}  # how units are written for people, where they are not words of their own
+_SIGNS = {"percent": " %", "fraction": " %"}  # how units are written for people, where they are not words of their own
+_TIMES = {"fraction": 100.0}  # and what figures in them are multiplied by for that
 NO_GATES = "the recipe sets no gates"  # why nothing was judged, in receipts
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
@@ -88,27 +89,33 @@ def sampled(
     return Check(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
 
 
-def shown(value: Optional[float], unit: str = "") -> str:
-    """A figure of a row for people: `0.95`, `12.5 ms`, `40 %`; `-` where there is none."""
+def figure(value: Optional[float], unit: str = "") -> str:
+    """A figure of a row for people, where its unit stands elsewhere: `12.5`; `94.12` of the fraction 0.9412."""
     if value is None:
         return "-"
-    figure = f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"  # no 1.234e+04
-    return figure + _SIGNS.get(unit, f" {unit}" if unit else "")
+    value *= _TIMES.get(unit, 1.0)
+    return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"  # no 1.234e+04
 
 
-def interval(row: Mapping[str, Any], unit: str = "") -> str:
-    """The interval of a row (a JSON object) for people: `0.2 to 9.8`, `12 or more`; `-` of what was not sampled."""
-    low, high = row.get("low"), row.get("high")
+def shown(value: Optional[float], unit: str = "") -> str:
+    """A figure of a row with its unit: `12.5 ms`, `40 %`, and `94.12 %` of a fraction; `-` where there is none."""
+    return figure(value, unit) + ("" if value is None else _SIGNS.get(unit, f" {unit}" if unit else ""))
+
+
+def interval(row: Mapping[str, Any], *, with_unit: bool = True) -> str:
+    """The interval of a row (a JSON object) for people: `0.2 to 9.8 ms`, `12 ms or more`, `-` where there is none."""
+    low, high, unit = row.get("low"), row.get("high"), str(row.get("unit") or "")
+    told = shown if with_unit else figure
     if low is None or high is None:
         end = low if high is None else high
-        return "-" if end is None else "{} or {}".format(shown(end, unit), "more" if high is None else "less")
-    return f"{shown(low)} to {shown(high, unit)}"
+        return "-" if end is None else "{} or {}".format(told(end, unit), "more" if high is None else "less")
+    return f"{figure(low, unit)} to {told(high, unit)}"
 
 
 def missed(row: Mapping[str, Any]) -> str:
     """A row that did not pass in a line that stands alone: figures, limit and why. A receipt may lack parts of it."""
     unit = str(row.get("unit") or "")
-    measured = interval(row, unit)
+    measured = interval(row)
     if measured == "-":
         measured = shown(row.get("value"), unit)
     sign = ">=" if at_least(str(row.get("gate"))) else "<="

@@ -9,6 +9,7 @@ from edgepack_runtime.gate_limits import Check, Limits, sampled
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
 from edgepack_runtime.timing import Timing
+from edgepack_runtime.wording import counted
 
 ENERGY_GATE = "energy.mj_per_text"
 Say = Callable[[str], None]
@@ -104,7 +105,7 @@ def energy_checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -
         verdict = stats.INCONCLUSIVE
         detail += f"; {timing.contention.told()}: measure on an idle machine"
     elif verdict == stats.INCONCLUSIVE:
-        detail += f"; {len(each)} quarters of a second differ too much to tell, or are too few"
+        detail += f"; {counted(len(each), 'quarter')} of a second, too few or too different to tell"
     return [
         sampled(
             ENERGY_GATE,

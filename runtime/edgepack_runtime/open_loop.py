@@ -33,6 +33,7 @@ from edgepack_runtime.phases import Phases
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
 from edgepack_runtime.timing import Asked
+from edgepack_runtime.wording import counted
 
 # Busier than this, texts queue up for as long as they arrive: the time that a queue takes to settle grows with
 # 1 / (1 - utilisation)^2, and percentiles say how long one looked and not how fast the model is.
@@ -250,8 +251,9 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for row in rows:
         figures = ", ".join(f"{key[:3]} {row[key]:.3f} ms" for key in ("p50_ms", "p95_ms", "p99_ms") if row[key])
-        line = f"{Path(row['folder']).name}: {row['rate_per_s']:g} texts a second from their arrival: {figures}, "
-        lines.append(line + f"n = {row['n']}, busy {row['utilisation']:.0%} of the time")
+        rate = f"{counted(row['rate_per_s'], 'text')} a second, each from its arrival"
+        told = f"n = {row['n']}, busy {row['utilisation']:.0%} of the time"
+        lines.append(f"{Path(row['folder']).name}: {rate}: {figures}, {told}")
         if not row["kept"]:
             lines.append("THE RATE CANNOT BE KEPT: the queue grows, and the times tell how long it was looked at")
     return "\n".join(lines)
@@ -293,8 +295,8 @@ def _check(run: Run, asked: Asked, interval: stats.Interval) -> Check:
     limit_ms = asked.limit_ms
     seen_ms = stats.percentile(sorted(one.latency_ms for one in run.answered), asked.fraction)
     verdict = stats.verdict_at_most(interval, limit_ms)
-    detail = f"{run.rate_per_s:g} texts a second on average, busy {run.utilisation:.0%} of the time"
-    detail += f"; in the long run, by how long the model works on {run.different} different texts"
+    detail = f"{counted(run.rate_per_s, 'text')} a second on average, busy {run.utilisation:.0%} of the time"
+    detail += f"; in the long run, by how long the model works on {counted(run.different, 'different text')}"
     detail += f"; {seen_ms:.4g} ms in this run"
     if run.phases:
         detail += f"; {run.phases.told()}"

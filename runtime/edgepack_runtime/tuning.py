@@ -13,6 +13,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.durable import fsync_folder, make_folder, write_atomic
 from edgepack_runtime.errors import BundleInvalidError, StepFailedError
+from edgepack_runtime.wording import counted
 
 FORMAT = 1
 MAX_THREADS = 256
@@ -59,7 +60,7 @@ def describe(fields: Mapping[str, Any]) -> str:
     disabled = fields["disabled_optimizers"]
     rewrites = "as the model says" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
     spinning = ", spinning" if fields["spinning"] else ""
-    return "{} thread(s){}; rewrites of the engine: {}".format(fields["threads"], spinning, rewrites)
+    return "{}{}; rewrites of the engine: {}".format(counted(fields["threads"], "thread"), spinning, rewrites)
 
 
 def read(path: Path) -> Optional[Tuning]:

@@ -57,6 +57,10 @@ class Browser:
     def text(self, selector: str) -> str:
         return str(self.run(f"return document.querySelector({json.dumps(selector)}).innerText"))
 
+    def spoken(self, selector: str) -> str:
+        """The name that a screen reader says."""
+        return str(self._call("GET", f"{self._find(selector)}/computedlabel"))
+
     def wait_for(self, script: str) -> Any:
         """Wait until `script` returns something true, and return that."""
         end = time.monotonic() + _WAIT_S

@@ -106,10 +106,12 @@ def test_in_chinese_on_a_phone(address: str, shots: Path) -> None:
     with browser(language="zh-CN,zh", width=500, height=900) as page:
         page.open(address)
         assert page.run(HIDDEN.format(".zh"))
+        assert page.spoken("figure").startswith("Score of each stage on the test rows with its interval; ")
         page.click("label:has(#zh)")
         assert page.run(HIDDEN.format(".en"))
         headings = page.run("return [...document.querySelectorAll('h2')].map(one => one.innerText)")
         assert all(any("\u4e00" <= character <= "\u9fff" for character in heading) for heading in headings if heading)
+        assert page.spoken("figure") == "各阶段在测试样本上的得分及其区间；数值见下表"
         assert page.run(OVERFLOW) <= 0
         page.screenshot(shots / "report-zh.png")
         assert page.complaints() == []

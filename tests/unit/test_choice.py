@@ -77,8 +77,22 @@ def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
     assert choice.note(made()) == "ptq (hist), 0.38 points below float on 800 dev rows"
+    assert choice.lost(100.0, 1) == "100.00 points below float on 1 dev row"
     assert choice.note(made("head")).endswith("rows; float: head")
     assert choice.note(made(), reduced=True).startswith("ptq (hist), weights of 7 bits, 0.38 points below")
+
+
+@pytest.mark.parametrize(
+    ("flips", "n", "told"),
+    [
+        (0, 64, ""),
+        (1, 64, "1 of 64 answers differs"),
+        (3, 64, "3 of 64 answers differ"),
+        (1, 1, "1 of 1 answer differs"),
+    ],
+)
+def test_answers_that_differ_are_counted(flips: int, n: int, told: str) -> None:
+    assert choice.differing(Parity(0.1, flips, n)) == told
 
 
 @pytest.mark.parametrize(

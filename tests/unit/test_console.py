@@ -17,6 +17,7 @@ from edgepack import tables
 from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
+from edgepack.outcome import NotRunHere
 from edgepack.recipe.findings import Finding
 from edgepack.selection import SelectArtifact
 
@@ -307,6 +308,24 @@ def test_candidates_are_told_with_what_decided(selection: SelectArtifact) -> Non
     assert "the test rows had no say in the choice. Intervals: 95 %, n=794." in screen.out.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("ungated", "told"),
+    [
+        (False, "(install gates it there too)"),
+        (True, "(the recipe sets no gates: it measures, and gates nothing, as install does)"),
+    ],
+)
+def test_a_gate_that_was_not_run_here_says_what_install_does(ungated: bool, told: str) -> None:
+    screen = Screen()
+    screen.console.not_run("b.edgepack", "rpi-bookworm", NotRunHere("it is for aarch64", "type this"), ungated=ungated)
+    assert lines(screen.out) == [
+        "gate of b.edgepack for rpi-bookworm: NOT RUN HERE",
+        "  it is for aarch64",
+        f"  on the device: type this  {told}",
+        "",
+    ]
+
+
 def test_lines_are_not_broken_in_a_log() -> None:
     screen = Screen()
     long = Path("/".join(["folder"] * 40) + "/train.tsv")
@@ -320,9 +339,32 @@ def test_no_figure_of_a_gate_is_cut_however_narrow_the_terminal_is(columns: int,
     long = {**receipt["checks"][0], "gate": "latency.sustained.max_slowdown_percent", "high": None, "unit": "percent"}
     receipt["checks"].append({**long, "value": 109.9, "low": -100.0, "limit": 40.0, "n": 13387})
     stream = io.StringIO()
-    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=False))
+    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=False, width=columns))
     lines = stream.getvalue().splitlines()
     head = next(line for line in lines if line.startswith("check"))
     assert "…" not in stream.getvalue() and head.rstrip().endswith("n") and max(map(len, lines)) <= columns
     for check in receipt["checks"]:
         assert not check["n"] or any(line.rstrip().endswith(f" {check['n']}") for line in lines)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("columns", [72, 80, 120])
+def test_names_of_gates_go_on_after_a_joint_and_figures_stay_whole(
+    columns: int, live: bool, receipt: dict[str, Any]
+) -> None:
+    names = ("latency.sustained.max_slowdown_percent", "accuracy.max_regression_points", "latency.open_loop.p95_ms")
+    figures = {"value": -100.25, "low": -100.0, "high": 109.9, "limit": 12345.5, "unit": "points", "n": 13387}
+    receipt["checks"] = [{**receipt["checks"][0], **figures, "gate": name} for name in names]
+    stream = io.StringIO()
+    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=live, width=columns))
+    lines = [line for line in stream.getvalue().splitlines() if "─" not in line and not line.startswith("measured")]
+    head = next(number for number, line in enumerate(lines) if line.startswith("check"))
+    end = next(number for number, line in enumerate(lines) if line.startswith(f"{names[0]}: "))
+    parts = [line[: lines[head].index("verdict")].strip() for line in lines[head + 1 : end]]
+    assert "".join(parts) == "".join(names)
+    assert all(part[-1] in "._" or part.endswith(("percent", "points", "p95_ms")) for part in parts if part)
+    words = " ".join(lines[head + 1 : end]).split()
+    for figure in ("inconclusive", "-100.2", "[-100.0,", "109.9]", "<=", "12345.5", "13387"):
+        assert words.count(figure) == 3, figure
+    assert max(map(len, lines[head:end])) <= columns
+    assert columns < 120 or end == head + 4  # there is room for all in one line

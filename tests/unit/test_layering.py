@@ -45,6 +45,7 @@ LAYERS: list[set[str]] = [
         "differences",
         "toml",
         "wording",
+        "fitting",
         "machine",
         "nvidia",
         "signals",

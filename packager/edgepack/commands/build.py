@@ -89,7 +89,8 @@ def command(
         console.checks([item.bundle for item in built.deliveries])
         for item in built.deliveries:
             if isinstance(item.gate, NotRunHere):
-                console.not_run(item.bundle.file_name, item.bundle.target, item.gate)
+                ungated = built.recipe.gates.asks_nothing
+                console.not_run(item.bundle.file_name, item.bundle.target, item.gate, ungated=ungated)
             else:
                 console.gate(item.gate.receipt)
     for failure in built.failures:
@@ -158,9 +159,8 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     lines = [f"wrote {path}" for path in delivered]
     ran = [item.bundle.file_name for item in built.deliveries if not isinstance(item.gate, NotRunHere)]
     bundle = next((path for path in delivered if path.name in ran), delivered[0])
-    where = (
-        "here or on a device that has never seen a network" if bundle.name in ran else "on its device, which gates it"
-    )
+    gates = "" if built.recipe.gates.asks_nothing else ", which gates it"
+    where = "here or on a device that has never seen a network" if bundle.name in ran else f"on its device{gates}"
     example = built.data.example(own=built.recipe.gates.golden.carry)
     return [
         *lines,

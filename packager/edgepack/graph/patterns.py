@@ -15,6 +15,7 @@ from onnx import helper
 
 from edgepack.graph.encoder import Float, Linear, Norm
 from edgepack.graph.view import Array, GraphView
+from edgepack.wording import counted
 
 _ROOT_OF_2: Final = float(np.sqrt(2.0))
 _SHOWN: Final = 300  # characters of a cause
@@ -151,13 +152,13 @@ class Patterns:
         """A constant of float32 with so many axes."""
         value = self.constant(name, rank)
         if value.dtype != np.float32:
-            raise self.unlike(name, "float32")
+            raise self.unlike(name, "a constant of float32")
         return np.asarray(value, dtype=np.float32)
 
     def constant(self, name: str, rank: int) -> Array:
         """A constant of so many axes."""
         if not self._view.is_constant(name) or len(self._view.shape(name)) != rank:
-            raise self.unlike(name, f"a constant of {rank} axes")
+            raise self.unlike(name, f"a constant of {counted(rank, 'axis', 'axes')}")
         return self._view.constant(name)
 
     def is_number(self, name: str) -> bool:

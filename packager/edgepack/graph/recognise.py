@@ -18,6 +18,7 @@ from edgepack.graph.encoder import Attention, Embeddings, Encoder, Float, Layer
 from edgepack.graph.patterns import Patterns, Unrecognised, reading
 from edgepack.graph.subgraph import ancestors, evaluate
 from edgepack.graph.view import Array, GraphView, foreign_domains, holds_graphs
+from edgepack.wording import counted
 
 IDS, TYPES = "input_ids", "token_type_ids"
 _PROBES: Final = ((1, 5), (3, 7))  # texts and tokens
@@ -136,7 +137,7 @@ class _Reading:
                 raise self.see.unlike(values, "values as they are")
             heads = shape[2]
             if shape[2] * shape[3] != parts[role].weight.shape[1]:
-                raise self.see.unlike(split, f"{shape[2]} heads of {shape[3]}")
+                raise self.see.unlike(split, f"{counted(shape[2], 'head')} of {shape[3]}")
         return Attention(parts["query"], parts["key"], parts["value"], out, heads, scale), mask
 
     def is_scores(self, tensor: str) -> bool:
@@ -204,7 +205,7 @@ class _Reading:
             raise self.see.unlike(mask, f"a mask of the {IDS} that equal one id")
         pad_id, value = int(self.see.number(pads[0])), 0.0
         if not 0 <= pad_id < vocabulary:
-            raise Unrecognised(f"it takes {pad_id} for padding, and has {vocabulary} words")
+            raise Unrecognised(f"it takes {pad_id} for padding, and has {counted(vocabulary, 'word')}")
         for feeds in _probes(vocabulary, pad_id):
             (found,) = evaluate(self.view, [mask], feeds)
             hidden = feeds[IDS] == pad_id  # (B, T)

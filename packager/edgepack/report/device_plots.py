@@ -23,7 +23,9 @@ _FILLS: Final[tuple[Fill, ...]] = (
     (GRID, GRID, ""),
     ("none", ACCENT, "xxxx"),
 )
-_HEIGHTS: Final = {"p50_ms": 40, "p95_ms": 80, "p99_ms": 62}  # in % of the words about a limit: none over another
+_LIMITED: Final = ("p50_ms", "p95_ms", "p99_ms")
+_LINE: Final = 0.05  # of the height of the plot of latency, above it, for a line of words about its limits
+_LINE_ABOVE: Final = 1.1  # of the axes: above such a line
 _STEPS: Final = (("tokenizer {}", "tokenize_p50_ms"), ("model {}", "run_p50_ms"), ("label {}", "post_p50_ms"))
 _FAR: Final = 1.3  # times the slowest answer: a limit beyond that would squeeze the curve
 _TICKS: Final = 5  # at most, of times: there may be many targets
@@ -43,7 +45,12 @@ def latency(figure: Figure, receipt: Mapping[str, Any]) -> None:
     points = shares(receipt["latency"]["distribution"])
     _cumulative(above, points)
     limits = {check["gate"].removeprefix("latency."): check["limit"] for check in receipt["checks"]}
-    _asked(above, {key: limits[key] for key in _HEIGHTS if key in limits}, points[-1][0])
+    asked = {key: limits[key] for key in _LIMITED if key in limits}
+    near = {key: limit_ms for key, limit_ms in asked.items() if limit_ms <= _FAR * points[-1][0]}
+    far = {key: limit_ms for key, limit_ms in asked.items() if key not in near}
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - _LINE * (bool(near) + bool(far))))
+    _asked(above, near)
+    _far_above(above, far, _LINE_ABOVE if near else 1.0)
     above.set_xlabel(words("text in to label out, ms"))
     above.set_ylabel(words("answers within that time, %"))
     _steps(below, receipt["latency"])
@@ -85,24 +92,30 @@ def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     axes.set_axisbelow(True)
 
 
-def _asked(axes: Axes, limits: Mapping[str, float], slowest_ms: float) -> None:
-    """Dashed lines that the curve has to reach their height left of; limits far off are told at the edge."""
-    near = {key: limit_ms for key, limit_ms in limits.items() if limit_ms <= _FAR * slowest_ms}
-    for key, limit_ms in near.items():
-        percent = _percent(key)
+def _asked(axes: Axes, limits: Mapping[str, float]) -> None:
+    """Dashed lines that the curve has to reach their height left of, named above the plot, where no curve runs."""
+    ordered = sorted(limits.items(), key=lambda limit: (limit[1], _percent(limit[0])))
+    marks = [(limit_ms, _percent(key)) for key, limit_ms in ordered]
+    for limit_ms, percent in marks:
         axes.plot([limit_ms] * 2, [0, percent], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
         axes.plot([limit_ms], [percent], "_", color=LIMIT, markersize=12, markeredgewidth=2, zorder=2)
     axes.get_xlim()  # from here on it holds the lines
-    for key, limit_ms in limits.items():
-        right = axes.transAxes.inverted().transform(axes.transData.transform((limit_ms, 0)))[0]
-        place = min(right, 1.0) if key in near else 1.0
-        leftward = place > 0.5
-        told = "gate {}" if key in near else "gate {} (far above)"
+    drawing.names_above(axes, [words("gate {}", _limit(*limit)) for limit in ordered], marks)
+
+
+def _far_above(axes: Axes, limits: Mapping[str, float], height: float) -> None:
+    """Those beyond the right edge are told there, at `height` of the axes or higher."""
+    if limits:
+        told = words("gate {} (far above)", ", ".join(_limit(*limit) for limit in limits.items()))
         axes.annotate(
-            words(told, f"{key.removesuffix('_ms')} {limit_ms:g} ms"), (place, _HEIGHTS[key]),
-            (-5 if leftward else 5, 0), axes.get_yaxis_transform(), "offset points",
-            ha="right" if leftward else "left", va="center", color=LIMIT, fontsize=9, zorder=4,
+            told, (1.0, height), (0, 6), "axes fraction", "offset points",
+            ha="right", va="bottom", color=LIMIT, fontsize=9, zorder=4,
         ).set_in_layout(False)  # fmt: skip
+
+
+def _limit(key: str, limit_ms: float) -> str:
+    """`p95 15 ms`."""
+    return f"{key.removesuffix('_ms')} {limit_ms:g} ms"
 
 
 def _steps(axes: Axes, told: Mapping[str, Any]) -> None:

@@ -31,6 +31,9 @@ _FONTS: Final = re.compile(r" font-family: [^;\"]*;?")  # the page has its own
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)  # matplotlib writes each text there once more
 _REACH: Final = 2  # how far from the candidates, in their own spread, a limit is still drawn
 _WIDTH: Final = 8.4  # inches of 72 points; the page scales it
+_INNER: Final = 0.9  # of it, at least, are within the axes of a plot that takes the whole width
+_GAP: Final = 12  # points between names that stand side by side
+_LIFT: Final = 0.03  # of the height of a plot, by which names stand above it
 # Matplotlib knows no CSS: it draws in these colours, and the page's own take their place in the finished SVG.
 INK, ACCENT, SECOND, LIMIT, GRID = "#010101", "#020202", "#030303", "#040404", "#050505"
 _CSS: Final = {
@@ -134,6 +137,33 @@ def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Seque
             arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.9, "linestyle": (0, (1, 3)), "alpha": 0.8,
                         "shrinkA": 2, "shrinkB": 7, "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def names_above(axes: Axes, names: Sequence[str], marks: Sequence[tuple[float, float]]) -> None:
+    """A name in red for each of `marks` (x, y; x ascending) in a line above the plot, none over another, each as near
+    to its mark as that allows; with a dotted line to it.
+    """
+    whole = _INNER * _WIDTH * 72
+    sizes = [(max(map(_points, name.split(_BETWEEN))) + _GAP) / whole for name in names]
+    to_axes = axes.transData + axes.transAxes.inverted()
+    places = [to_axes.transform(mark)[0] for mark in marks]
+    for rank in range(1, len(names)):  # each right of the one before it
+        places[rank] = max(places[rank], places[rank - 1] + (sizes[rank - 1] + sizes[rank]) / 2)
+    edge = 1.0
+    for rank in reversed(range(len(names))):  # and none beyond the right edge
+        places[rank] = min(places[rank], edge - sizes[rank] / 2)
+        edge = places[rank] - sizes[rank] / 2
+    line = {"arrowstyle": "-", "color": LIMIT, "linewidth": 0.9, "linestyle": (0, (1, 3)), "shrinkA": 1, "shrinkB": 0}
+    for name, place, mark in zip(names, places, marks, strict=True):
+        axes.annotate(
+            name, mark, (place, 1.0 + _LIFT), textcoords="axes fraction", arrowprops={**line, "relpos": (0.5, 0)},
+            ha="center", va="bottom", color=LIMIT, fontsize=9, zorder=4,
+        ).set_in_layout(False)  # fmt: skip
+
+
+def _points(text: str) -> float:
+    """About how wide `text` is in the size of small words, 9 points, whatever the reader's font is."""
+    return sum(9.2 if character > "\u2e80" else 5.6 for character in text)
 
 
 def named_rows(axes: Axes, names: Sequence[str]) -> None:

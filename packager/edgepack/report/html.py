@@ -39,12 +39,18 @@ def render(report: Mapping[str, Any]) -> str:
     template = environment().get_template(TEMPLATE)
     return template.render(
         report=report,
+        ungated=_asks_nothing(report["recipe"]["gates"]),
         recipe_json=dumps(report["recipe"]),
         examples_by_targets=_examples(report["targets"]),
         rows_at_home=sorted({name for target in report["targets"] if (name := target["bundle"]["rows_name"])}),
         plots=_plots(report),
         latency_plots=_latency_plots([target["receipt"] for target in report["targets"]]),
     )
+
+
+def _asks_nothing(gates: Mapping[str, Any]) -> bool:
+    """Whether a resolved recipe sets no gates (`recipe.gates.Gates.asks_nothing`): `golden` alone is always there."""
+    return all(limits is None for name, limits in gates.items() if name != "golden")
 
 
 def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
@@ -94,7 +100,7 @@ def _is_fast(receipt: Mapping[str, Any]) -> bool:
 
 
 def _latency(number: int, receipt: Mapping[str, Any]) -> Markup:
-    return svg(f"latency{number}", lambda figure: device_plots.latency(figure, receipt), 8)
+    return svg(f"latency{number}", lambda figure: device_plots.latency(figure, receipt), 8.4)
 
 
 def environment() -> jinja2.Environment:

@@ -32,7 +32,7 @@ from edgepack.targets.profiles import Profile
 from edgepack.targets.site import LICENSES, SITE, SiteFacts, assemble
 from edgepack.targets.supply import Supply
 from edgepack.versions import tool_versions
-from edgepack.wording import mib
+from edgepack.wording import counted, mib
 from edgepack_runtime import golden as names
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
@@ -301,6 +301,8 @@ def _tell(site: SiteFacts, checks: Checks, progress: Progress) -> None:
     for package in site.packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
-    progress.line(f"{len(checks.passed)} content checks passed; binaries need glibc {site.libc_min} or newer")
+    progress.line(
+        f"{counted(len(checks.passed), 'content check')} passed; binaries need glibc {site.libc_min} or newer"
+    )
     for line in checks.told:
         progress.line(f"note: {line}")

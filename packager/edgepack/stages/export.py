@@ -82,7 +82,7 @@ def run(
 
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
-    progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {static.n} texts")
+    progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {counted(static.n, 'text')}")
     tokenizer, reduced = config_of(student.folder), section.reduced_range
     first, *others = (ModelWriter(one, student, data, tokenizer, reduced) for one in engines.wanted(engine))
     encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), first.layout)

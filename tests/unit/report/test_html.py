@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from tests.unit.conftest import beside_one_not_run, dynamic, linears, narrowed_of, pruned_of, ungated_of
 
 from edgepack.artifacts import LedgerRow
 from edgepack.quantization import Quantization
 from edgepack.report import device_plots, html
 from edgepack.report.document import make
+from edgepack.report.drawing import svg
 from edgepack.report.html import render
 from edgepack.report.languages import CHINESE, both
 from edgepack.report.plots import pareto
@@ -72,6 +77,17 @@ def test_a_target_that_could_not_be_run_says_why_and_what_to_type(built: Any) ->
     assert "rpi-bookworm : not run here" in words
     assert "it is for aarch64 . On the device: python3 b.edgepack gate" in words.replace("aarch64.", "aarch64 .")
     assert "Nothing was measured: it is for aarch64" in words
+
+
+def test_a_target_that_could_not_be_run_is_gated_nowhere_where_the_recipe_sets_no_gates(built: Any) -> None:
+    report = make(beside_one_not_run(built))
+    assert "gate ; install gates it too." in _cards(report)
+    golden = report["recipe"]["gates"]["golden"]
+    report["recipe"]["gates"] = {**dict.fromkeys(report["recipe"]["gates"]), "golden": golden}
+    words = _cards(report)
+    assert "gate ; the recipe sets no gates: it measures, and gates nothing, as install does." in words
+    assert "gates it" not in words
+    assert "配方没有设门限：它只作测量，不作判定，install 也一样。" in _cards(report, "zh")
 
 
 def test_a_row_in_another_metric_than_the_first_names_it(built: Any) -> None:
@@ -280,10 +296,10 @@ def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], fro
 
 
 def _figure(report: dict[str, Any], label: str, language: str = "en") -> str:
-    """The words of the one figure whose label begins so; empty where there is none."""
-    found = [part for part in render(report).split('<figure role="img" aria-label="')[1:] if part.startswith(label)]
+    """The words of the one figure whose name begins so; empty where there is none."""
+    found = [part for part in render(report).split("<figure ")[1:] if f'<span class="en">{label}' in part]
     assert len(found) < 2
-    drawn = "".join(f"<p>{part[part.index('>') + 1 : part.index('</figure>')]}</p>" for part in found)
+    drawn = "".join(f"<p>{part[part.index('</figcaption>') + 13 : part.index('</figure>')]}</p>" for part in found)
     return " ".join(Page(drawn, language).words.split())
 
 
@@ -299,6 +315,21 @@ def test_what_else_ran_is_told_where_the_device_tells(report: dict[str, Any], ot
     latency["contention"] = {"others_cores": others, "cores": None if others is None else 2}
     words = " ".join(Page(render(report)).words.split())
     assert ("Others used 0.93 of 2 cores meanwhile." in words) is told
+
+
+def test_one_is_told_as_one(report: dict[str, Any]) -> None:
+    report["data"]["labels"] = ["O"]
+    report["quantization"]["calibration_rows"] = report["quantization"]["int8"]["dev_rows"] = 1
+    report["quantization"]["int8"]["limit_points"] = 1.0
+    report["targets"][0]["receipt"]["latency"]["contention"] = {"others_cores": 0.93, "cores": 1}
+    words, chinese = (" ".join(Page(render(report), language).words.split()) for language in ("en", "zh"))
+    for told in (
+        "; 1 label; ships", " 1 calibration row.", " on 1 row; hollow", " on 1 dev row ; at most 1 point, or one row,",
+        "0.93 of 1 core meanwhile",
+    ):  # fmt: skip
+        assert told in words, told
+    assert not re.search(r"(?<![\d.])1 (labels|calibration rows|rows|dev rows|points|cores)\b", words)
+    assert "1 个标签" in chinese and "1 个校准样本" in chinese and "占用了 1 个核中的 0.93 个" in chinese
 
 
 def test_text_from_outside_is_escaped(built: Any) -> None:
@@ -367,6 +398,56 @@ def test_how_long_answers_took_and_what_one_is_made_of(report: dict[str, Any]) -
     assert "分词 0.121" in _figure(report, label, "zh")
     del receipt["latency"]["distribution"]
     assert _figure(report, label) == ""
+
+
+def label_boxes(figure: Figure, language: int) -> dict[str, Bbox]:
+    """Where the words in one language about limits stand in the first plot of a figure, in pixels."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    found = {}
+    for one in figure.axes[0].texts:
+        one.set_text(one.get_text().split("¦")[language])
+        one.update_positions(renderer)  # type: ignore[attr-defined]
+        found[one.get_text()] = Text.get_window_extent(one, renderer)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Glyph .* missing")
+@pytest.mark.parametrize("language", [0, 1])
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ((2.6, 4.2, 4.9), 3),
+        ((1.9, 1.95, 2.0), 3),
+        ((50, 60, 70), 1),
+        ((20, 4.1, 60), 2),
+        ((6, 6, 6), 3),
+        ((5, 9, 13), 3),
+    ],
+)
+@pytest.mark.parametrize("slowest_ms", [4.6, 12.6])
+def test_nothing_runs_through_what_is_said_of_limits(
+    report: dict[str, Any], limits: tuple[float, ...], told: int, slowest_ms: float, language: int
+) -> None:
+    receipt, figures = report["targets"][0]["receipt"], list[Figure]()
+    receipt["latency"]["distribution"] = {
+        "min_ms": 0.9, "p10_ms": 1.6, "p25_ms": 2.1, "p50_ms": 2.5, "p75_ms": 3.1, "p95_ms": 4.0, "p99_ms": 4.5,
+        "max_ms": slowest_ms,
+    }  # fmt: skip
+    names = ("p50_ms", "p95_ms", "p99_ms")
+    receipt["checks"] = [{"gate": f"latency.{name}", "limit": ms} for name, ms in zip(names, limits, strict=True)]
+
+    def draw(figure: Figure) -> None:
+        device_plots.latency(figure, receipt)
+        figures.append(figure)
+
+    svg("latency", draw, 8.4)
+    boxes = list(label_boxes(figures[0], language).values())
+    assert len(boxes) >= (1 if slowest_ms < 12 else told) and all(box.width > 60 for box in boxes)
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+        assert figures[0].bbox.x0 <= box.x0 and box.x1 <= figures[0].bbox.x1 and box.y1 <= figures[0].bbox.y1
+        for line in figures[0].axes[0].lines:
+            assert not line.get_path().transformed(line.get_transform()).intersects_bbox(box, filled=False)
 
 
 def test_the_axis_of_times_holds_slow_answers_too(report: dict[str, Any]) -> None:
@@ -474,11 +555,25 @@ def test_without_an_int8_model_no_ranges_are_shown(built: Any, ways: tuple[Quant
     assert "Ranges of" not in render(make(no_ranges))
 
 
-def test_every_figure_says_what_it_shows(built: Any, selection: Any) -> None:
-    page = Page(render(make(replace(built, selection=selection))))
+@pytest.mark.parametrize(("language", "least"), [("en", 30), ("zh", 14)])
+def test_every_figure_has_a_name_in_the_language_of_the_page(
+    built: Any, selection: Any, language: str, least: int
+) -> None:
+    text = render(make(replace(built, selection=selection)))
+    page = Page(text)
     figures = [attributes for tag, attributes in page.tags if tag == "figure"]
     assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) == 8
-    assert all(one["role"] == "img" and len(str(one["aria-label"])) > 30 for one in figures)
+    for one in figures:
+        assert one["role"] == "img" and "aria-label" not in one  # an attribute has no language of its own
+        (name,) = re.findall(rf'<figcaption id="{one["aria-labelledby"]}" class="unseen">(.*?)</figcaption>', text)
+        words = Page(name, language).words.strip()
+        assert len(words) >= least and bool(re.search("[\u4e00-\u9fff]", words)) is (language == "zh"), words
+    assert re.search(r"\.unseen \{[^}]*clip-path", text) and not re.search(r"\.unseen \{[^}]*display: none", text)
+
+
+def test_no_name_for_screen_readers_is_in_one_language_alone() -> None:
+    for template in Path(html.__file__).parent.glob("*.jinja"):
+        assert not re.search(r"aria-label=|\balt=|title=\"(?!\{\{)", template.read_text(encoding="utf-8")), template
 
 
 def test_plots_leave_the_page_small(built: Any, selection: Any) -> None:

@@ -167,6 +167,57 @@ def test_every_reason_of_a_build_is_known_in_chinese(file: str, clause: str) -> 
     assert known, f"{file} says {clause!r}: add its form to said_of_builds.toml"
 
 
+def why_a_graph_is_left() -> Iterator[tuple[str, str, bool]]:
+    """Of every reason: its file, its words with a figure or a name in each place, whether they tell what was due."""
+    for path in sorted(BUILD.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+            if name in ("unlike", "Unrecognised"):
+                yield path.name, spelled(node.args[-1]), name == "unlike"  # type: ignore[attr-defined]
+
+
+def spelled(node: ast.expr) -> str:
+    """A text of the sources, filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(spelled, node.values))
+    if isinstance(node, ast.FormattedValue):
+        return spelled(node.value) if isinstance(node.value, ast.Call) else "7"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "counted":
+        noun, *plural = [str(ast.literal_eval(part)) for part in node.args[1:]]
+        return f"7 {plural[0] if plural else f'{noun}s'}"
+    return str(node.value) if isinstance(node, ast.Constant) else "7"
+
+
+WHY_LEFT = sorted(set(why_a_graph_is_left()))
+
+
+def test_the_reasons_to_leave_a_graph_were_found() -> None:
+    assert {file for file, _, _ in WHY_LEFT} == {"patterns.py", "recognise.py", "rewrite.py"}
+    assert len(WHY_LEFT) > 30
+    assert ("patterns.py", "the exact GELU", True) in WHY_LEFT
+    assert ("patterns.py", "the tensor 7, 7, is not 7", False) in WHY_LEFT
+
+
+@pytest.mark.parametrize(("file", "words", "was_due"), WHY_LEFT)
+@pytest.mark.parametrize("found", ["made by Add", "a constant or an input"])
+def test_why_a_graph_is_left_as_it_is_is_in_chinese_as_a_whole(
+    file: str, words: str, was_due: bool, found: str
+) -> None:
+    reason = f"the tensor linear_0.tmp_1, {found}, is not {words}" if was_due else words
+    chinese = in_chinese(f"the exported graph is not rewritten, and has no smaller form: {reason}")
+    names = r"linear_0.tmp_1|Add|LayerNorm|GELU|ERNIE|logit|softmax|float32"
+    left = re.search("[A-Za-z]{2,}", re.sub(names, "", chinese))
+    assert chinese.startswith("导出的图没有改写，也没有更小的形式：") and left is None, (
+        f"{file} says {words!r}: {chinese}"
+    )
+
+
+def test_what_makes_a_tensor_is_said_in_one_of_these_ways() -> None:
+    """`found` above: the two that `Patterns.unlike` knows."""
+    source = (BUILD / "graph" / "patterns.py").read_text(encoding="utf-8")
+    assert 'found = f"made by {maker.op_type}" if maker is not None else "a constant or an input"' in source
+
+
 WORDS = re.compile(r"[a-z]{2,} .*[a-z]{2}|[a-z]{3,}; ")
 WARNINGS = sorted({
     (file, text) for file, function in of_build(WARN) for text in texts(function)
@@ -200,7 +251,9 @@ def test_every_condition_of_a_receipt_has_a_chinese_name() -> None:
 def test_no_form_is_left_of_what_nobody_says() -> None:
     """Each form has words that the sources of the device or of the build have."""
     files = [*DEVICE.glob("*.py"), *BUILD.glob("*.py")]
-    files += [file for part in ("stages", "targets", "datasets", "report") for file in (BUILD / part).glob("*.py")]
+    files += [
+        file for part in ("stages", "targets", "datasets", "report", "graph") for file in (BUILD / part).glob("*.py")
+    ]
     sources = "".join(file.read_text(encoding="utf-8") for file in files)
     sources = re.sub(r'"\n\s+f?"', "", sources)  # texts that go on in the next line
     for form in (*FORMS, *WARNED):
@@ -219,6 +272,26 @@ def test_no_form_is_left_of_what_nobody_says() -> None:
         ("ptq (hist), weights of 7 bits, 0.13 points below float on 781 dev rows; float: head, pooler",
          "ptq (hist)，7 位权重，在 781 个 dev 样本上比浮点低 0.13 个百分点；浮点：head, pooler"),
         ("model.onnx", "model.onnx"),
+        ("the exported graph is not rewritten, and has no smaller form: the tensor add_3, made by Add, is not "
+         "a constant of 1 axis; float: head",
+         "导出的图没有改写，也没有更小的形式：张量 add_3（由 Add 算出的）不是有 1 个轴的常量；浮点：head"),
+        ("is not rewritten, and has no smaller form: the tensor add_3, a constant or an input, is not 2 heads of 8",
+         "没有改写，也没有更小的形式：张量 add_3（常量或输入）不是共 2 个宽为 8 的注意力头"),
+        ("is not rewritten, and has no smaller form: its embeddings have no positions and no types",
+         "没有改写，也没有更小的形式：它的嵌入没有 positions，也没有 types"),
+        ("is not rewritten, and has no smaller form: it cannot be read: KeyError: 'x.y'",
+         "没有改写，也没有更小的形式：无法读取：KeyError：'x.y'"),
+        ("1 of 64 answers differs", "64 个回答中有 1 个不同"),
+        ("3 of 64 answers differ", "64 个回答中有 3 个不同"),
+        ("1 of 1 row right", "1 个样本中答对 1 个"),
+        ("others used 0.20 of 1 core while it was measured", "测量期间其他进程占用了 1 个核中的 0.20 个"),
+        ("1 text a second on average, busy 1% of the time", "平均每秒 1 个文本，1% 的时间在工作"),
+        ("in the long run, by how long the model works on 1 different text",
+         "长期来看，按模型处理 1 条不同的文本所用的时间推算"),
+        ("1 quarter of a second, too few or too different to tell", "1 段四分之一秒的测量太少，或相差太大，无法判定"),
+        ("ptq (hist), 9.00 points below float on 1 dev row", "ptq (hist)，在 1 个 dev 样本上比浮点低 9.00 个百分点"),
+        ("1.2 M weights, 1 step; 2 -> 1 head, 8 -> 4 neurons a layer",
+         "1.2 M 权重，1 步；每层 2 -> 1 个注意力头、8 -> 4 个神经元"),
         ("a word of a later runtime; 3 of 4 rows right", "a word of a later runtime；4 个样本中答对 3 个"),
     ],
 )  # fmt: skip

@@ -51,6 +51,8 @@ def test_others_are_what_was_neither_idle_nor_ours() -> None:
     assert (found.others_ms, found.others_cores, found.stolen_ms, found.cores) == (700, 0.7, 60, 2)
     assert found.lost_ms == 875 and not found.quiet
     assert found.told().startswith("others used 0.70 of 2 cores while it was measured, other guests of the host 0.06")
+    single = contention.between(reading(0, 0, idle_ms=0, cores=1), reading(1000, 500, idle_ms=300, cores=1))
+    assert single.told() == "others used 0.20 of 1 core while it was measured"
     alone = contention.between(reading(0, 0, idle_ms=0), reading(1000, 990, idle_ms=1000))
     assert alone.quiet and alone.others_ms == 10
 

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -99,7 +100,8 @@ def test_a_good_release_passes_every_gate(tmp_path: Path) -> None:
         "manifest_sha256": digest,
     }
     assert receipt["accuracy"]["value"] == 0.95 and receipt["accuracy"]["n"] == 200
-    assert receipt["accuracy"]["metric"] == "accuracy" and "\naccuracy 0.9500 (" in gate.render(receipt)
+    assert receipt["accuracy"]["metric"] == "accuracy"
+    assert re.search(r"\naccuracy 95 % \([\d.]+ to [\d.]+ %, n = 200\)", gate.render(receipt))
     assert receipt["classes"]["confusion"] == {"good": {"bad": 10, "good": 190}}
     assert receipt["latency"]["n"] >= 130 and 0 < receipt["latency"]["p50_ms"] <= receipt["latency"]["p95_ms"]
     told = receipt["latency"]
@@ -123,7 +125,7 @@ def test_what_is_missed_is_named_with_its_figures(tmp_path: Path) -> None:
     assert receipt["verdict"] == "fail" and gate.exit_code(receipt) == ExitCode.GATE_FAILED
     table = gate.render(receipt)
     assert "accuracy.min: 190 of 200 rows right" in table and "limit is" not in table
-    assert ">= 0.99 " in table
+    assert re.search(r"accuracy\.min +95 +[\d.]+ to [\d.]+ +>= 99 % ", table)
     assert table.endswith("verdict: fail")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,8 @@ def test_classes_without_a_row_are_told_and_counted() -> None:
     assert gate_accuracy.checks(of_labels("11", "11", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))[0].detail == (
         "2 of 2 rows right"
     )
+    (row,) = gate_accuracy.checks(of_labels("1", "0", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))
+    assert row.detail.startswith("0 of 1 row right; about ")
 
 
 def test_the_f1_of_a_label_without_a_row_is_unknown() -> None:
@@ -232,11 +235,13 @@ def test_the_receipt_tells_how_each_class_fares() -> None:
 
 def test_the_worst_classes_stand_in_a_line() -> None:
     told = gate_accuracy.classes(measured("1101", "1101", "1001", "accuracy"), CONFIG)
-    assert gate_accuracy.worst_line(told) == "lowest F1 of 2 classes: 0 0.6667 (n = 1), 1 0.8000 (n = 3)"
+    assert gate_accuracy.worst_line(told) == "lowest F1 of 2 classes: 0 66.67 % (n = 1), 1 80 % (n = 3)"
     nothing = gate_accuracy.classes(
         measured([()], [()], [()], "micro_f1"), dataclasses.replace(CONFIG, multi_label=True)
     )
     assert gate_accuracy.worst_line(nothing) == "lowest F1 of 0 classes: -"
+    one = gate_accuracy.classes(measured("11", "11", "11", "accuracy"), CONFIG)
+    assert gate_accuracy.worst_line(one) == "lowest F1 of 1 class: 1 100 % (n = 2)"
 
 
 def test_of_many_classes_the_worst_are_told() -> None:
@@ -325,5 +330,5 @@ def test_every_task_is_gated(tmp_path: Path, kind: str) -> None:
         "accuracy.max_drop_points": "pass",
         "memory.peak_rss_mib": "pass",
     }
-    assert f"\n{metric} 0." in gate.render(receipt)
+    assert re.search(rf"\n{metric} [\d.]+ % \(", gate.render(receipt))
     assert json.loads(json.dumps(receipt, allow_nan=False)) == receipt

@@ -114,7 +114,9 @@ def test_a_named_class_has_a_floor_of_its_own() -> None:
     assert check("recall", 0.9, tallies, {"负面": 0.7}).verdict == "pass"
     assert check("recall", 0.9, tallies).verdict == "fail"
     alone = check("recall", None, tallies, {"正面": 0.9})
-    assert alone.verdict == "pass" and "lowest of 1 classes: 正面" in alone.detail
+    assert alone.verdict == "pass" and alone.detail == "正面: 99 right of 100 that are there"
+    once = check("precision", None, {"正面": Tally(1, 0, 0)}, {"正面": 0.9})
+    assert once.detail.startswith("正面: 1 right of 1 answer; ")
 
 
 def test_more_than_three_bad_classes_are_counted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgepack_runtime.gate_limits import interval, missed, read_once, sampled, shown
+from edgepack_runtime.gate_limits import figure, interval, missed, read_once, sampled, shown
 from edgepack_runtime.stats import FAIL, Interval
 
 
@@ -26,7 +26,6 @@ def test_a_detail_repeats_no_figure_that_stands_beside_it() -> None:
     [
         (50.0, 60.25, "ms", "latency.p95_ms: 50 to 60.25 ms where <= 40 ms is due; one text only"),
         (50.0, math.inf, "percent", "latency.p95_ms: 50 % or more where <= 40 % is due; one text only"),
-        (0.5, 0.75, "fraction", "latency.p95_ms: 0.5 to 0.75 where <= 40 is due; one text only"),
     ],
 )
 def test_what_was_missed_stands_alone(low: float, high: float, unit: str, told: str) -> None:
@@ -37,7 +36,15 @@ def test_what_was_not_sampled_or_not_measured_is_told_as_far_as_it_goes() -> Non
     size = read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
     assert missed(size) == "size.model_mib: 7 MiB where <= 5 MiB is due; model.onnx"
     assert missed({"gate": "accuracy.min", "verdict": "fail"}) == "accuracy.min: fail"
-    assert missed({**row(0.1, 0.2, "fraction", "accuracy.min"), "detail": ""}).endswith("where >= 40 is due; fail")
+    assert missed({**row(0.1, 0.2, "ms", "accuracy.min"), "detail": ""}).endswith("where >= 40 ms is due; fail")
+
+
+def test_a_fraction_is_told_in_percent_as_in_the_table() -> None:
+    told = {**row(0.9123, 0.9412, "fraction", "accuracy.min"), "limit": 0.955, "detail": "6 lost"}
+    assert missed(told) == "accuracy.min: 91.23 to 94.12 % where >= 95.5 % is due; 6 lost"
+    assert (interval(told), interval(told, with_unit=False)) == ("91.23 to 94.12 %", "91.23 to 94.12")
+    assert interval({**told, "high": None}) == "91.23 % or more"
+    assert (shown(0.9412, "fraction"), figure(0.29, "fraction"), shown(None, "fraction")) == ("94.12 %", "29", "-")
 
 
 def test_figures_of_tables() -> None:

@@ -126,7 +126,14 @@ def test_arrivals_are_poisson_and_the_same_every_time(machine: Machine) -> None:
 def test_a_rate_that_is_kept_is_judged(machine: Machine) -> None:
     run = open_loop.measure(model(machine, 5.0), ["a"], 20.0, 400)
     assert verdict(run, 30.0)[0] == "pass" and verdict(run, 1.0)[0] == "fail"
-    assert "20 texts a second on average, busy 10% of the time" in verdict(run, 1.0)[1]
+    detail = verdict(run, 1.0)[1]
+    assert "20 texts a second on average, busy 10% of the time" in detail and "works on 1 different text;" in detail
+    slow = open_loop.measure(model(machine, 5.0), ["a", "b"], 1.0, 400)
+    detail = verdict(slow, 30.0)[1]
+    assert detail.startswith("1 text a second on average, ") and "works on 2 different texts;" in detail
+    assert ": 1 text a second, each from its arrival: p50 " in open_loop.render(
+        [{"folder": "a", "kept": True, **open_loop.summary(slow)}]
+    )
 
 
 def test_a_rate_that_cannot_be_kept_never_passes(machine: Machine) -> None:
@@ -245,7 +252,7 @@ def test_bench_tells_when_a_rate_is_not_kept(machine: Machine, monkeypatch: pyte
     rows = open_loop.compare(folders, ["a"], 20.0, threads=1, progress=silent)
     assert [(row["folder"], row["kept"], row["n"]) for row in rows] == [("fast", True, 662), ("slow", False, 662)]
     fast, slow, shout = open_loop.render(rows).splitlines()
-    assert fast.startswith("fast: 20 texts a second from their arrival: p50 2.000 ms, p95 ")
+    assert fast.startswith("fast: 20 texts a second, each from its arrival: p50 2.000 ms, p95 ")
     assert slow.endswith("busy 120% of the time") and "CANNOT BE KEPT" in shout
     assert json.dumps(rows, allow_nan=False)
 
@@ -446,7 +453,7 @@ def test_the_interval_of_energy_is_that_of_its_mean(monkeypatch: pytest.MonkeyPa
     [row] = gate_load.energy_checks(found._replace(windows=windows), parse({"energy": {"mj_per_text": 1.75}}), None)
     assert row.value == pytest.approx(1.8) and row.verdict == "inconclusive"
     assert row.low is not None and row.high is not None and row.low < 1.75 < 1.8 < row.high
-    assert "24 quarters of a second differ too much to tell" in row.detail
+    assert "24 quarters of a second, too few or too different to tell" in row.detail
 
 
 def test_without_a_meter_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

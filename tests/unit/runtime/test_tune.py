@@ -172,7 +172,7 @@ def test_an_install_tunes_and_the_release_is_opened_so(bundle: Path, tmp_path: P
     assert tuning.read(prefix.tuning_of(release)) == Tuning(2, False, ("A",))
     assert not prefix.staging.exists()
     told = device(prefix.bin / "sentiment", "status")
-    assert "tuned    2 thread(s); rewrites of the engine: all but A" in told.stdout
+    assert "tuned    2 threads; rewrites of the engine: all but A" in told.stdout
     prefix.tuning_of(release).write_text("{")
     told = device(prefix.bin / "sentiment", "status")
     assert told.returncode == 0 and "json is damaged" in told.stdout

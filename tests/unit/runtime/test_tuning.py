@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.tuning import MAX_THREADS, Tuning, dump, read
+from edgepack_runtime.tuning import MAX_THREADS, Tuning, describe, dump, read
 
 TUNINGS = st.builds(
     Tuning,
@@ -24,6 +25,12 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     file = tmp_path_factory.mktemp("tuning") / "t.json"
     file.write_bytes(dump(tuning, {"rounds": 3}))
     assert read(file) == tuning
+
+
+def test_a_tuning_in_one_line() -> None:
+    one, two = Tuning(), Tuning(2, spinning=True, disabled_optimizers=("A", "B"))
+    assert describe(dataclasses.asdict(one)) == "1 thread; rewrites of the engine: as the model says"
+    assert describe(dataclasses.asdict(two)) == "2 threads, spinning; rewrites of the engine: all but A, B"
 
 
 def test_without_a_file_nothing_was_measured(tmp_path: Path) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import edgepack
+import edgepack_runtime
 from edgepack_runtime.wording import counted
 
 
@@ -14,3 +19,12 @@ from edgepack_runtime.wording import counted
 )  # fmt: skip
 def test_one_and_many(number: float, words: str) -> None:
     assert counted(number, "minute") == words
+    assert counted(number, "class", "classes") == words.replace("minutes", "classes").replace("minute", "class")
+
+
+@pytest.mark.parametrize("package", [edgepack, edgepack_runtime])
+def test_no_source_leaves_it_to_the_reader_whether_it_is_one_or_many(package: object) -> None:
+    folder = Path(str(package.__file__)).parent  # type: ignore[attr-defined]
+    files = [file for file in folder.rglob("*") if file.suffix in (".py", ".toml", ".jinja", ".html")]
+    assert len(files) > 50
+    assert [str(file) for file in files if re.search(r"\w\(e?s\)", file.read_text(encoding="utf-8"))] == []
