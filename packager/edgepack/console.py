@@ -21,7 +21,7 @@ from rich.progress import Task as RichTask
 from rich.table import Table
 from rich.text import Text
 
-from edgepack import checked, tables
+from edgepack import checked, gate_tables, ledger_tables
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import SILENT, Task
 from edgepack.tables import STYLES
@@ -125,19 +125,19 @@ class Console:
 
     def ledger(self, rows: Sequence[LedgerRow]) -> None:
         """The loss ledger as a table: what each stage cost in accuracy, MiB and ms."""
-        self.show(tables.ledger(rows, live=self._out.is_terminal, width=self._out.width))
+        self.show(ledger_tables.ledger(rows, live=self._out.is_terminal, width=self._out.width))
 
     def selection(self, selected: SelectArtifact) -> None:
         """Which of several students was chosen, and between which."""
-        self.show(tables.selection(selected, live=self._out.is_terminal))
+        self.show(ledger_tables.selection(selected, live=self._out.is_terminal))
 
     def not_run(self, bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> None:
         """A gate that this machine could not run; of a recipe without gates with `ungated`."""
-        self.show(tables.not_run(bundle, target, gate, ungated=ungated))
+        self.show(gate_tables.not_run(bundle, target, gate, ungated=ungated))
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
         """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
-        self.show(tables.gate(receipt, live=self._out.is_terminal, width=self._out.width))
+        self.show(gate_tables.gate(receipt, live=self._out.is_terminal, width=self._out.width))
 
     def checks(self, bundles: Sequence[BundleArtifact]) -> None:
         """What the content checks found of each bundle."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import rich.console
 
-from edgepack import tables
+from edgepack import gate_tables
 from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
@@ -339,7 +339,7 @@ def test_no_figure_of_a_gate_is_cut_however_narrow_the_terminal_is(columns: int,
     long = {**receipt["checks"][0], "gate": "latency.sustained.max_slowdown_percent", "high": None, "unit": "percent"}
     receipt["checks"].append({**long, "value": 109.9, "low": -100.0, "limit": 40.0, "n": 13387})
     stream = io.StringIO()
-    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=False, width=columns))
+    rich.console.Console(file=stream, width=columns).print(*gate_tables.gate(receipt, live=False, width=columns))
     lines = stream.getvalue().splitlines()
     head = next(line for line in lines if line.startswith("check"))
     assert "…" not in stream.getvalue() and head.rstrip().endswith("n") and max(map(len, lines)) <= columns
@@ -356,7 +356,7 @@ def test_names_of_gates_go_on_after_a_joint_and_figures_stay_whole(
     figures = {"value": -100.25, "low": -100.0, "high": 109.9, "limit": 12345.5, "unit": "points", "n": 13387}
     receipt["checks"] = [{**receipt["checks"][0], **figures, "gate": name} for name in names]
     stream = io.StringIO()
-    rich.console.Console(file=stream, width=columns).print(*tables.gate(receipt, live=live, width=columns))
+    rich.console.Console(file=stream, width=columns).print(*gate_tables.gate(receipt, live=live, width=columns))
     lines = [line for line in stream.getvalue().splitlines() if "─" not in line and not line.startswith("measured")]
     head = next(number for number, line in enumerate(lines) if line.startswith("check"))
     end = next(number for number, line in enumerate(lines) if line.startswith(f"{names[0]}: "))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack import fleet, tables
+from edgepack import fleet, gate_tables
 from edgepack.cli import main
 from edgepack.errors import UsageError
 
@@ -159,7 +159,7 @@ def test_a_device_of_which_nothing_can_be_read_counts_nowhere(stick: Path) -> No
 
 def test_receipts_that_another_device_signed_are_told(stick: Path) -> None:
     found = fleet.summarize(stick, lambda file, raw: "gate-3")
-    said = [str(part) for part in tables.fleet(found, live=False)]
+    said = [str(part) for part in gate_tables.fleet(found, live=False)]
     assert "gate-7: receipts in this folder were signed by: gate-3" in said
     assert "gate-3: receipts in this folder were signed by: gate-3" not in said
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from edgepack import cli, tables
+from edgepack import bundle_tables, cli
 from edgepack.artifacts import LedgerRow, proportion
 from edgepack.inspection import compare, inspect
 from edgepack.targets.archive import write_bundle
@@ -75,7 +75,7 @@ def test_limits_within_limits_are_shown_and_open_ones_are_not() -> None:
         "open_loop": {"rate_per_s": 20.0, "p95_ms": 25.0, "p99_ms": None},
         "sustained": None,
     }
-    assert tables._limits(asked) == (
+    assert bundle_tables._limits(asked) == (
         "threads 1, by_length (max_tokens 32, p95_ms 3.0), by_length (max_tokens 64, p95_ms 5.0), "
         "open_loop (rate_per_s 20.0, p95_ms 25.0)"
     )

@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     {"steps"},
     {"keys"},
     {"stages", "workspace", "console"},
-    {"checked", "compared", "variants"},
+    {"checked", "compared", "variants", "bundle_tables", "gate_tables", "ledger_tables"},
     {"tables", "int8", "choice", "model_writer"},
     {"signing"},
     {"engines", "trials"},

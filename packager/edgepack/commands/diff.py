@@ -18,11 +18,11 @@ from edgepack.commands import common
 @click.pass_context
 def command(context: click.Context, before: Path, after: Path, as_json: bool) -> None:
     """Show how bundle AFTER differs from BEFORE: sizes, gates, ledger, versions, files. Checks both first."""
-    from edgepack import inspection, tables
+    from edgepack import bundle_tables, inspection
 
     found = inspection.compare(inspection.inspect(before), inspection.inspect(after))
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
     else:
         console = common.console(context)
-        console.show(tables.comparison(found, live=console.is_live))
+        console.show(bundle_tables.comparison(found, live=console.is_live))

@@ -21,7 +21,7 @@ def command(context: click.Context, workspace: Path, as_json: bool) -> None:
     Tries each GPU with a first computation. Exits 4 when no training can run; a GPU that cannot be used is a warning,
     since `device: auto` and `device: cpu` go on without it. Takes some seconds.
     """
-    from edgepack import examination, tables
+    from edgepack import bundle_tables, examination
     from edgepack.errors import EnvironmentUnfitError
 
     report = examination.examine(workspace)
@@ -29,7 +29,7 @@ def command(context: click.Context, workspace: Path, as_json: bool) -> None:
         click.echo(json.dumps(report.document(), ensure_ascii=False))
     else:
         console = common.console(context)
-        console.show(tables.examination(report))
+        console.show(bundle_tables.examination(report))
     errors = [problem for problem in report.problems if problem.severity == "error"]
     if errors:
         why = "; ".join(f"{problem.what} ({problem.why})" for problem in errors)

@@ -17,11 +17,11 @@ from edgepack.commands import common
 @click.pass_context
 def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     """Show what BUNDLE holds: target, sizes by part, gates, loss ledger, versions. Checks every byte first."""
-    from edgepack import inspection, tables
+    from edgepack import bundle_tables, inspection
 
     found = inspection.inspect(bundle)
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
     else:
         console = common.console(context)
-        console.show(tables.inspection(found, live=console.is_live))
+        console.show(bundle_tables.inspection(found, live=console.is_live))

@@ -25,7 +25,7 @@ def command(context: click.Context, folder: Path, signers: Path | None, as_json:
 
     Copy each device's PREFIX/receipts into a folder below DIR, called as you call the device.
     """
-    from edgepack import fleet, signing, tables
+    from edgepack import fleet, gate_tables, signing
 
     signer = None if signers is None else lambda file, raw: signing.signer_of(file, raw, signers)
     found = fleet.summarize(folder, signer)
@@ -33,4 +33,4 @@ def command(context: click.Context, folder: Path, signers: Path | None, as_json:
         click.echo(fleet.as_json(found))
     else:
         console = common.console(context)
-        console.show(tables.fleet(found, live=console.is_live))
+        console.show(gate_tables.fleet(found, live=console.is_live))

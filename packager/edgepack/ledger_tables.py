@@ -1,0 +1,102 @@
+"""What each stage of a build made of the model, and what was chosen, as tables for a terminal or a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from edgepack.report import CHOSEN_ON_DEV, NOTHING, quantity, span
+from edgepack.tables import mib_column, score_head, table
+from edgepack.wording import duration, metric_name, safe
+from edgepack_runtime.model_config import ONNXRUNTIME
+
+if TYPE_CHECKING:
+    from edgepack.artifacts import LedgerRow
+    from edgepack.selection import SelectArtifact
+
+LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
+MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
+
+
+def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Table | Text]:
+    """The loss ledger: what each stage cost in accuracy, MiB and ms.
+
+    Notes stand beside the figures where `width` columns leave room for them, and otherwise below the table: a line for
+    each stage that has one.
+    """
+    bases, metrics = {_basis(row) for row in rows}, sorted({row.score.metric for row in rows})
+    heads = ("stage", score_head(metrics), "MiB", "p50 ms", "p95 ms", "parity")
+    figures = [_figures(row, metric=len(metrics) > 1, basis=len(bases) > 1) for row in rows]
+    stages = [safe(row.stage) for row in rows]
+    to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
+    notes = [safe(_remark(row)) for row in rows]
+    beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
+    gap = 3 if live else 2  # between two columns of `table`
+    room = width - sum(max(map(cell_len, column)) + gap for column in zip(heads, *beside, strict=True))
+    fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
+    made = table(live, *heads, *(("note",) if fits else ()))
+    for cells, note in zip(beside if fits else figures, notes, strict=True):
+        made.add_row(*cells, *((note,) if fits else ()))
+    yield made
+    basis = f" ({bases.pop()})" if len(bases) == 1 else ""
+    yield Text(
+        f"{' or '.join(map(metric_name, metrics))} with its interval{basis}; "
+        "parity: largest difference of a logit to the row before",
+        style="dim",
+    )
+    for stage, other, note in zip(stages, to, notes, strict=True):
+        told = "; ".join(part for part in (other and f"parity {other}", note) if part)
+        if told and not fits:
+            yield Text(f"{stage}: {told}")
+
+
+def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:
+    """The candidates, by what would ship of each on the dev rows and on this machine, and why one was chosen."""
+    first = selected.candidates[0].dev_score
+    heads = ("p50 ms", "MiB", "precision", "chosen", "candidate")
+    made = table(live, "dev " + metric_name(first.metric), *heads)
+    for one in selected.candidates:
+        score = one.dev_score
+        made.add_row(
+            f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')}",
+            quantity(one.p50_ms, "ms").removesuffix(" ms"),
+            mib_column(one.onnx_bytes),
+            one.precision if one.engine == ONNXRUNTIME else f"{one.precision} {one.engine}",
+            "yes" if one.name == selected.chosen else "",
+            safe("; ".join((one.name, *(f"misses {gate}" for gate in one.missed)))),
+        )
+    yield made
+    yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
+    basis = f"{100 * first.confidence:.4g} %, n={first.n}"
+    yield Text(f"{CHOSEN_ON_DEV} Intervals: {basis}.\n", style="dim")
+
+
+def _basis(row: LedgerRow) -> str:
+    return f"{100 * row.score.confidence:.4g} %, n={row.score.n}"
+
+
+def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
+    """The cells of a row from stage to parity; its score with its metric and what it rests on, where those differ."""
+    score = f"{quantity(row.score.value, 'fraction')} {span(row.score.low, row.score.high, 'fraction')}"
+    name = metric_name(row.score.metric) if metric else ""
+    return [
+        safe(row.stage),
+        " ".join(part for part in (name, score, _basis(row) if basis else "") if part),
+        quantity(row.model_mib, "MiB").removesuffix(" MiB"),
+        quantity(row.p50_ms, "ms").removesuffix(" ms"),
+        quantity(row.p95_ms, "ms").removesuffix(" ms"),
+        NOTHING if row.parity is None else f"{row.parity:.1e}",
+    ]
+
+
+def _remark(row: LedgerRow) -> str:
+    return row.note if row.seconds is None else f"{row.note}, {duration(row.seconds)}"
+
+
+def _parity_to(row: LedgerRow, before: str) -> str:
+    """Which row the parity is to, where that is not the one before."""
+    return "" if row.parity is None or row.parity_with in (None, before) else f"to {safe(row.parity_with)}"
