@@ -17,6 +17,7 @@ from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
 
 _SIGNS = {"percent": " %", "fraction": " %"}  # how units are written for people, where they are not words of their own
+_DECIMALS = 4  # of figures for people
 _TIMES = {"fraction": 100.0}  # and what figures in them are multiplied by for that
 NO_GATES = "the recipe sets no gates"  # why nothing was judged, in receipts
 # Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
@@ -93,7 +94,7 @@ def figure(value: Optional[float], unit: str = "") -> str:
     """A figure of a row for people, where its unit stands elsewhere: `12.5`; `94.12` of the fraction 0.9412."""
     if value is None:
         return "-"
-    value *= _TIMES.get(unit, 1.0)
+    value = round(value * _TIMES.get(unit, 1.0), _DECIMALS) + 0.0  # neither 1e-06 nor -0
     return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"  # no 1.234e+04
 
 

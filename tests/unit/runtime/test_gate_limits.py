@@ -50,5 +50,6 @@ def test_a_fraction_is_told_in_percent_as_in_the_table() -> None:
 def test_figures_of_tables() -> None:
     assert (shown(None, "ms"), shown(12.34567, "ms"), shown(0.5)) == ("-", "12.35 ms", "0.5")
     assert interval({"low": None, "high": 3.0}) == "3 or less"
+    assert interval({"low": 1e-6, "high": 65.55, "unit": "ms"}) == "0 to 65.55 ms" and shown(-1e-9) == "0"
     assert interval({}) == "-"
     assert (shown(40.0, "percent"), shown(12345.6, "ms"), shown(9999.6)) == ("40 %", "12346 ms", "10000")
