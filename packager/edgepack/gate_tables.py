@@ -41,7 +41,8 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
 
 def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> Table:
     """A row for each check. Where `width` columns are too few, names go on in the next line between their parts, and
-    then limits, intervals and values between words: no word and no figure is cut.
+    then limits, intervals and values between words. No word and no figure is cut as long as the longest of each column
+    fit beside each other, in 60 columns mostly.
     """
     heads = ("check", "verdict", "value", "interval", "limit", "n")
     rows = [

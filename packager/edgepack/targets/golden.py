@@ -7,6 +7,7 @@ rows stay at home, no text of theirs travels: `texts.jsonl` has made-up ones to 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -162,16 +163,21 @@ def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
     """At most `limit` rows in their order, as likely of every kind as there are of it.
 
     They are taken at even distances from all of them, ordered by the rarest of their labels, then by the next one and
-    so on. So a label that is the rarest of its rows, as each is where rows have one, gets its share to less than a row;
-    and where hardly any rows have the same labels, no kind of them comes off better than others, as it would if each
-    combination got a share of its own.
+    so on, and rows with the same labels by the digest of their texts, which is as good as random: files have patterns
+    of their own, as a text and its noisy copy in turns. So a label that is the rarest of its rows, as each is where
+    rows have one, gets its share to less than a row; and where hardly any rows have the same labels, no kind of them
+    comes off better than others, as it would if each combination got a share of its own.
     """
     if len(rows) <= limit:
         return list(rows)
     frequency = Counter(name for row in rows for name in row.names)
-    order = sorted(
-        range(len(rows)), key=lambda index: (sorted((frequency[name], name) for name in rows[index].names), index)
-    )
+
+    def place(index: int) -> tuple[list[tuple[int, str]], bytes, int]:
+        row = rows[index]
+        drawn = hashlib.sha256("\0".join(row.texts).encode("utf-8", "surrogatepass")).digest()
+        return sorted((frequency[name], name) for name in row.names), drawn, index
+
+    order = sorted(range(len(rows)), key=place)
     chosen = sorted(order[(2 * number + 1) * len(rows) // (2 * limit)] for number in range(limit))
     return [rows[index] for index in chosen]
 

@@ -17,7 +17,17 @@ import edgepack_runtime
 from edgepack.artifacts import Row, Score
 from edgepack.datasets.gates import check_gate
 from edgepack.recipe.gates import AccuracyGate
-from edgepack.report.said import CONDITIONS, FORMS, WARNED, condition, in_chinese, said, warned, warning_in_chinese
+from edgepack.report.said import (
+    CONDITIONS,
+    FORMS,
+    WARNED,
+    Forms,
+    condition,
+    in_chinese,
+    said,
+    warned,
+    warning_in_chinese,
+)
 from edgepack.selection import Compared
 from edgepack.stages import select
 from edgepack_runtime import conditions
@@ -387,6 +397,15 @@ def test_what_was_said_is_escaped_in_both_languages() -> None:
 def test_no_text_breaks_it(text: str) -> None:
     assert isinstance(in_chinese(text), str)
     assert "<" not in re.sub(r"</?span[^<>]*>", "", said(text))
+
+
+@pytest.mark.parametrize("forms", [FORMS, WARNED], ids=["said", "warned"])
+def test_no_form_is_taken_for_another(forms: dict[str, str]) -> None:
+    known = Forms(forms)._forms
+    for english, chinese in forms.items():
+        clause = re.sub(r"\{(n|\*|)\}", lambda place: {"n": "7", "*": "some words", "": "a name"}[place[1]], english)
+        first = next(form for form in known if form.english.fullmatch(clause))
+        assert first.chinese == chinese, clause
 
 
 def test_forms_fill_in_all_that_they_take() -> None:

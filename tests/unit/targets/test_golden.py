@@ -113,7 +113,14 @@ def test_the_rarest_label_of_a_row_gets_its_share() -> None:
     assert sum("rare" in row.names for row in chosen) == 20
 
 
-def test_stratified_draws_from_the_whole_file() -> None:
-    rows = [Row(str(index), "a") for index in range(1000)]
-    places = [int(row.text) for row in golden.stratified(rows, 10)]
-    assert places == [50, 150, 250, 350, 450, 550, 650, 750, 850, 950]
+@pytest.mark.parametrize("period", [2, 3, 4, 10])
+@pytest.mark.parametrize("labels", [1, 2])
+def test_patterns_of_a_file_are_not_those_of_its_golden_rows(period: int, labels: int) -> None:
+    """Every second, third, ... row is of one kind, as copies with noise are, or rows of several sources in turns."""
+    rows = [Row(str(index), "ab"[index // period % labels]) for index in range(1000 * period)]
+    places = [int(row.text) for row in golden.stratified(rows, 1000)]
+    for kind in range(period):
+        found = sum(place % period == kind for place in places)
+        assert abs(found - 1000 / period) <= 4.5 * math.sqrt(1000 / period)
+    assert sum(place < 500 * period for place in places) == pytest.approx(500, abs=4.5 * math.sqrt(250))
+    assert golden.stratified(rows, 1000) == golden.stratified(rows, 1000)
