@@ -131,7 +131,7 @@ def test_two_builds_narrow_a_student_together(pair: Pair) -> None:
     for text in said:
         assert "narrowed: 2 processes, 2 x 16 rows a step, learning rate 0.001 x 1.41 (sqrt)" in text
         assert "narrowed: every layer keeps 1 of 2 heads and 32 of 64 neurons, chosen on 480 training rows" in text
-        assert "narrow: 2 -> 1 heads, 64 -> 32 neurons a layer; dev " in text
+        assert "narrow: 2 -> 1 head, 64 -> 32 neurons a layer; dev " in text
     one, two = pair.weights("narrow")
     assert one == two
 

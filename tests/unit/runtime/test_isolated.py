@@ -187,9 +187,9 @@ def test_the_interpreter_outlives_its_virtual_environment(monkeypatch: pytest.Mo
 def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> None:
     child = tmp_path / "child.py"
     child.write_text(
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('draining', flush=True), sys.exit(7)))\n"
-        "print('ready', flush=True)\n"
+        "import os, signal, sys, time\n"  # not print: the signal may come before that is done with its first line
+        "signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'draining\\n'), sys.exit(7)))\n"
+        "os.write(1, b'ready\\n')\n"
         "time.sleep(60)\n"
     )
     program = (
