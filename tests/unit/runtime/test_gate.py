@@ -141,7 +141,7 @@ def test_every_gate_on_time_has_its_row(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(gate_load, "measure", lambda *given: gate_load.Loads(after_idle=pauses))
     meter, looks = energy.Meter("a meter", [], []), iter(range(100_000))
     monkeypatch.setattr(energy, "find", lambda: meter)
-    monkeypatch.setattr(timed_texts, "_ENERGY_MS", 400.0)
+    monkeypatch.setattr(timed_texts, "_ENERGY_MS", 4000.0)  # sixteen spells
     monkeypatch.setattr(gate_latency, "settle", lambda first, *rest: first)  # a fresh process would have no such meter
     monkeypatch.setattr(energy, "look", lambda meter, clock_ms: energy.Look(clock_ms, milliwatts=float(next(looks))))
     budgets = [{"max_tokens": 4, "p95_ms": 1000}, {"max_tokens": 16, "p95_ms": 1000}]
