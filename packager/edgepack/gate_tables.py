@@ -10,7 +10,7 @@ from rich.text import Text
 
 from edgepack import fitting
 from edgepack.report import NOTHING, limit, quantity, span
-from edgepack.tables import STYLES, table
+from edgepack.tables import STYLES, gap, table
 from edgepack.wording import UNGATED, counted, safe, verdict
 from edgepack_runtime.gate_limits import NO_GATES
 
@@ -58,8 +58,7 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> T
     ]
     columns = list(zip(heads, *rows, strict=True))
     least = [fitting.longest_part(columns[0]), *map(fitting.longest_word, columns[1:])]
-    gap = 3 if live else 2  # between two columns of `table`
-    widths = fitting.widths(columns, least, (0, 4, 3, 2), width - gap * (len(heads) - 1))
+    widths = fitting.widths(columns, least, (0, 4, 3, 2), width - gap(live) * (len(heads) - 1))
     made = table(live, *heads)
     for place, column in enumerate(made.columns):
         column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.report import CHOSEN_ON_DEV, NOTHING, quantity, span
-from edgepack.tables import mib_column, score_head, table
+from edgepack.tables import gap, mib_column, score_head, table
 from edgepack.wording import duration, metric_name, safe
 from edgepack_runtime.model_config import ONNXRUNTIME
 
@@ -35,8 +35,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
-    gap = 3 if live else 2  # between two columns of `table`
-    room = width - sum(max(map(cell_len, column)) + gap for column in zip(heads, *beside, strict=True))
+    room = width - sum(max(map(cell_len, column)) + gap(live) for column in zip(heads, *beside, strict=True))
     fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
     made = table(live, *heads, *(("note",) if fits else ()))
     for cells, note in zip(beside if fits else figures, notes, strict=True):

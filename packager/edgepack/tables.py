@@ -85,6 +85,11 @@ def shown(value: Any) -> str:
     )
 
 
+def gap(live: bool) -> int:
+    """Columns between two of `table`."""
+    return 3 if live else 2
+
+
 def table(live: bool, first: str, *columns: str) -> Table:
     """An empty table; `live` draws a rule below its head. Columns with figures stand to the right."""
     made = Table(

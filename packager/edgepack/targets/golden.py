@@ -183,11 +183,9 @@ def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
 
 
 def _evenly(items: Sequence[Any], count: int) -> list[Any]:
-    """`count` of the items, the first and the last among them; all, when there are no more."""
+    """`count` of the items, at least two, the first and the last among them; all, when there are no more."""
     if len(items) <= count:
         return list(items)
-    if count < 2:
-        return list(items[:count])
     return [items[position * (len(items) - 1) // (count - 1)] for position in range(count)]
 
 
