@@ -27,7 +27,7 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
     head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
     yield head.append(told.upper(), style=STYLES[told])
     if receipt["checks"]:
-        yield _checks(receipt["checks"], live=live, width=width)
+        yield from _checks(receipt["checks"], live=live, width=width)
     for check in receipt["checks"]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
@@ -39,10 +39,10 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
     yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
 
 
-def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> Table:
+def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> Iterator[Table | Text]:
     """A row for each check. Where `width` columns are too few, names go on in the next line between their parts, and
-    then limits, intervals and values between words. No word and no figure is cut as long as the longest of each column
-    fit beside each other, in 60 columns mostly.
+    then limits, intervals and values between words. Where the longest words do not fit beside each other (in fewer than
+    60 columns, mostly), each check has lines of its own. No figure is cut.
     """
     heads = ("check", "verdict", "value", "interval", "limit", "n")
     rows = [
@@ -59,13 +59,25 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> T
     columns = list(zip(heads, *rows, strict=True))
     least = [fitting.longest_part(columns[0]), *map(fitting.longest_word, columns[1:])]
     widths = fitting.widths(columns, least, (0, 4, 3, 2), width - gap(live) * (len(heads) - 1))
+    if widths is None:
+        yield from _one_by_one(heads, rows)
+        return
     made = table(live, *heads)
-    for place, column in enumerate(made.columns):
+    for column, columns_wide in zip(made.columns, widths, strict=True):
         column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")
-        column.width = widths[place] if widths else None
+        column.width = columns_wide
     for name, told, *figures in rows:
-        made.add_row(fitting.at_joints(name, widths[0]) if widths else name, Text(told, style=STYLES[told]), *figures)
-    return made
+        made.add_row(fitting.at_joints(name, widths[0]), Text(told, style=STYLES[told]), *figures)
+    yield made
+
+
+def _one_by_one(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    """A line with the name and the verdict of each check, and one for each of its figures."""
+    for name, told, *figures in rows:
+        yield Text(f"{name}: ", style="bold").append(told, style=STYLES[told])
+        for head, figure in zip(heads[2:], figures, strict=True):
+            if figure != NOTHING:
+                yield Text(f"  {head} {figure}")
 
 
 def _conditions(conditions: Mapping[str, Any]) -> str:

@@ -368,3 +368,26 @@ def test_names_of_gates_go_on_after_a_joint_and_figures_stay_whole(
         assert words.count(figure) == 3, figure
     assert max(map(len, lines[head:end])) <= columns
     assert columns < 120 or end == head + 4  # there is room for all in one line
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("columns", [32, 40, 48])
+def test_where_a_table_does_not_fit_each_check_has_lines_of_its_own(
+    columns: int, live: bool, receipt: dict[str, Any]
+) -> None:
+    figures = {"value": -100.25, "low": -100.0, "high": 109.9, "limit": 12345.5, "unit": "points", "n": 13387}
+    nothing = {"value": None, "low": None, "high": None, "limit": 3.0, "unit": "ms", "n": 0, "verdict": "inconclusive"}
+    receipt["checks"] = [
+        {**receipt["checks"][0], **figures, "gate": "accuracy.max_regression_points", "verdict": "pass"},
+        {**receipt["checks"][0], **nothing, "gate": "cold_start.ms"},
+    ]
+    stream = io.StringIO()
+    screen = rich.console.Console(file=stream, width=columns)
+    for part in gate_tables.gate(receipt, live=live, width=columns):
+        screen.print(part)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    for line in ("  value -100.2 points", "  n 13387", "cold_start.ms: inconclusive", "  limit <= 3.00 ms"):
+        assert lines.count(line) == 1, line
+    assert [line[:8] for line in lines if line.startswith("  ")].count("  value ") == 1
+    assert "interval [-100.0, 109.9]" in " ".join(stream.getvalue().split())

@@ -76,6 +76,9 @@ REASONS = {
     "stages/export.py": {"_rewritten"},
     "stages/select.py": {"choose", "_cheapest", "_the_best", "_nothing_fits", "not_judged"},
     "targets/here.py": {"runner", "_lacks_gpu"},
+    "targets/checks.py": {"_check_licenses", "_gpu_checks"},
+    "targets/gpu.py": {"check", "told"},
+    "targets/loading.py": {"check_search_paths", "_untold", "check_needed", "check_flags"},
 }
 PUT_TOGETHER = {  # by what, `test_why_a_candidate_was_chosen_is_in_chinese` tells
     "7 of 7 7 7 (7)", "7 and 7", "within 7 7 of", "it must have at most 7 x of both: float ships7", "7 (of 7)",
@@ -124,10 +127,11 @@ def clauses(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def texts(function: ast.FunctionDef) -> Iterator[str]:
-    """What a function says, a figure or a name in each place that is filled in."""
+    """What a function says, a figure or a name in each place that is filled in; not what it raises."""
     inside = {id(part) for node in ast.walk(function) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside |= {id(part) for node in ast.walk(function) if isinstance(node, ast.Raise) for part in ast.walk(node)}
     for node in ast.walk(ast.Module(function.body[ast.get_docstring(function) is not None :], [])):
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.JoinedStr) and id(node) not in inside:
             text = "".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)  # type: ignore[misc]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             text = PLACE.sub("7", node.value)
@@ -302,6 +306,13 @@ def test_no_form_is_left_of_what_nobody_says() -> None:
         ("ptq (hist), 9.00 points below float on 1 dev row", "ptq (hist)，在 1 个 dev 样本上比浮点低 9.00 个百分点"),
         ("1.2 M weights, 1 step; 2 -> 1 head, 8 -> 4 neurons a layer",
          "1.2 M 权重，1 步；每层 2 -> 1 个注意力头、8 -> 4 个神经元"),
+        ("cudnn 9.1 shows machine code for sm_80, sm_90, no PTX; what it has for sm_87 cannot be read",
+         "cudnn 9.1 可见 sm_80, sm_90 的机器码，没有 PTX；其中给 sm_87 的内容无法读取"),
+        ("no machine code, PTX of compute_50, code that is still to be linked",
+         "没有机器码，compute_50 的 PTX，尚待链接的代码"),
+        ("a/b.so needs libx.so.1, liby.so: the target has no GPU, that part of it will not load",
+         "a/b.so 需要 libx.so.1, liby.so：目标没有 GPU，这一部分不会加载"),
+        ("for sm_80, sm_87", "用于 sm_80, sm_87"),
         ("a word of a later runtime; 3 of 4 rows right", "a word of a later runtime；4 个样本中答对 3 个"),
     ],
 )  # fmt: skip
