@@ -36,7 +36,12 @@ RARE = synthetic.Confusing((0.7, 0.295, 0.005), ((0.97, 0.03, 0.0), (0.03, 0.97,
 RARE_KNOWN = synthetic.Confusing((0.7, 0.295, 0.005), ((0.96, 0.03, 0.01), (0.03, 0.96, 0.01), (0.1, 0.1, 0.8)))
 RARE_LABEL = synthetic.Confusing((0.97, 0.03), ((0.996, 0.004), (0.5, 0.5)))
 MISSED_LABEL = synthetic.Confusing((0.9, 0.1), ((0.978, 0.022), (0.8, 0.2)))
+MISSED_CLASS = synthetic.Confusing((0.9, 0.1), ((0.97, 0.03), (0.7, 0.3)))
+HARDLY_THERE = synthetic.Confusing((0.99, 0.01), ((0.999, 0.001), (0.5, 0.5)))
+TWO = synthetic.Confusing((0.3, 0.7), ((0.95, 0.05), (0.6, 0.4)))
 F1S = (
+    ("macro_f1", "2 classes, one of 10 % that is mostly missed", MISSED_CLASS, (100, 400)),
+    ("macro_f1", "2 classes, one of 70 % that is mostly missed", TWO, (20, 100)),
     ("macro_f1", "3 classes", THREE, (100, 300)),
     ("macro_f1", "3 classes, one of 0.5 % that is missed", RARE, (300,)),
     ("macro_f1", "3 classes, one of 0.5 % that is known", RARE_KNOWN, (300,)),
@@ -45,6 +50,7 @@ F1S = (
     ("macro_f1", "20 equal classes, badly known", synthetic.even(20, 0.6), (100, 400)),
     ("f1", "a label of 3 %, half of it found", RARE_LABEL, (200, 500)),
     ("f1", "a label of 10 %, a fifth of it found", MISSED_LABEL, (100,)),
+    ("f1", "a label of 1 %, half of it found", HARDLY_THERE, (100,)),
 )
 FEW, LUMPY = (1, 1, 2, 3, 5), (1,) * 11 + (12,)  # spans of a text
 SPANS = (

@@ -7,9 +7,10 @@ far as the wider of two on each side:
   classes, and is blind where there are next to none, since it can only draw rows that it has seen;
 - for each class (micro averages: for all together) the interval that a proportion of as many units would have,
   `stats.proportion` or `stats.paired_drop`, joined over classes by `stats.mean_of`; of the F1 of one class alone, that
-  which follows from a proportion (`stats.f1_of_share`). It knows that 20 labels without an error are not 2000 without
-  one. A unit is a label or span that is there or was found; where one was put for another, both together are one.
-  Units of one row count for as many as they are worth (`clusters`).
+  which follows from a proportion (`stats.f1_of_share`); of a class among others, the wider of these two on each side,
+  since what follows from a proportion lies higher where F1 is low. It knows that 20 labels without an error are not
+  2000 without one. A unit is a label or span that is there or was found; where one was put for another, both together
+  are one. Units of one row count for as many as they are worth (`clusters`).
 
 The value of a macro F1 is the mean over the classes that occur, as in scikit-learn. Its interval is about the mean over
 all classes of the model: what no row has says nothing about a class that will come up one day. Such a class may have
@@ -25,7 +26,7 @@ import math
 from collections import Counter
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from edgepack_runtime import metrics, stats
+from edgepack_runtime import distributions, metrics, stats
 from edgepack_runtime.clusters import Row, design_effect
 from edgepack_runtime.metrics import Answer, Pair, Tally
 from edgepack_runtime.stats import Interval
@@ -91,13 +92,14 @@ def interval(
         worth = design_effect(Counter(Row(_units(one), _wrong(one)) for one in tallies))
         units = sum(map(_units, tallies)) / worth
         if whole.support == 0:
-            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(whole.fp, len(rows), confidence))))
+            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(whole.fp, confidence))))
         else:
             known = stats.proportion(whole.f1 * units, units, confidence)
-            if metric == metrics.F1:
-                known = stats.f1_of_share(stats.proportion(whole.tp / worth, units, confidence))
+            if metric in (metrics.F1, metrics.MACRO_F1):
+                by_share = stats.f1_of_share(stats.proportion(whole.tp / worth, units, confidence))
+                known = by_share if metric == metrics.F1 else _wider_of(known, by_share)
             parts.append(_Part(whole.f1, known, _NO_REACH))
-    return _wider(_unnarrowed(found, len(rows), len(by_class)), parts, len(by_class), least=0.0)
+    return _wider(_expanded(found, len(rows), len(by_class), confidence), parts, len(by_class), least=0.0)
 
 
 def drop(
@@ -134,12 +136,12 @@ def drop(
         pairs = by_class.get(name, [])
         theirs, ours = (metrics.pooled(pair[model] for pair in pairs) for model in (0, 1))
         if theirs.support == 0:
-            most, least = (_most_f1(one.fp, len(both), confidence) for one in (theirs, ours))
+            most, least = (_most_f1(one.fp, confidence) for one in (theirs, ours))
             parts.append(_Part(0.0, _NO_REACH, Interval(0.0, -least, most)))
         else:
             known = _paired(pairs, confidence, limited=metric == metrics.F1)
             parts.append(_Part(theirs.f1 - ours.f1, known, _NO_REACH))
-    return _wider(_unnarrowed(found, len(both), len(by_class)), parts, len(by_class), least=-1.0)
+    return _wider(_expanded(found, len(both), len(by_class), confidence), parts, len(by_class), least=-1.0)
 
 
 class _Part(NamedTuple):
@@ -153,13 +155,14 @@ class _Part(NamedTuple):
     unknown: Interval
 
 
-def _most_f1(false_answers: int, n: int, confidence: float) -> float:
-    """The F1 that a class which none of `n` rows has may have at most, when so many answers gave it.
+def _most_f1(false_answers: int, confidence: float) -> float:
+    """The F1 that a class which no row has may have at most, when so many answers gave it: none of them was right."""
+    return stats.f1_of_share(stats.proportion(0, false_answers, confidence)).high if false_answers else 1.0
 
-    It may be as frequent as an interval of none in `n` says, and all of those may be found, beside the false ones.
-    """
-    rows = n * stats.proportion(0, n, confidence).high
-    return 2 * rows / (2 * rows + false_answers)
+
+def _wider_of(one: Interval, other: Interval) -> Interval:
+    """The value of `one`, and the farther end of both on each side."""
+    return Interval(one.value, min(one.low, other.low), max(one.high, other.high))
 
 
 def _meant(metric: str, classes: Optional[Sequence[str]], found: Mapping[str, object]) -> List[str]:
@@ -260,14 +263,16 @@ def _wrong(tally: Tally) -> int:
     return max(tally.fp, tally.fn)
 
 
-def _unnarrowed(found: Interval, rows: int, classes: int) -> Interval:
+def _expanded(found: Interval, rows: int, classes: int, confidence: float) -> Interval:
     """What a bootstrap of the mean over so many classes would be, had their rows not been used to know their figures.
 
-    Resamples of m rows vary by (m - 1) / m of what samples do (T. C. Hesterberg, American Statistician 69 (2015)
-    371-386); a class has `rows` / `classes` of them on average.
+    Resamples of m rows vary by (m - 1) / m of what samples do, and how much those vary is known by the rows alone,
+    which Student's t allows for (T. C. Hesterberg, American Statistician 69 (2015) 371-386, "expanded percentiles"); a
+    class has `rows` / `classes` of them on average.
     """
     each = rows / max(classes, 1)
     factor = math.sqrt(each / (each - 1)) if each > 2 else math.sqrt(2)
+    factor *= distributions.student_t(max(rows - 1, 1), confidence) / distributions.normal(confidence)
     return Interval(found.value, *(found.value + factor * (end - found.value) for end in found[1:]))
 
 

@@ -35,7 +35,7 @@ class ClassGate(Section):
 
 
 class GoldenRows(Section):
-    """The test rows that gates are measured on: a sample in which every label has about its share."""
+    """The test rows that gates are measured on: a sample of them, as likely of every kind as there are of it."""
 
     rows: int = Field(
         2000,

@@ -162,24 +162,28 @@ def golden_texts(rows: Sequence[Row]) -> list[Row]:
 def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
     """At most `limit` rows in their order, as likely of every kind as there are of it.
 
-    They are taken at even distances from all of them, ordered by the rarest of their labels, then by the next one and
-    so on, and rows with the same labels by the digest of their texts, which is as good as random: files have patterns
-    of their own, as a text and its noisy copy in turns. So a label that is the rarest of its rows, as each is where
-    rows have one, gets its share to less than a row; and where hardly any rows have the same labels, no kind of them
-    comes off better than others, as it would if each combination got a share of its own.
+    They are taken at even distances from all of them, ordered by the digest of the rarest of their labels, and those of
+    one label by the digest of their texts. So a label that is the rarest of its rows, as each is where rows have one,
+    gets its share to less than a row. All else is left to digests, which are as good as random: files and taxonomies
+    have patterns of their own, as a text and its noisy copy in turns, `room/bad` and `room/good`, or a flag on four
+    rows of each label, and what is taken from such an order at even distances may all be of one kind.
     """
     if len(rows) <= limit:
         return list(rows)
     frequency = Counter(name for row in rows for name in row.names)
 
-    def place(index: int) -> tuple[list[tuple[int, str]], bytes, int]:
+    def place(index: int) -> tuple[bytes, bytes, int]:
         row = rows[index]
-        drawn = hashlib.sha256("\0".join(row.texts).encode("utf-8", "surrogatepass")).digest()
-        return sorted((frequency[name], name) for name in row.names), drawn, index
+        rarest = min(row.names, key=lambda name: (frequency[name], name), default="")
+        return _digest(rarest), _digest("\0".join(row.texts)), index
 
     order = sorted(range(len(rows)), key=place)
     chosen = sorted(order[(2 * number + 1) * len(rows) // (2 * limit)] for number in range(limit))
     return [rows[index] for index in chosen]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _evenly(items: Sequence[Any], count: int) -> list[Any]:

@@ -191,6 +191,8 @@ def test_the_f1_of_a_label_without_a_row_is_unknown() -> None:
     (row,) = gate_accuracy.checks(given, limits(accuracy_min=0.5))
     assert (row.verdict, row.low, row.high) == ("inconclusive", 0.0, 1.0)
     assert "f1 of '1'; 50 of 50 rows right; no golden row has 1" in row.detail
+    given = of_labels("0" * 2000, "1" + "0" * 1999, "f1", ["0", "1"])  # one false answer tells next to nothing
+    assert gate_accuracy.checks(given, limits(accuracy_min=0.95))[0].verdict == "inconclusive"
 
 
 def test_rows_that_repeat_are_told() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -97,7 +99,7 @@ def test_a_class_that_no_row_has_is_anything() -> None:
 
 
 def test_answers_that_gave_a_class_wrongly_leave_it_less_room() -> None:
-    """Without a row of it its F1 is 0; what it will be is at most what so few rows of it can make."""
+    """Without a row of it its F1 is 0; what it will be is the more uncertain, the fewer answers gave it."""
     truths = ["a"] * 200
     highs = []
     for wrong in (1, 20, 100):
@@ -136,9 +138,10 @@ def test_resamples_of_few_rows_a_class_vary_too_little(monkeypatch: pytest.Monke
     classes = [f"c{number}" for number in range(20)]
     truths = classes * 5
     found = scoring.interval("macro_f1", truths, truths, 0.95, classes=classes)
-    assert found.low == pytest.approx(1 - 0.8 * (5 / 4) ** 0.5)
+    student = 1.9842 / 1.9600  # of 99 degrees of freedom (any table), against the normal distribution
+    assert found.low == pytest.approx(1 - 0.8 * (5 / 4) ** 0.5 * student, abs=1e-4)
     alone = scoring.interval("micro_f1", truths, truths, 0.95)
-    assert alone.low == pytest.approx(1 - 0.8 * (100 / 99) ** 0.5), "one class of all rows"
+    assert alone.low == pytest.approx(1 - 0.8 * (100 / 99) ** 0.5 * student, abs=1e-4), "one class of all rows"
 
 
 def test_a_label_that_only_one_model_says_is_a_class_too() -> None:
@@ -153,6 +156,41 @@ def test_the_f1_of_one_label_knows_that_an_error_costs_half() -> None:
     half, whole = (scoring.drop(metric, truths, truths, truths, 0.95, "1") for metric in ("f1", "micro_f1"))
     expected = stats.paired_drop(0, 0, 50, 0.95).high / 2
     assert half.high == pytest.approx(expected) and whole.high == stats.paired_drop(0, 0, 100, 0.95).high
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_the_f1_of_one_label_misses_as_seldom_as_it_says(confidence: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every outcome of eight rows with its chance, so that nothing is left to luck, for models of many kinds."""
+    bootstrap = stats.bootstrap
+    monkeypatch.setattr(stats, "bootstrap", lambda *given: bootstrap(*given, resamples=100))
+    rows = 8
+    outcomes = [
+        (found, false, missed, rows - found - false - missed)
+        for found in range(rows + 1)
+        for false in range(rows + 1 - found)
+        for missed in range(rows + 1 - found - false)
+    ]
+    intervals = {}
+    for found, false, missed, left in outcomes:
+        truths = ["1"] * (found + missed) + ["0"] * (false + left)
+        answers = ["1"] * found + ["0"] * missed + ["1"] * false + ["0"] * left
+        intervals[found, false, missed, left] = scoring.interval("f1", truths, answers, confidence, "1")
+    for share, recall, specificity in itertools.product((0.05, 0.2, 0.5, 0.9), (0.1, 0.5, 0.9), (0.3, 0.8, 0.98)):
+        chances = (share * recall, (1 - share) * (1 - specificity), share * (1 - recall), (1 - share) * specificity)
+        true = 2 * chances[0] / (2 * chances[0] + chances[1] + chances[2])
+        ways = {one: math.factorial(rows) / math.prod(map(math.factorial, one)) for one in outcomes}
+        likely = {one: ways[one] * math.prod(map(pow, chances, one)) for one in outcomes}
+        too_low = sum(likely[one] for one in outcomes if intervals[one].high < true)
+        too_high = sum(likely[one] for one in outcomes if intervals[one].low > true)
+        assert max(too_low, too_high) <= (1 - confidence) / 2 + 1e-9, (share, recall, specificity)
+
+
+def test_a_class_that_is_hardly_ever_found_may_be_known_better_in_a_macro_f1() -> None:
+    """Of nine rows none was found, and two were answered wrongly: up to 28.5 % of such may be right, an F1 of 44 %."""
+    truths, answers = ["0"] * 90 + ["1"] * 9, ["0"] * 88 + ["1"] * 2 + ["0"] * 9
+    found = scoring.interval("macro_f1", truths, answers, 0.95, classes=["0", "1"])
+    most = stats.f1_of_share(stats.proportion(0, 11, 0.95)).high
+    assert most == pytest.approx(0.44, abs=0.01) and found.high - found.value >= most / 2
 
 
 def test_a_better_second_model_is_a_negative_drop() -> None:

@@ -124,3 +124,30 @@ def test_patterns_of_a_file_are_not_those_of_its_golden_rows(period: int, labels
         assert abs(found - 1000 / period) <= 4.5 * math.sqrt(1000 / period)
     assert sum(place < 500 * period for place in places) == pytest.approx(500, abs=4.5 * math.sqrt(250))
     assert golden.stratified(rows, 1000) == golden.stratified(rows, 1000)
+
+
+@pytest.mark.parametrize(("labels", "each", "flagged"), [(100, 200, 4), (100, 200, 6), (2000, 2, 1), (50, 100, 5)])
+@pytest.mark.parametrize("parents", [True, False])
+def test_a_flag_beside_labels_of_one_size_gets_its_share(labels: int, each: int, flagged: int, parents: bool) -> None:
+    """Sorted by all of their labels, those of a flag come last of each label, where no even distance may fall."""
+    rows = [
+        Row(
+            f"{label} {number}",
+            (f"leaf{label:04}", *([f"of{label // 10:03}"] * parents), *(["flag"] * (number < flagged))),
+        )
+        for label in range(labels)
+        for number in range(each)
+    ]
+    chosen = golden.stratified(rows, len(rows) // 10 if each > 2 else len(rows) // 2)
+    expected = len(chosen) * flagged / each
+    assert abs(sum("flag" in row.names for row in chosen) - expected) <= 4.5 * math.sqrt(expected)
+
+
+@pytest.mark.parametrize("each", [1, 5, 10])
+def test_labels_that_come_in_pairs_get_their_share(each: int) -> None:
+    """By the alphabet, every second label is a bad one, as many of each: one even distance covers a pair of them."""
+    pairs = 4000 // (2 * each)
+    names = [f"{pair:04}/{kind}" for pair in range(pairs) for kind in ("bad", "good")]
+    rows = [Row(f"{name} {number}", (name,)) for name in names for number in range(each)]
+    chosen = golden.stratified(rows, pairs)
+    assert abs(sum(row.names[0].endswith("bad") for row in chosen) - pairs / 2) <= 4.5 * math.sqrt(pairs / 4)
