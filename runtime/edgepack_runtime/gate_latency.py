@@ -25,6 +25,7 @@ from edgepack_runtime.latency_limits import LengthBudget
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
 from edgepack_runtime.timing import Asked, Timing
+from edgepack_runtime.wording import counted
 
 _SHARES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 Say = Callable[[str], None]
@@ -110,8 +111,7 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
         return Check(asked.gate, stats.INCONCLUSIVE, None, None, None, limit_ms, "ms", 0, None, detail)
     interval, verdict, doubt = _judge(timing, asked)
     detail = "text in to label out, batch 1" + (f", {_lengths(asked.budget)}" if asked.budget else "")
-    different = len(timing.rows(asked))
-    detail += f"; {different} different texts" if different > 1 else "; one text only"
+    detail += f"; texts of {counted(len(timing.rows(asked)), 'row')}"
     if not timing.stable:
         detail += f"; unstable: the medians of two windows differ by {timing.drift:.0%}, twice"
     if verdict == stats.INCONCLUSIVE:
@@ -160,14 +160,14 @@ def _judge(timing: Timing, asked: Asked) -> _Judged:
         verdict = stats.INCONCLUSIVE if verdict == stats.FAIL else verdict
     else:
         verdict = stats.verdict_at_most(interval, asked.limit_ms)
-        found = phases.find(timing.slowness) if verdict != stats.INCONCLUSIVE else None
-        if found:
-            interval, doubt = _through_phases(timing, asked, found, interval), found.told()
+        course = timing.course() if verdict != stats.INCONCLUSIVE else None
+        if course:
+            interval, doubt = _through_phases(timing, asked, course, interval), course.phases.told()
             verdict = stats.verdict_at_most(interval, asked.limit_ms)
     return _Judged(interval, verdict, doubt if verdict == stats.INCONCLUSIVE else "")
 
 
-def _through_phases(timing: Timing, asked: Asked, found: phases.Phases, interval: stats.Interval) -> stats.Interval:
+def _through_phases(timing: Timing, asked: Asked, course: phases.Course, interval: stats.Interval) -> stats.Interval:
     """`interval` with ends that hold whatever the share of the phases is that the machine goes through.
 
     It is never faster than in the fastest, nor slower than in the slowest. The high end is lower than the latter where
@@ -179,8 +179,8 @@ def _through_phases(timing: Timing, asked: Asked, found: phases.Phases, interval
     def around(times_ms: Sequence[float], worth: float) -> stats.Interval:
         return stats.percentile_interval(times_ms, asked.fraction, bench.CONFIDENCE, worth)
 
-    low = around(timing.throughout_ms(asked, found, found.fastest), effect).low
-    high = around(timing.throughout_ms(asked, found, found.slowest), effect).high
+    low = around(timing.throughout_ms(asked, course, course.phases.fastest), effect).low
+    high = around(timing.throughout_ms(asked, course, course.phases.slowest), effect).high
     known = around(totals, effect + phases.design_effect([ms > asked.limit_ms for ms in totals], bench.CONFIDENCE) - 1)
     return stats.Interval(interval.value, min(low, interval.low), max(min(high, known.high), interval.high))
 

@@ -63,12 +63,12 @@ class Answered(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Texts at one rate, how many of them were different. `spells` are contentions, with how many texts each saw."""
+    """Texts at one rate, of how many rows. `spells` are contentions, with how many texts each saw."""
 
     rate_per_s: float
     answered: List[Answered]
     spells: List[closed_loop.Spell]
-    different: int
+    rows: int
 
     @property
     def utilisation(self) -> float:
@@ -94,8 +94,8 @@ class Run:
         """Both as one: the second began when the first was done."""
         shift_ms = self.answered[-1].done_ms if self.answered else 0.0
         moved = [Answered(*(moment + shift_ms for moment in one)) for one in other.answered]
-        different = self.different + other.different
-        return Run(self.rate_per_s, [*self.answered, *moved], [*self.spells, *other.spells], different)
+        rows = self.rows + other.rows
+        return Run(self.rate_per_s, [*self.answered, *moved], [*self.spells, *other.spells], rows)
 
     @property
     def precision(self) -> float:
@@ -177,7 +177,7 @@ def decisive(predictor: Predictor, texts: Sequence[Item], asked: OpenLoop, progr
         begin = so_far % len(texts)
         next_ones = [*texts[begin:], *texts[:begin]]
         run = run.followed_by(measure(predictor, next_ones, asked.rate_per_s, count, seed=_SEED + done))
-        run = dataclasses.replace(run, different=min(len(run.answered), len(texts)))
+        run = dataclasses.replace(run, rows=min(len(run.answered), len(texts)))
         if done == 0 and run.utilisation <= MOST_BUSY:  # it does not help to go on with a queue that grows
             parts = math.ceil(min(max((run.precision / _WIDTH) ** 2, 1), _MOST_PARTS))
         done += 1
@@ -296,7 +296,7 @@ def _check(run: Run, asked: Asked, interval: stats.Interval) -> Check:
     seen_ms = stats.percentile(sorted(one.latency_ms for one in run.answered), asked.fraction)
     verdict = stats.verdict_at_most(interval, limit_ms)
     detail = f"{counted(run.rate_per_s, 'text')} a second on average, busy {run.utilisation:.0%} of the time"
-    detail += f"; in the long run, by how long the model works on {counted(run.different, 'different text')}"
+    detail += f"; in the long run, by how long the model works on the texts of {counted(run.rows, 'row')}"
     detail += f"; {seen_ms:.4g} ms in this run"
     if run.phases:
         detail += f"; {run.phases.told()}"

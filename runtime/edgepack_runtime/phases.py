@@ -21,6 +21,8 @@ _ORDERS = 199  # that are drawn
 _CHANCE = 0.05  # that a machine without phases seems to have some; it costs a pass now and then, and makes none wrong
 _SEED = 20240229
 _LEAST_MS = 1e-6  # that texts take on average, where others may have taken all of it
+_TURNS = 16  # in each of which half of what is still wrong goes, so that 1 in 65,000 of it is left
+_HOPS = 8  # of a phase, between the places whose medians are found
 Array = Any  # of float64; the type that numpy has for it needs a newer numpy than devices carry
 
 
@@ -34,6 +36,13 @@ class Phases(NamedTuple):
     def told(self) -> str:
         """In words, for the detail of a verdict."""
         return f"the machine goes through phases: {self.texts} texts in a row took {self.slowest:.2f} times the mean"
+
+
+class Course(NamedTuple):
+    """How many times as long each text took as it does on average, in the order of timing, and the phases in that."""
+
+    slowness: List[float]
+    phases: Phases
 
 
 def find(times_ms: Sequence[float]) -> Optional[Phases]:
@@ -51,8 +60,36 @@ def find(times_ms: Sequence[float]) -> Optional[Phases]:
     if 1 + sum(excess >= seen.max() for excess in by_chance) > _CHANCE * (_ORDERS + 1):
         return None
     length = max(lengths[int(seen.argmax())] // 2, _SHORTEST)  # so that one of them lies within the phase
-    means = _moving_means(times, length) / times.mean()
-    return Phases(length, float(means.max()), float(means.min()))
+    return _of(times, length)
+
+
+def against_others(times_ms: Sequence[float], texts: Sequence[int]) -> List[float]:
+    """How many times as long each text took as it did on (geometric) average, in the order of timing.
+
+    Args:
+        times_ms: in that order.
+        texts: which text each of them is of, at least 0; nothing is told by a text that was timed once.
+    """
+    times = _positive(times_ms)
+    found: List[float] = (times / _means_by_text(times, texts)).tolist()
+    return found
+
+
+def told_apart(times_ms: Sequence[float], texts: Sequence[int], found: Phases) -> Course:
+    """What is the machine's in times of texts that were each timed more than once, in different phases or the same.
+
+    Where both times of a text fell into slow phases, neither looks slow beside the other. So how slow the machine was
+    is taken from the texts around each, and how long a text takes from its times less that, in turns (backfitting of a
+    model with two factors: T. Hastie, R. Tibshirani, Generalized Additive Models (1990), 4.4). Texts have orders of
+    their own each time, so that nearly every two of them are compared by way of others.
+
+    Arguments as those of `against_others`, and the phases `found` in what that returns.
+    """
+    times = _positive(times_ms)
+    slowness = times / _means_by_text(times, texts)  # (n,)
+    for _ in range(_TURNS):
+        slowness = times / _means_by_text(times / _moving_medians(slowness, found.texts), texts)
+    return Course(slowness.tolist(), _of(slowness, found.texts))
 
 
 def throughout(times_ms: Sequence[float], found: Phases, level: float) -> List[float]:
@@ -79,6 +116,32 @@ def design_effect(are_so: Sequence[bool], confidence: float) -> float:
     known = stats.ratio_interval([(float(is_so), 1.0) for is_so in are_so], confidence)
     alone = distributions.normal(confidence) * math.sqrt(share * (1 - share) / len(are_so))
     return max(((known.high - share) / alone) ** 2, 1.0)
+
+
+def _positive(times_ms: Sequence[float]) -> Array:
+    return np.maximum(np.asarray(times_ms, dtype=np.float64), _LEAST_MS)
+
+
+def _means_by_text(times: Array, texts: Sequence[int]) -> Array:
+    """(n,), of each time, the geometric mean of those of its text."""
+    text = np.asarray(texts)  # (n,)
+    logs = np.bincount(text, weights=np.log(times)) / np.maximum(np.bincount(text), 1)  # (texts,)
+    means: Array = np.exp(logs)[text]
+    return means
+
+
+def _of(times: Array, length: int) -> Phases:
+    means = _moving_means(times, length) / times.mean()
+    return Phases(length, float(means.max()), float(means.min()))
+
+
+def _moving_medians(times: Array, length: int) -> Array:
+    """(n,), of so many in a row around each, or the first or last so many; of a few that follow each other the same."""
+    hop = max(length // _HOPS, 1)
+    starts = np.arange(0, len(times) - length + 1, hop)  # (m,)
+    medians = np.median(times[starts[:, None] + np.arange(length)], axis=1)  # (m, length) -> (m,)
+    places = (np.arange(len(times)) - (length - hop) // 2) // hop  # (n,), of the start whose middle is nearest
+    return medians[np.clip(places, 0, len(medians) - 1)]
 
 
 def _moving_means(times: Array, length: int) -> Array:

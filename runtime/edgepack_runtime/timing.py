@@ -10,12 +10,11 @@ from edgepack_runtime import closed_loop, contention, noise, phases
 from edgepack_runtime.closed_loop import Window
 from edgepack_runtime.contention import Contention
 from edgepack_runtime.latency_limits import LengthBudget
-from edgepack_runtime.phases import Phases
+from edgepack_runtime.phases import Course
 from edgepack_runtime.predictor import Split
 from edgepack_runtime.timed_texts import Kind
 
 MAX_DRIFT = 0.10
-_LEAST_MS = 1e-6  # that a text takes, for ratios
 
 
 class Timing(NamedTuple):
@@ -54,20 +53,16 @@ class Timing(NamedTuple):
     def stable(self) -> bool:
         return self.drift <= MAX_DRIFT
 
-    @property
-    def slowness(self) -> List[float]:
-        """How many times as long each text took as in the window that was faster with it, in the order of timing.
+    def course(self) -> Optional[Course]:
+        """What the machine went through meanwhile; None where it was no faster or slower for a while than by chance.
 
-        Texts differ in length, and only the machine is left in this: it took longer with one of the two for a while.
+        Texts differ in length. Only the machine is left in how much longer each took than it did in the other window.
         """
-        times = [[max(sample.total_ms, _LEAST_MS) for sample in window.samples] for window in self.windows]
-        by_row = [sorted(range(len(kinds)), key=lambda place: kinds[place].row) for kinds in self.kinds]
-        least = [list(one) for one in times]
-        for places in zip(*by_row):  # of one text, in each window
-            fastest = min(one[place] for one, place in zip(times, places))
-            for one, place in zip(least, places):
-                one[place] = fastest
-        return [ms / fastest for pair in zip(times, least) for ms, fastest in zip(*pair)]
+        pairs = zip(self.windows, self.kinds)
+        timed = [(one.total_ms, kind.row) for window, kinds in pairs for one, kind in zip(window.samples, kinds)]
+        times_ms, rows = zip(*timed)
+        found = phases.find(phases.against_others(times_ms, rows))
+        return phases.told_apart(times_ms, rows, found) if found else None
 
     def stretches(self, asked: Asked) -> List[noise.Stretch]:
         """The timings of each window that a limit is about, with what others can have taken of them."""
@@ -78,16 +73,15 @@ class Timing(NamedTuple):
         """Those timings, in their order."""
         return [ms for stretch in self.stretches(asked) for ms in stretch.times_ms]
 
-    def throughout_ms(self, asked: Asked, found: Phases, level: float) -> List[float]:
-        """What they would be, had the machine been in one of the phases all the time; `level` as `phases.throughout`.
-
-        `found` are those of `slowness`.
+    def throughout_ms(self, asked: Asked, course: Course, level: float) -> List[float]:
+        """What they would be, had the machine been in one phase of `course` all the time; `level` as
+        `phases.throughout`.
         """
-        slowness = self.slowness
         kinds = [kind for window in self.kinds for kind in window]
         samples = [sample for window in self.windows for sample in window.samples]
-        told = zip(kinds, samples, phases.throughout(slowness, found, level), slowness)
-        return [sample.total_ms * steady / was for kind, sample, steady, was in told if asked.concerns(kind)]
+        steady = phases.throughout(course.slowness, course.phases, level)
+        told = zip(kinds, samples, steady, course.slowness)
+        return [sample.total_ms * then / was for kind, sample, then, was in told if asked.concerns(kind)]
 
     def rows(self, asked: Asked) -> Set[int]:
         """Which texts were timed for a limit."""

@@ -25,7 +25,6 @@ from edgepack_runtime import (
     gate_limits,
     gate_load,
     gate_process,
-    phases,
     stats,
     timed_texts,
 )
@@ -357,16 +356,24 @@ def test_what_others_did_not_cost_fails_beside_them_too() -> None:
     assert row.verdict == "inconclusive" and "others used 0.01 of 2 cores" in row.detail
 
 
-def phased(slow: Collection[int]) -> Window:
-    """500 samples of 4 to 6 ms in an order that is drawn; those that are `slow` take three times as long."""
+def phased(*slow: Collection[int], factor: float = 3.0, least_ms: float = 4.0, most_ms: float = 6.0) -> Timing:
+    """Two windows over 500 texts, each in an order of its own; those at places that are `slow` take longer."""
     source = random.Random(3)
-    samples = [Split(0.0, source.uniform(4, 6) * (3 if place in slow else 1), 0.0) for place in range(500)]
-    return Window(samples, [Spell(500, Contention(2500.0, 2500.0, 2, 0.0))])
+    alone_ms = [source.uniform(least_ms, most_ms) for _ in range(500)]
+    orders = [source.sample(range(500), 500) for _ in slow]
+    windows = [
+        Window(
+            [Split(0.0, alone_ms[row] * (factor if place in places else 1), 0.0) for place, row in enumerate(order)],
+            [Spell(500, Contention(2500.0, 2500.0, 2, 0.0))],
+        )
+        for order, places in zip(orders, slow, strict=True)
+    ]
+    return Timing(windows, [[Kind(0, True, row) for row in order] for order in orders], [(0, 500)])
 
 
 def test_a_machine_that_was_slow_for_a_moment_fails_nothing_that_might_pass_otherwise() -> None:
     """Of 1,000 samples 80 in a row are slow: p95 is theirs, and no counter and no median tells of them."""
-    found = timing(phased(range(200, 280)), phased(range(0)))
+    found = phased(range(200, 280), range(0))
     assert found.stable and found.contention.quiet
     [row] = gate_latency.checks(found, limits(p95_ms=8.0), None)
     assert row.value is not None and row.value > 8.0 and row.verdict == "inconclusive"
@@ -376,13 +383,13 @@ def test_a_machine_that_was_slow_for_a_moment_fails_nothing_that_might_pass_othe
     assert settled(found, limits(p95_ms=8.0), good).processes == 2
     [slow] = gate_latency.checks(found, limits(p95_ms=5.5), None)
     assert slow.verdict == "fail", "it would have been too slow in its fastest phase, of texts of 4 to 6 ms"
-    scattered = timing(*[phased(range(0, 500, 12))] * 2)
+    scattered = phased(*[range(0, 500, 12)] * 2)
     assert gate_latency.checks(scattered, limits(p95_ms=8.0), None)[0].verdict == "fail", "these texts are slow"
 
 
 def test_a_machine_that_was_slow_for_a_moment_passes_nothing_that_it_might_miss_in_the_long_run() -> None:
     """Of 1,000 samples 25 in a row are slow: p95 is that of the others, but nobody knows how often there are such."""
-    found = timing(phased(range(200, 225)), phased(range(0)))
+    found = phased(range(200, 225), range(0))
     [row] = gate_latency.checks(found, limits(p95_ms=8.0), None)
     assert row.value is not None and row.value < 6.0 and row.high is not None and row.high > 8.0
     assert row.verdict == "inconclusive" and "the machine goes through phases: " in row.detail
@@ -390,24 +397,22 @@ def test_a_machine_that_was_slow_for_a_moment_passes_nothing_that_it_might_miss_
     assert gate_latency.checks(found, limits(p95_ms=20.0), None)[0].verdict == "pass", "in its slowest phase too"
 
 
+def test_a_machine_that_was_slow_for_most_of_the_time_fails_nothing_that_might_pass_otherwise() -> None:
+    """Most texts were slow in both windows, so that beside each other neither of their times looks slow."""
+    found = phased(*[range(420)] * 2, factor=1.3, least_ms=2.9, most_ms=3.1)
+    [row] = gate_latency.checks(found, limits(p50_ms=3.2), None)
+    assert row.value == pytest.approx(3.9, abs=0.05) and row.low == pytest.approx(3.0, abs=0.1)
+    assert row.verdict == "inconclusive" and "the machine goes through phases: " in row.detail
+    assert gate_latency.checks(found, limits(p50_ms=2.8), None)[0].verdict == "fail", "in its fastest phase too"
+
+
 def test_where_phases_are_many_their_share_is_known() -> None:
     """Slow for 8 texts of every 64, and always other ones: p50 passes, which in the slow phases is 15 ms."""
     often = [{place for place in range(500) if (place // 8 + 4 * number) % 8 == 0} for number in (0, 1)]
-    found = timing(*map(phased, often))
-    assert phases.find(found.slowness) is not None
+    found = phased(*often)
+    assert found.course() is not None
     assert gate_latency.checks(found, limits(p50_ms=5.6), None)[0].verdict == "pass"
     assert gate_latency.checks(found, limits(p50_ms=5.2), None)[0].verdict == "inconclusive"
-
-
-def test_texts_are_compared_with_themselves_whatever_their_place_in_a_window() -> None:
-    """Row 0 takes 1 ms, row 1 takes 2 ms and row 2, which is there twice, 3 ms; the second window is half as fast."""
-    rows = [[0, 1, 2, 2], [2, 0, 2, 1]]
-    windows = [
-        Window([Split(0.0, pace * (row + 1), 0.0) for row in order], [])
-        for order, pace in zip(rows, (1, 2), strict=True)
-    ]
-    found = Timing(windows, [[Kind(0, True, row) for row in order] for order in rows], [])
-    assert found.slowness == [1.0] * 4 + [2.0] * 4
 
 
 def test_where_it_is_not_told_what_else_ran_nothing_fails() -> None:
@@ -514,7 +519,7 @@ def test_a_text_that_is_timed_twice_is_one_sample_of_how_long_texts_take() -> No
     assert all_there_are.n == some.n == 260
     assert some.high == pytest.approx(stats.percentile_interval([s.total_ms for s in one.samples], 0.95, 0.98).high)
     assert all_there_are.high < some.high
-    assert "130 different texts" in some.detail
+    assert "texts of 130 rows" in some.detail
     again = [kind._replace(row=kind.row % 65) for kind in kinds]
     [few] = gate_latency.checks(Timing([one, one], [again] * 2, [(0, 5000)]), asked, None)
     assert few.high is None, "65 texts do not bound p95, however often they are timed"

@@ -13,19 +13,19 @@ from edgepack_runtime.stats import FAIL, Interval
 
 def row(low: float, high: float, unit: str, gate: str = "latency.p95_ms") -> dict[str, Any]:
     figures = Interval((low + high) / 2, low, high)
-    return sampled(gate, FAIL, figures, limit=40, unit=unit, n=9, confidence=0.9, detail="one text only").as_json()
+    return sampled(gate, FAIL, figures, limit=40, unit=unit, n=9, confidence=0.9, detail="texts of 1 row").as_json()
 
 
 def test_a_detail_repeats_no_figure_that_stands_beside_it() -> None:
-    assert row(50.0, 60.0, "ms")["detail"] == "one text only"
+    assert row(50.0, 60.0, "ms")["detail"] == "texts of 1 row"
     assert read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").detail == "model.onnx"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "unit", "told"),
     [
-        (50.0, 60.25, "ms", "latency.p95_ms: 50 to 60.25 ms where <= 40 ms is due; one text only"),
-        (50.0, math.inf, "percent", "latency.p95_ms: 50 % or more where <= 40 % is due; one text only"),
+        (50.0, 60.25, "ms", "latency.p95_ms: 50 to 60.25 ms where <= 40 ms is due; texts of 1 row"),
+        (50.0, math.inf, "percent", "latency.p95_ms: 50 % or more where <= 40 % is due; texts of 1 row"),
     ],
 )
 def test_what_was_missed_stands_alone(low: float, high: float, unit: str, told: str) -> None:

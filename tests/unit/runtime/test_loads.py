@@ -127,10 +127,10 @@ def test_a_rate_that_is_kept_is_judged(machine: Machine) -> None:
     run = open_loop.measure(model(machine, 5.0), ["a"], 20.0, 400)
     assert verdict(run, 30.0)[0] == "pass" and verdict(run, 1.0)[0] == "fail"
     detail = verdict(run, 1.0)[1]
-    assert "20 texts a second on average, busy 10% of the time" in detail and "works on 1 different text;" in detail
+    assert "20 texts a second on average, busy 10% of the time" in detail and "works on the texts of 1 row;" in detail
     slow = open_loop.measure(model(machine, 5.0), ["a", "b"], 1.0, 400)
     detail = verdict(slow, 30.0)[1]
-    assert detail.startswith("1 text a second on average, ") and "works on 2 different texts;" in detail
+    assert detail.startswith("1 text a second on average, ") and "works on the texts of 2 rows;" in detail
     assert ": 1 text a second, each from its arrival: p50 " in open_loop.render(
         [{"folder": "a", "kept": True, **open_loop.summary(slow)}]
     )
@@ -187,7 +187,7 @@ def test_a_run_is_as_long_as_it_takes_to_know_its_percentiles_well(machine: Mach
     predictor = model(machine, spread)
     found = open_loop.decisive(predictor, texts, asked, silent)
     assert predictor.asked == [texts[number % 300] for number in range(390)], "each part goes on where the last ended"
-    assert found.different == 300
+    assert found.rows == 300
     overloaded = open_loop.decisive(model(machine, 60.0), ["a"], asked, silent)
     assert len(overloaded.answered) == 130  # going on would not help
 
