@@ -134,7 +134,7 @@ def at_least(gate: str) -> bool:
 def would_decide(n: Optional[int], of_what: str) -> str:
     """How much more it takes, in words."""
     if n is None:
-        return f"no number of {of_what} would decide: the figure is at the limit"
+        return f"not even 10 million {of_what} would decide: the figure is at the limit, or next to it"
     return f"about {n} {of_what} would decide"
 
 

@@ -17,7 +17,7 @@ all classes of the model: what no row has says nothing about a class that will c
 any F1 from 0 to 1, or up to what the answers that gave it wrongly leave room for, and as these are no errors of chance
 that would even out over classes, the interval reaches further by all of them together.
 
-Standard library only.
+Standard library only, but for the bootstrap itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Intervals and verdicts: how far a measured figure can be trusted (standard library only).
+"""Intervals and verdicts: how far a measured figure can be trusted (standard library only, but for the bootstrap).
 
 Every interval is two-sided at `confidence`; a verdict compares its nearer or farther end with the limit, so a wrong
 pass and a wrong fail have each at most half of what is left. A figure whose interval holds the limit is
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-import random
 from collections import Counter
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime import distributions
 
@@ -19,7 +18,7 @@ PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 RESAMPLES = 2000
 _SEED = 20240229  # the same samples give the same interval everywhere
 _FEWEST_BATCHES = 5
-_MOST = 10_000_000  # a number of samples that nobody will collect: reported as "cannot be decided"
+_MOST = 10_000_000  # a number of samples that nobody will collect: `gate_limits.would_decide` names it
 
 
 class Interval(NamedTuple):
@@ -147,7 +146,7 @@ def bootstrap(
 
     Args:
         kinds: of each row, a number that says all that `figure` needs to know about it. Rows of one kind are counted
-            and not gone through again, so the fewer kinds there are, the faster this is.
+            and not gone through again, so the fewer kinds there are, the faster this is, however many rows.
         figure: of how many rows there are of each kind; kinds without rows are left out. The figure may be the
             difference of two models where a kind says what both made of the row: then the interval is a paired one.
         resamples: how often as many rows as there are, are drawn with replacement; None is `resamples_for`.
@@ -161,12 +160,26 @@ def bootstrap(
     if not kinds:
         raise ValueError("no rows")
     resamples = resamples_for(confidence) if resamples is None else resamples
-    source = random.Random(_SEED)
-    value = figure(Counter(kinds))
-    drawn = sorted(figure(Counter(source.choices(kinds, k=len(kinds)))) for _ in range(resamples))
+    rows = Counter(kinds)
+    value = figure(rows)
+    drawn = sorted(map(figure, _resampled(rows, resamples)))
     tail = (1 - confidence) / 2
     low, high = percentile(drawn, tail), percentile(drawn, 1 - tail)
     return Interval(value, min(low, 2 * value - high, value), max(high, 2 * value - low, value))
+
+
+def _resampled(rows: Mapping[int, int], resamples: int) -> Iterator[Dict[int, int]]:
+    """How many rows of each kind come out where as many as there are, are drawn with replacement.
+
+    That is multinomial, so kinds are drawn and not rows: 20,000 rows of a few kinds take no longer than 200.
+    """
+    import numpy as np  # here: this module is also read before a release's own packages are on the path
+
+    kinds, counts, n = list(rows), np.array(list(rows.values())), sum(rows.values())
+    source = np.random.RandomState(_SEED)
+    for _ in range(resamples):
+        drawn = source.multinomial(n, counts / n)  # (kinds,)
+        yield {kinds[place]: int(drawn[place]) for place in np.flatnonzero(drawn)}
 
 
 def resamples_for(confidence: float) -> int:
@@ -309,7 +322,7 @@ def overall(verdicts: Sequence[str]) -> str:
 def n_for_proportion(
     observed: float, limit: float, confidence: float, *, to_fail: Optional[float] = None, beyond: int = 0
 ) -> Optional[int]:
-    """Samples with which `observed` would be told from `limit` (both 0 to 1); None when no number would do.
+    """Samples with which `observed` would be told from `limit` (both 0 to 1); None when not even `_MOST` would do.
 
     Args:
         to_fail: the confidence of the high end, where it is another (`proportion_between`).
