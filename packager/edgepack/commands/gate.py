@@ -103,7 +103,7 @@ def command(
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other", fix="give one of them")
     out = _Out(junit, markdown, as_json)
-    out.require_apart([*bundles, *(file for file in (rows, identity) if file is not None)])
+    files.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
     console = common.console(context)
     asked = gating.Asked(
         bundles,
@@ -144,22 +144,16 @@ class _Out:
             raise UsageError(
                 f"--junit and --markdown are both to be written to {self.junit}", fix="give each its own file"
             )
-        for file in self._files:
+        for file in self.written:
             files.try_file(file)
 
     @property
-    def _files(self) -> list[Path]:
+    def written(self) -> list[Path]:
         return [file for file in (self.junit, self.markdown) if file is not None and file != _STDOUT]
-
-    def require_apart(self, read: Sequence[Path]) -> None:
-        """That nothing which is `read` is to be written."""
-        for file in self._files:
-            if file.resolve() in [one.resolve() for one in read]:
-                raise UsageError(f"{file} is read, and was named to be written too", fix="write to another file")
 
     def clear(self) -> None:
         """Remove what an earlier gate wrote there: of one that is interrupted there is nothing then."""
-        for file in self._files:
+        for file in self.written:
             files.clear(file)
 
     @property
