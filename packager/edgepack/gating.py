@@ -118,6 +118,8 @@ def run(asked: Asked, progress: Progress) -> list[Result]:
         for worker in workers:
             worker.join()
     except BaseException:
+        for voice in voices.values():
+            voice.silence()
         links.stop()
         for worker in workers:
             worker.join(_STOP_S)
