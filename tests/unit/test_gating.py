@@ -92,6 +92,7 @@ def test_the_document_is_json_with_every_receipt_or_its_error(ask: Ask, bundles:
     assert first["kept"].endswith("line3/000001-gate.json")
     assert second["receipt"] is None
     assert second["error"]["what"] == "refused cannot be reached"
+    assert first["seconds"] > first["copied"]["seconds"] > 0 and second["seconds"] > 0
     assert second["bundle"]["name"] == "sentiment"
 
 
