@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from edgepack import __version__, signals
+from edgepack import __version__, signals, streams
 from edgepack.commands import common
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.exit_codes import ExitCode
@@ -64,9 +64,11 @@ class _Commands(click.Group):
         run: Any = super().main  # its overloads differ in what they return only
         if not options.pop("standalone_mode", True):
             return run(*arguments, standalone_mode=False, **options)
+        streams.open_closed()
         with signals.noticed() as arrived:
             try:
-                self._run(run, *arguments, **options)
+                with streams.read_by_somebody():
+                    self._run(run, *arguments, **options)
             finally:
                 if arrived:
                     sys.exit(signals.exit_code(arrived[0]))
@@ -84,16 +86,20 @@ class _Commands(click.Group):
             click.echo("interrupted", err=True)
             sys.exit(128 + 2)
         except OSError as error:
-            if not _is_of_output(error):
+            if isinstance(error, BrokenPipeError) or not _is_of_output(error):
                 raise
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, 1)  # Python would fail on what is left once more at its end
-            if isinstance(error, BrokenPipeError):  # whoever read it has had enough, of errors perhaps too
-                os.dup2(nowhere, 2)
-                sys.exit(128 + 13)
+            streams.lead_nowhere(1)
             _end(EnvironmentUnfitError("the output cannot be written", why=error.strerror or ""))
 
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with streams.read_by_somebody():  # `--help` is printed here
+            return super().make_context(*arguments, **options)
+
     def invoke(self, context: click.Context) -> Any:
+        with streams.read_by_somebody():
+            return self._invoke(context)
+
+    def _invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
         except EdgepackError as error:

@@ -263,9 +263,16 @@ class _Tolerant(io.TextIOBase):
         return self._stream.fileno()
 
 
+class _Told(RichConsole):
+    """A console that leaves it to the command what a reader means who has had enough; rich would end it with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def _rich(stream: TextIO) -> RichConsole:
     tolerant: Any = _Tolerant(stream)
-    console = RichConsole(file=tolerant, markup=False, highlight=False, emoji=False)
+    console = _Told(file=tolerant, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH  # a log has no width of its own
     return console

@@ -40,7 +40,8 @@ Verdict = Literal["pass", "fail", "inconclusive"]
 class Result:
     """One bundle on one target. Either there is a receipt, or an error says why there is none.
 
-    A receipt that was to be kept and could not be is here all the same, and `unkept` says why.
+    A receipt that was to be kept and could not be is here all the same, and `unkept` says why. `seconds` are those that
+    it was waited for, with all that comes before the gate itself: its receipt tells of the gate alone.
     """
 
     target: str
@@ -53,6 +54,7 @@ class Result:
     copied: Copied | None = None
     kept: Path | None = None
     unkept: EdgepackError | None = None
+    seconds: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -124,6 +126,7 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
                 "exit_code": result.exit_code,
                 "receipt": result.receipt,
                 "error": None if result.error is None else _told(result.error),
+                "seconds": result.seconds,
                 "device": dict(result.device) or None,
                 "copied": result.copied and asdict(result.copied),
                 "kept": None if result.kept is None else str(result.kept),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -118,6 +119,8 @@ def run(asked: Asked, progress: Progress) -> list[Result]:
         for worker in workers:
             worker.join()
     except BaseException:
+        for voice in voices.values():
+            voice.silence()
         links.stop()
         for worker in workers:
             worker.join(_STOP_S)
@@ -207,17 +210,22 @@ def _kept(result: Result, folder: Path | None) -> Result:
 
 def _settled(bundle: _Opened | None, measure: Callable[[], Result], voice: Voice, name: str) -> Result:
     """What `measure` returns, or the error that it ended with: it is told in full beside the results of the others."""
+    begin = time.monotonic()
     try:
         if bundle is not None and bundle.error is not None:
             raise bundle.error
-        return measure()
+        return replace(measure(), seconds=_since(begin))
     except EdgepackError as error:
         failed = error
     except Exception as error:  # noqa: BLE001 - one target must not hide what the others found
         failed = _unexpected(error)
     if voice.name:  # others may go on for minutes
         voice.line(f"not measured: {failed.what}")
-    return _failed(bundle, name, failed)
+    return replace(_failed(bundle, name, failed), seconds=_since(begin))
+
+
+def _since(begin: float) -> float:
+    return round(time.monotonic() - begin, 3)
 
 
 def _unexpected(error: BaseException) -> EdgepackError:

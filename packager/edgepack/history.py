@@ -178,7 +178,7 @@ def read(paths: Sequence[Path]) -> History:
     Raises:
         UsageError: there is no such file, one is no report, or fewer than two are given.
     """
-    files = [file for path in paths for file in _files(path)]
+    files = reports(paths)
     builds = [(file, _report(file)) for file in files]
     if len(builds) < 2:
         raise UsageError(
@@ -197,6 +197,15 @@ def read(paths: Sequence[Path]) -> History:
     pairs = zip(names, names[1:], builds, builds[1:], strict=False)
     changes = [Change(one, two, differences(_told(a), _told(b))) for one, two, (_, a), (_, b) in pairs]
     return History(tuple(rows), tuple(changes))
+
+
+def reports(paths: Sequence[Path]) -> list[Path]:
+    """The files that `read` reads.
+
+    Raises:
+        UsageError: a folder holds none.
+    """
+    return [file for path in paths for file in _files(path)]
 
 
 def document(found: History) -> dict[str, Any]:

@@ -15,10 +15,17 @@ class Voice:
     def __init__(self, progress: Progress, name: str, lock: threading.Lock) -> None:
         self._progress, self._lock, self.name = progress, lock, name
         self._head = f"{name}: " if name else ""
+        self._silent = False
+
+    def silence(self) -> None:
+        """No line from here on: what an interrupted one still has to say is about the interruption, and untrue."""
+        with self._lock:
+            self._silent = True
 
     def line(self, text: str) -> None:
         with self._lock:
-            self._progress.line(self._head + text)
+            if not self._silent:
+                self._progress.line(self._head + text)
 
     def task(self, label: str, total: int, done: int = 0) -> AbstractContextManager[Task]:
         return self._task(label, total, done)

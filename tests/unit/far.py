@@ -69,7 +69,9 @@ case $2 in
     small) ulimit -f 1000;;
     noisy) echo "Last login: today"; printf "no end of a line"; echo "motd" >&2;;
     chatty) head -c 70000 /dev/zero | tr '\\0' '\\n';;
+    welcoming) yes 欢迎 | head -c 70000; exit 255;;
     curious) read -r line;;
+    greedy) cat > /dev/null;;
 esac
 mkdir -p "$home"
 cut='

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.unit.far import far_bundle
 
 from edgepack import cli
 from edgepack.artifacts import ModelArtifact, ScalesArtifact
@@ -388,10 +390,49 @@ def test_output_that_finds_no_room_is_a_plain_error(folder: Path, arguments: lis
     )
 
 
-def test_a_reader_that_has_had_enough(folder: Path) -> None:
-    line = f"'{sys.executable}' -m edgepack.cli completion zsh | true; echo"
-    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+EACH_WAY_TO_PRINT = [
+    ["--help"],  # before there is a command
+    ["gate", "--help"],  # before it runs
+    ["check", "r.yaml"],
+    ["targets", "list"],
+    ["gate", "hotel.edgepack", "-q"],
+    ["gate", "hotel.edgepack", "-q", "--json"],
+]
+
+
+@pytest.mark.parametrize("arguments", EACH_WAY_TO_PRINT, ids=" ".join)
+def test_a_reader_that_has_had_enough(folder: Path, arguments: list[str]) -> None:
+    far_bundle(folder / "hotel.edgepack", gate="fail")
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        command = [sys.executable, "-m", "edgepack.cli", *arguments]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, "Broken" in done.stderr, "error" in done.stderr) == (141, False, False), done.stderr
+
+
+def test_a_reader_of_errors_that_has_had_enough(folder: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        for arguments in ([], ["chek"], ["check", "gone.yaml"]):
+            command = [sys.executable, "-m", "edgepack.cli", *arguments]
+            assert subprocess.run(command, stdout=write, stderr=write, check=False).returncode == 141
+    finally:
+        os.close(write)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", EACH_WAY_TO_PRINT, ids=" ".join)
+def test_closed_streams_are_no_crash(folder: Path, arguments: list[str], closed: str) -> None:
+    far_bundle(folder / "hotel.edgepack", gate="fail")
+    line = f'"$@" {closed}'
+    command = [sys.executable, "-m", "edgepack.cli", *arguments]
+    done = subprocess.run(["/bin/sh", "-c", line, "sh", *command], capture_output=True, text=True, check=False)
+    code = ExitCode.GATE_FAILED if arguments[0] == "gate" and "--help" not in arguments else 0
+    assert (done.returncode, "error" in done.stderr) == (code, False), done.stderr
 
 
 def test_without_arguments_it_explains_itself() -> None:

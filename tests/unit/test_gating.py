@@ -92,6 +92,7 @@ def test_the_document_is_json_with_every_receipt_or_its_error(ask: Ask, bundles:
     assert first["kept"].endswith("line3/000001-gate.json")
     assert second["receipt"] is None
     assert second["error"]["what"] == "refused cannot be reached"
+    assert first["seconds"] > first["copied"]["seconds"] > 0 and second["seconds"] > 0
     assert second["bundle"]["name"] == "sentiment"
 
 
@@ -233,7 +234,8 @@ def test_an_interrupt_ends_what_runs_on_devices(ask: Ask, tmp_path: Path, monkey
 
     class Ear(Heard):
         def line(self, text: str) -> None:
-            if text.startswith("process "):
+            super().line(text)
+            if "process " in text:
                 running.set()
 
     join = threading.Thread.join
@@ -245,9 +247,11 @@ def test_an_interrupt_ends_what_runs_on_devices(ask: Ask, tmp_path: Path, monkey
         join(thread, timeout)
 
     monkeypatch.setattr(threading.Thread, "join", interrupted)
+    ear = Ear()
     with pytest.raises(KeyboardInterrupt):
-        ask([bundle], "ssh://line3", progress=Ear())
-    assert [link._process.poll() is not None for link in links] == [True]
+        ask([bundle], "ssh://line3", "ssh://refused", progress=ear)
+    assert links and all(link._process.poll() is not None for link in links)
+    assert [line for line in ear.lines if line.startswith("line3: not measured")] == []  # it is interrupted, as told
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gate ")]
     assert not (tmp_path / "receipts").exists()
 

@@ -202,6 +202,19 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_is_read(write: Wr
     assert "nothing to compare" not in CliRunner().invoke(main, ["report", good, "--html", page]).stderr
 
 
+@pytest.mark.parametrize("named", ["files", "folder"])
+def test_what_is_read_is_not_written(write: Write, tmp_path: Path, named: str) -> None:
+    files = [write("1.0.0"), write("1.1.0", value=0.91)]
+    before = [file.read_bytes() for file in files]
+    (link := tmp_path / "page.html").symlink_to(files[1])
+    given = map(str, files if named == "files" else dict.fromkeys(file.parent for file in files))
+    result = CliRunner().invoke(main, ["report", *given, "--html", str(link)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    told = f"error: {link} is read, and was named to be written too\n  fix: write to another file\n"
+    assert result.stderr == told
+    assert [file.read_bytes() for file in files] == before and link.is_symlink()
+
+
 def test_a_report_with_a_verdict_that_is_none_is_told(write: Write) -> None:
     file = write("1.0.0")
     report = json.loads(file.read_text(encoding="utf-8"))

@@ -49,6 +49,7 @@ LAYERS: list[set[str]] = [
         "machine",
         "nvidia",
         "signals",
+        "streams",
     },
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}

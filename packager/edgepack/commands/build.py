@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgepack.commands import common, part, supplies
-from edgepack.errors import GateFailedError, GateInconclusiveError
+from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError
 from edgepack.order import STAGES
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def command(
     """
     loaded, supply = supplies.load(recipe, settings, drawn)
     from edgepack import delivery, pipeline
-    from edgepack.outcome import NotRunHere, Part
+    from edgepack.outcome import Part
     from edgepack.report import document
     from edgepack.workspace import Workspace
 
@@ -79,7 +80,24 @@ def command(
         _raise_if_left_out(built, console)
         return
     report = document.make(built)
-    delivered = delivery.deliver(built, report, dist, part_bytes)
+    delivered: list[Path] = []
+    undelivered: EdgepackError | None = None
+    try:
+        delivered = delivery.deliver(built, report, dist, part_bytes)
+    except EdgepackError as error:  # what was measured is told all the same, and a gate that failed comes before it
+        undelivered = error
+    _show(built, report, console, as_json)
+    _raise_unless_passed(built, undelivered, console)
+    if not as_json:
+        console.closing(_next_steps(built, delivered))
+    _raise_if_left_out(built, console)
+
+
+def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bool) -> None:
+    """Tables of what was built and measured, or the report as JSON; then why there are no others."""
+    from edgepack.outcome import NotRunHere
+    from edgepack.report import document
+
     if as_json:
         click.echo(document.dumps(report))
     else:
@@ -95,10 +113,6 @@ def command(
                 console.gate(item.gate.receipt)
     for failure in built.failures:
         console.error(failure.error)
-    _raise_unless_passed(built)
-    if not as_json:
-        console.closing(_next_steps(built, delivered))
-    _raise_if_left_out(built, console)
 
 
 def _show_part(made: Part, console: Console, as_json: bool) -> None:
@@ -122,24 +136,37 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
     console.closing([f"ended after {last.stage}, as asked; its result lies in {last.artifact.folder}"])
 
 
-def _raise_unless_passed(built: Build) -> None:
-    """One error for the worst of all targets, naming figure, distance and the stage that lost it."""
+def _raise_unless_passed(built: Build, undelivered: EdgepackError | None, console: Console) -> None:
+    """One error for the worst of all targets, naming figure, distance and the stage that lost it; where there is none,
+    the one that says why nothing was delivered.
+    """
+    verdict = _not_passed(built)
+    if undelivered is not None:
+        if verdict is None:
+            raise undelivered
+        console.error(undelivered)
+    if verdict is not None:
+        raise verdict
+
+
+def _not_passed(built: Build) -> EdgepackError | None:
     from edgepack.artifacts import GateArtifact
     from edgepack.report.blame import explain
 
     if built.failures:
         names = ", ".join(failure.name for failure in built.failures)
         first = built.failures[0].error
-        raise type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
+        return type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
         missed = [item for item in built.deliveries if item.verdict == verdict]
         if missed:
             receipts = [item.gate.receipt for item in missed if isinstance(item.gate, GateArtifact)]
-            raise kind(
+            return kind(
                 f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in missed)}",
                 why="\n".join(line for receipt in receipts for line in explain(receipt, built.ledger)),
                 fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
             )
+    return None
 
 
 def _raise_if_left_out(built: Build | Part, console: Console) -> None:

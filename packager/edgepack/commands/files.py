@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from edgepack.errors import EnvironmentUnfitError
+from edgepack.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.durable import write_atomic
+
+
+def require_apart(written: Sequence[Path], read: Sequence[Path]) -> None:
+    """That nothing which is `read` is to be written.
+
+    Raises:
+        UsageError: something is.
+    """
+    inputs = [file.resolve() for file in read]
+    for file in written:
+        if file.resolve() in inputs:
+            raise UsageError(f"{file} is read, and was named to be written too", fix="write to another file")
 
 
 def try_file(file: Path) -> None:

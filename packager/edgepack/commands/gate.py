@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgepack import streams
 from edgepack.commands import common, files, supplies
-from edgepack.errors import UsageError
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
     from edgepack.console import Console
@@ -102,7 +103,7 @@ def command(
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other", fix="give one of them")
     out = _Out(junit, markdown, as_json)
-    out.require_apart([*bundles, *(file for file in (rows, identity) if file is not None)])
+    files.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
     console = common.console(context)
     asked = gating.Asked(
         bundles,
@@ -121,9 +122,11 @@ def command(
     out.clear()
     results = gating.run(asked, console)
     found = gates.document(results)
-    out.write(found)
-    _show(results, console, tables=not out.to_stdout, verbose=common.is_verbose(context))
-    context.exit(found["exit_code"])
+    unwritten = out.write(found)  # first: whoever reads the tables may have had enough of them
+    unwritten += _show(results, found, out, console)
+    _show_errors(results, unwritten, console, verbose=common.is_verbose(context))
+    _show_total(found, out, console)
+    context.exit(found["exit_code"] or (unwritten[0].exit_code if unwritten else 0))
 
 
 @dataclass(frozen=True)
@@ -141,51 +144,88 @@ class _Out:
             raise UsageError(
                 f"--junit and --markdown are both to be written to {self.junit}", fix="give each its own file"
             )
-        for file in self._files:
+        for file in self.written:
             files.try_file(file)
 
     @property
-    def _files(self) -> list[Path]:
+    def written(self) -> list[Path]:
         return [file for file in (self.junit, self.markdown) if file is not None and file != _STDOUT]
-
-    def require_apart(self, read: Sequence[Path]) -> None:
-        """That nothing which is `read` is to be written."""
-        for file in self._files:
-            if file.resolve() in [one.resolve() for one in read]:
-                raise UsageError(f"{file} is read, and was named to be written too", fix="write to another file")
 
     def clear(self) -> None:
         """Remove what an earlier gate wrote there: of one that is interrupted there is nothing then."""
-        for file in self._files:
+        for file in self.written:
             files.clear(file)
 
     @property
     def to_stdout(self) -> bool:
         return self.as_json or self.markdown == _STDOUT
 
-    def write(self, found: Mapping[str, Any]) -> None:
-        """Write what was asked for."""
+    def write(self, found: Mapping[str, Any]) -> list[EdgepackError]:
+        """Write the files that were asked for. Returns why those that could not be written were not: it is told beside
+        a verdict, and does not hide it.
+        """
         from edgepack.report import junit, markdown
 
-        if self.junit is not None:
-            files.write(self.junit, junit.render_gates(found))
-        if self.markdown is not None and self.markdown != _STDOUT:
-            files.write(self.markdown, markdown.render(found))
-        if self.to_stdout:
-            text = json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
-            click.echo(files.encoded(text), nl=False)
+        errors: list[EdgepackError] = []
+        for file, render in ((self.junit, junit.render_gates), (self.markdown, markdown.render)):
+            if file is not None and file != _STDOUT:
+                try:
+                    files.write(file, render(found))
+                except EnvironmentUnfitError as error:
+                    errors.append(error)
+        return errors
+
+    def text(self, found: Mapping[str, Any]) -> str:
+        """What goes to stdout in place of tables."""
+        from edgepack.report import markdown
+
+        return json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
 
 
-def _show(results: Sequence[Result], console: Console, *, tables: bool, verbose: bool) -> None:
+def _show(results: Sequence[Result], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:
+    """What was measured, on stdout. Returns why it could not be written there, where it could not."""
+    from edgepack.report import total
+
+    try:
+        if out.to_stdout:
+            click.echo(files.encoded(out.text(found)), nl=False)
+            return []
+        for result in results:
+            if result.receipt is not None:
+                if len(results) > 1:
+                    console.closing([f"{result.target}:"])
+                console.gate(result.receipt)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        streams.lead_nowhere(1)
+        what = f"the output cannot be written; its verdict: {total(found)}"
+        return [EnvironmentUnfitError(what, why=error.strerror or str(error))]
+    return []
+
+
+def _show_errors(
+    results: Sequence[Result], unwritten: Sequence[EdgepackError], console: Console, *, verbose: bool
+) -> None:
+    """After the tables of other targets: whoever reads the end of a log sees what went wrong."""
     for result in results:
         if (error := result.error) is not None:
             if result.target not in error.what and len(results) > 1:
                 error.what = f"{result.target}: {error.what}"
             console.error(error, verbose=verbose)
-            continue
         if result.unkept is not None:
             console.error(result.unkept, verbose=verbose)  # it names the target's folder
-        if tables and result.receipt is not None:
-            if len(results) > 1:
-                console.closing([f"{result.target}:"])
-            console.gate(result.receipt)
+    for error in unwritten:
+        console.error(error, verbose=verbose)
+
+
+def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
+    """The last line, of several results."""
+    from edgepack.report import total
+
+    if len(found["results"]) > 1:
+        told = f"Gate: {total(found)}"
+        if out.to_stdout:
+            console.line(told)
+        else:
+            console.closing([told])

@@ -26,6 +26,7 @@ def command(context: click.Context, reports: tuple[Path, ...], page: Path | None
     from edgepack import compared, history
 
     if page is not None:
+        files.require_apart([page], history.reports(reports))
         files.try_file(page)
     found = history.read(reports)
     if page is not None:

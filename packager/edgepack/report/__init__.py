@@ -5,9 +5,11 @@ The functions here turn figures into words, the same on the terminal and in the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from edgepack.wording import counted
 from edgepack_runtime.gate_limits import at_least
 
 # unit of a receipt -> what it is multiplied by, the digits after the point, and the unit that is shown
@@ -21,6 +23,8 @@ _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
 }
 NOTHING: Final = "-"
 NOT_MEASURED: Final = "not measured"
+# What is said of results that did not pass, by their verdict.
+_OF_RESULTS: Final = {"fail": "failed", "inconclusive": "inconclusive", NOT_MEASURED: NOT_MEASURED}
 CHOSEN_ON_DEV: Final = (
     "The best of several on the same dev rows looks better there than it is; the test rows had no say in the choice."
 )
@@ -52,6 +56,19 @@ def limit(check: Mapping[str, Any]) -> str:
 def unmet(receipt: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The checks of a receipt that did not pass: those that failed, then those that could not be decided."""
     return [check for verdict in ("fail", "inconclusive") for check in receipt["checks"] if check["verdict"] == verdict]
+
+
+def total(found: Mapping[str, Any]) -> str:
+    """What a document of `edgepack.gates.document` comes to: `fail (3 of 5 results passed; 1 failed, 1 not measured)`,
+    and of one result its verdict alone.
+    """
+    verdicts = Counter(str(result["verdict"]) for result in found["results"])
+    many = verdicts.total()
+    if many < 2:
+        return str(found["verdict"])
+    others = [f"{verdicts[verdict]} {words}" for verdict, words in _OF_RESULTS.items() if verdicts[verdict]]
+    passed = f"{verdicts['pass']} of {counted(many, 'result')} passed"
+    return f"{found['verdict']} ({'; '.join(filter(None, (passed, ', '.join(others))))})"
 
 
 def _digits(value: float, digits: int) -> int:

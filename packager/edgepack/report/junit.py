@@ -4,8 +4,9 @@ A check that failed is a `<failure>`. One that could not be decided is an `<erro
 passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A gate on rows that
 stayed at home is skipped where it was said that the rest is to be judged alone, and so is what a build says of a recipe
 without gates. A target that the build machine cannot run is one case that was skipped: its device gates it. A suite's
-`timestamp` is that of the device's own clock, in UTC. Its `time` is that of the whole gate: several checks come from
-one measurement, so no case has a time of its own. That of the document is the sum of those that suites have.
+`timestamp` is that of the device's own clock, in UTC. Its `time` is that of the whole gate, and of a command that gates
+what it was waited for, copying and unpacking included: several checks come from one measurement, so no case has a time
+of its own. That of the document is the sum of those that suites have.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def render_gates(found: Mapping[str, Any]) -> str:
             "bundle": {"file_name": file["file_name"], "manifest_sha256": about.get("manifest_sha256")},
             "receipt": receipt,
             "not_run_here": None,
+            "seconds": result["seconds"],
             "error": result["error"],
         }
         suites.append(_suite({"name": named["name"] or file["file_name"], "version": named["version"] or ""}, target))
@@ -74,7 +76,8 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
         errors=str(verdicts.count("inconclusive") + waived.count(False) + (error is not None)),
         skipped=str(waived.count(True) + (not_run is not None)),
     )
-    for name, told in (("timestamp", _timestamp(receipt)), ("time", _seconds(receipt))):
+    seconds = target.get("seconds", receipt.get("seconds"))  # of a build there are those of the receipt alone
+    for name, told in (("timestamp", _timestamp(receipt)), ("time", _seconds(seconds))):
         if told is not None:
             suite.set(name, told)
     properties = ElementTree.SubElement(suite, "properties")
@@ -122,9 +125,8 @@ def _timestamp(receipt: Mapping[str, Any]) -> str | None:
     return told and told[1]
 
 
-def _seconds(receipt: Mapping[str, Any]) -> str | None:
+def _seconds(seconds: object) -> str | None:
     """How long all of it took; None where it is not told."""
-    seconds = receipt.get("seconds")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < _MOST_SECONDS:
         return None
     return f"{seconds:.3f}"

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
+from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span, total
 from edgepack.wording import counted, safe
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
@@ -44,7 +44,7 @@ def render(found: Mapping[str, Any]) -> str:
     versions = [_versions(result) for result in results]
     levels = _fitting([result["verdict"] == "pass" for result in results], versions)
     shown = [versions[place][level] for place, level in enumerate(levels)]
-    return "".join((f"{_title(found)}\n", *_left_out(results, levels), *shown))
+    return "".join((f"## {_mark(found['verdict'])} Gate: {total(found)}\n", *_left_out(results, levels), *shown))
 
 
 def code(text: object, *, cell: bool = False) -> str:
@@ -58,13 +58,6 @@ def code(text: object, *, cell: bool = False) -> str:
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     blank = " " if len(fence) > 1 else ""
     return f"{fence}{blank}{shown}{blank}{fence}"
-
-
-def _title(found: Mapping[str, Any]) -> str:
-    results = found["results"]
-    passed = [result for result in results if result["verdict"] == "pass"]
-    of = f" ({len(passed)} of {counted(len(results), 'result')} passed)" if len(results) > 1 else ""
-    return f"## {_MARKS[found['verdict']]} Gate: {found['verdict']}{of}"
 
 
 def _versions(result: Mapping[str, Any]) -> tuple[str, ...]:

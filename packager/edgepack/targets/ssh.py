@@ -36,6 +36,7 @@ _SAID_BYTES: Final = 16 * 2**10
 _LAST_CHARACTERS: Final = 500
 # The Python there met something else than the program, whose beginning is gone.
 _SWALLOWED: Final = re.compile(r"^(ValueError: invalid literal for int\(\)|zlib\.error: )", re.MULTILINE)
+_NEVER_SPOKE: Final = "no program of ours spoke there; what runs at login (.bashrc) may wait for something"
 _GRACE_S: Final = 10.0
 # The device sees no end of a network that is gone, and would hold its lock for hours: it is told that we are there.
 ALIVE_EVERY_S: Final = 10.0
@@ -43,6 +44,7 @@ SILENT_S: Final = 120.0
 # It says so too. Longer than it can be busy with nothing but one file, and shorter than anybody waits for nothing.
 HEARD_WITHIN_S: Final = 300.0
 WATCH_EVERY_S: Final = 1.0
+END_OF_INPUT_S: Final = 10.0  # in which what reads at login ends when there is no more
 # First: nothing is asked, no port or agent of ours is forwarded, and no command of a configuration replaces ours.
 _ALWAYS: Final = (
     "-T", "-a", "-x",
@@ -219,20 +221,22 @@ class Link:
         self.stop()
         doing = doing if self.greeted else ""
         if self.given_up:
+            last = self.said.splitlines()[-1].strip() if self.said else ""
             return TargetUnreachableError(
                 f"{self.address.name} {self.given_up}" + (f" while {doing}" if doing else ""),
-                why=self.said.splitlines()[-1].strip() if self.said else "",
+                why=last if self.greeted else "; ".join(filter(None, (_NEVER_SPOKE, last))),
                 fix=f"look whether it hangs: {self.address.typed} uptime"
                 + ("; or give it more time with --timeout" if self.given_up.startswith("took") else ""),
             )
-        printed = self._printed.decode("utf-8", "replace")
-        return explain(self.address, self._process.returncode, self.said, doing, printed)
+        return explain(self.address, self._process.returncode, self.said, doing, bytes(self._printed))
 
     def _watch(self) -> None:
         """End it where the other end is silent for too long, or all of it lasts too long."""
         while not self._ended.wait(WATCH_EVERY_S):
             now = time.monotonic()
             if now - self._heard_at > HEARD_WITHIN_S:
+                if not self.greeted and self._ends_with_its_input():
+                    return  # the readers see its end, and `why_lost` what it said
                 self.given_up = f"said nothing for {counted(HEARD_WITHIN_S / 60, 'minute')}"
             elif self._limit is not None and now > self._limit.until:
                 self.given_up = f"took more than {counted(self._limit.minutes, 'minute')}"
@@ -242,6 +246,19 @@ class Link:
                 os.killpg(self._process.pid, signal.SIGKILL)  # with a ProxyCommand, which may hang as well
             self._answers.put(None)
             return
+
+    def _ends_with_its_input(self) -> bool:
+        """Whether what hangs there, before our program speaks, ends when nothing more can come: login files that read
+        have taken the program for themselves, and a Python that gets none of it says so.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_OF_INPUT_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _say_alive(self) -> None:
         """Send an empty line now and then, but not into what is being sent."""
@@ -322,7 +339,7 @@ _REASONS: Final = (
 
 
 def explain(
-    address: Address, returncode: int | None, said: str, doing: str, printed: str = ""
+    address: Address, returncode: int | None, said: str, doing: str, printed: bytes = b""
 ) -> TargetUnreachableError | StageFailedError | EnvironmentUnfitError:
     """The error for an ssh that ended with `returncode` and `said` something on standard error.
 
@@ -343,7 +360,9 @@ def explain(
             why=said[said.index(NO_PYTHON) :].removeprefix("edgepack: ").splitlines()[0],
             fix="install python3 there, or name one with --remote-python",
         )
-    if returncode == 255 or (returncode is not None and returncode < 0) or doing:
+    # ssh ends with 255 too where nobody reads what login files print any more.
+    flooded = not doing and len(printed) > _MOST_NOISE
+    if not flooded and (returncode == 255 or (returncode is not None and returncode < 0) or doing):
         for pattern, why, fix in _REASONS:
             if re.search(pattern, said):
                 return TargetUnreachableError(what, why=f"{why}: {_telling(said, pattern)}", fix=fix.format(**words))
@@ -360,13 +379,14 @@ def explain(
     )
 
 
-def _why_no_program(said: str, printed: str) -> str:
+def _why_no_program(said: str, printed: bytes) -> str:
     """What went wrong at login, by what was `printed` there and `said` on standard error."""
     if len(printed) > _MOST_NOISE:
         return f"what runs at login printed more than {_MOST_NOISE // 1024} KiB before it"
     if _SWALLOWED.search(said):
         return "what runs at login read from what was sent to it"
-    lasts = [(text.strip().splitlines() or [""])[-1].strip()[:_LAST_CHARACTERS] for text in (printed, said)]
+    texts = (printed.decode("utf-8", "replace"), said)
+    lasts = [(text.strip().splitlines() or [""])[-1].strip()[:_LAST_CHARACTERS] for text in texts]
     return "; ".join(dict.fromkeys(filter(None, lasts)))
 
 

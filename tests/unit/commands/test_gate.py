@@ -70,7 +70,58 @@ def test_junit_and_markdown_are_written(far: Far, bundle: Path, tmp_path: Path) 
     assert done.exit_code == 6
     root = ElementTree.parse(junit).getroot()
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "1", "1")
-    assert markdown.read_text(encoding="utf-8").startswith("## ❌ Gate: fail (0 of 2 results passed)\n")
+    title = "## ❌ Gate: fail (0 of 2 results passed; 1 failed, 1 not measured)\n"
+    assert markdown.read_text(encoding="utf-8").startswith(title)
+
+
+def test_the_end_of_a_log_tells_what_several_gates_come_to(far: Far, bundle: Path, tmp_path: Path) -> None:
+    targets = [word for host in ("refused", "line3", "nologin") for word in ("--target", f"ssh://{host}")]
+    total = "Gate: fail (0 of 3 results passed; 1 failed, 2 not measured)"
+    for quiet in ([], ["-q"]):
+        done = gate(far, bundle, *targets, *quiet, "--markdown", tmp_path / "gate.md")
+        *_, table, first, second, last = [line for line in done.output.splitlines() if line and line[0] != " "]
+        assert table.startswith("measured on ")
+        assert first == "error: refused cannot be reached"
+        assert second == "error: nologin runs no program for this user"
+        assert last == total
+        assert done.output.endswith(f"\n{total}\n") and done.stdout.endswith(f"\n{total}\n")
+        assert (tmp_path / "gate.md").read_text(encoding="utf-8").startswith(f"## ❌ {total}\n")
+    assert gate(far, bundle, *targets, "--json").stderr.endswith(f"\n      {total}\n")
+    assert "Gate: " not in gate(far, bundle, "--target", "ssh://line3").output
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("pass", 4), ("fail", 6), ("inconclusive", 7)])
+def test_a_full_disk_hides_no_verdict(far: Far, tmp_path: Path, verdict: str, code: int) -> None:
+    file, full = far_bundle(tmp_path / "hotel.edgepack", gate=verdict), Path("/dev/full")
+    done = gate(far, file, "--target", "ssh://line3", "--markdown", full, "--junit", tmp_path / "gate.xml")
+    assert done.exit_code == code
+    told = f"gate of sentiment 1.2.0 for test: {verdict.upper()}\n"
+    error = "error: /dev/full cannot be written\n  why: No space left on device\n  fix: check the folder and its disk\n"
+    assert done.stdout.startswith(told) and done.stderr.endswith(error)
+    assert done.output.index(told) < done.output.index(error)
+    assert (tmp_path / "gate.xml").read_text(encoding="utf-8").endswith("</testsuites>\n")
+    assert gate(far, file, "--target", "ssh://line3", "--junit", full, "--json").exit_code == code
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("pass", 4), ("fail", 6)])
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown", "-"]], ids=" ".join)
+def test_a_verdict_that_cannot_be_printed_is_told_in_the_error(
+    tmp_path: Path, verdict: str, code: int, form: list[str]
+) -> None:
+    bundle, junit = far_bundle(tmp_path / "hotel.edgepack", gate=verdict), tmp_path / "gate.xml"
+    line = [sys.executable, "-m", "edgepack.cli", "gate", str(bundle), "-q", "--junit", str(junit), *form]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    error = f"error: the output cannot be written; its verdict: {verdict}\n  why: No space left on device\n"
+    assert (done.returncode, done.stderr) == (code, error)
+    assert junit.is_file()
+
+
+def test_files_are_written_for_a_reader_that_has_had_enough(tmp_path: Path) -> None:
+    bundle, junit = far_bundle(tmp_path / "hotel.edgepack"), tmp_path / "gate.xml"
+    line = f"'{sys.executable}' -m edgepack.cli gate '{bundle}' -q --junit '{junit}' | true"
+    subprocess.run(["/bin/sh", "-c", line], check=True)
+    assert junit.read_text(encoding="utf-8").endswith("</testsuites>\n")
 
 
 def test_markdown_on_stdout_is_all_that_is_there(far: Far, bundle: Path) -> None:

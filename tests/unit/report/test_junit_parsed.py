@@ -21,9 +21,9 @@ def gates(receipt: dict[str, Any]) -> dict[str, Any]:
     error = {"what": "line4 cannot be reached", "why": "nothing listens <there>\x00", "fix": "ssh line4 true"}
     return {
         "results": [
-            {"target": "line3", "bundle": known, "receipt": receipt, "error": None},
-            {"target": "line4", "bundle": known, "receipt": None, "error": error},
-            {"target": "line3", "bundle": unknown, "receipt": None, "error": cut},
+            {"target": "line3", "bundle": known, "receipt": receipt, "error": None, "seconds": 48.5},
+            {"target": "line4", "bundle": known, "receipt": None, "error": error, "seconds": 15.0},
+            {"target": "line3", "bundle": unknown, "receipt": None, "error": cut, "seconds": None},
         ],
     }  # fmt: skip
 
@@ -38,7 +38,9 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
     measured, lost, broken = read
     assert [suite.timestamp for suite in read] == ["2026-02-28T23:59:59", None, None]
     # It adds up the times of cases, which have none: what stands in the file is read here.
-    assert [suite.get("time") for suite in ElementTree.fromstring(junit.render_gates(gates))] == ["41.250", None, None]
+    root = ElementTree.fromstring(junit.render_gates(gates))
+    assert [suite.get("time") for suite in root] == ["48.500", "15.000", None]  # not the 41.250 of the receipt
+    assert root.get("time") == "63.500"
     assert [suite.name for suite in read] == [
         "gates of hotel-sentiment 1.2.0 for linux-x86_64-cpu on line3",
         "gates of hotel-sentiment 1.2.0 for rpi-bookworm on line4",

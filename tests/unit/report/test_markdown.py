@@ -127,7 +127,7 @@ def test_then_others_lose_folded_conditions_and_details_and_at_last_whole_result
     assert "everything of 20 results that passed" in text
     assert re.search(r"everything of \d+ results that did not pass", text)
     assert "`line0`" in text and "`line1999`" not in text
-    assert text.startswith("## ❌ Gate: fail (20 of 2020 results passed)\n")
+    assert text.startswith("## ❌ Gate: fail (20 of 2020 results passed; 2000 failed)\n")
 
 
 def test_a_detail_that_is_too_long_is_cut_and_the_table_stays(found: dict[str, Any]) -> None:

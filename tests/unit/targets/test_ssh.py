@@ -97,7 +97,7 @@ def test_a_device_without_a_python_or_a_shell() -> None:
         "pi@line3:2222 runs no program for this user",
         "This account is currently not available.",
     )
-    error = explain(LINE3, 1, "Could not chdir to home directory /home/pi\n", "", "Welcome\nuse the other host\n")
+    error = explain(LINE3, 1, "Could not chdir to home directory /home/pi\n", "", b"Welcome\nuse the other host\n")
     assert error.why == "use the other host; Could not chdir to home directory /home/pi"
 
 
@@ -139,12 +139,23 @@ def test_a_link_that_is_none(far: Far, host: str, python: str, what: str) -> Non
         assert link.why_lost("it was looked at").what == what
 
 
-@pytest.mark.parametrize(("host", "why"), [("chatty", "printed more than 64 KiB"), ("curious", "read from what was")])
-def test_what_login_files_do_to_a_link_is_told(far: Far, host: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("chatty", "printed more than 64 KiB"),
+        ("welcoming", "printed more than 64 KiB"),
+        ("curious", "read from what was"),
+        ("greedy", "read from what was"),
+    ],
+)
+def test_what_login_files_do_to_a_link_is_told(far: Far, monkeypatch: pytest.MonkeyPatch, host: str, why: str) -> None:
+    monkeypatch.setattr(ssh, "WATCH_EVERY_S", 0.01)
+    monkeypatch.setattr(ssh, "HEARD_WITHIN_S", 3.0)
     with Link(Client(), Address(host), [far.python]) as link:
         with pytest.raises(LostError):
             link.receive()
         error = link.why_lost("it was looked at")
+    assert error.what == f"{host} runs no program for this user"
     assert why in error.why
     assert "where nobody types" in error.fix
 
@@ -225,7 +236,10 @@ def test_a_device_that_never_ends_is_given_up_though_it_speaks(far: Far, monkeyp
 def test_a_login_that_hangs_is_given_up(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     stands_in(monkeypatch, "import time; time.sleep(600)")
     monkeypatch.setattr(ssh, "HEARD_WITHIN_S", 0.3)
+    monkeypatch.setattr(ssh, "END_OF_INPUT_S", 0.3)
     with Link(Client(), LINE3, [far.python]) as link:
         with pytest.raises(LostError):
             link.receive()
-        assert link.why_lost("it was looked at").what == "pi@line3:2222 said nothing for 0.005 minutes"
+        error = link.why_lost("it was looked at")
+    assert error.what == "pi@line3:2222 said nothing for 0.005 minutes"
+    assert "what runs at login (.bashrc) may wait for something" in error.why

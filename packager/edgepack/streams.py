@@ -1,0 +1,50 @@
+"""Standard input, output and error of a command that may have been started without them, or whose reader leaves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+READER_GONE: Final = 128 + 13  # as a shell reports SIGPIPE
+
+
+def open_closed() -> None:
+    """Have the streams that the process was started without (`>&-`) lead nowhere.
+
+    Their numbers first: a file that is opened later would get one of them, and what a program started from here prints
+    would end up in that file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            lead_nowhere(number)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
+
+
+def lead_nowhere(*numbers: int) -> None:
+    """Have file descriptors lead nowhere: Python fails on what is left in a buffer once more at its end."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in numbers:
+        os.dup2(nowhere, number)
+        os.set_inheritable(number, True)  # also where it is the one that was free, and `nowhere` itself
+    if nowhere not in numbers:
+        os.close(nowhere)
+
+
+@contextmanager
+def read_by_somebody() -> Iterator[None]:
+    """End with 141 where whoever reads the output has had enough of it, and perhaps of errors too.
+
+    To be had inside of click's `main`, which would end with 1.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        lead_nowhere(1, 2)
+        sys.exit(READER_GONE)
