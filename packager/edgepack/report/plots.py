@@ -59,9 +59,8 @@ def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def timed(ledger: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows of a ledger that have a time as well as a score in the metric of the first of them; [] for less than two."""
+    """Rows of a ledger that have a time as well as a score; [] for less than two."""
     rows = [row for row in ledger if row["p50_ms"] is not None]
-    rows = [row for row in rows if row["score"]["metric"] == rows[0]["score"]["metric"]]
     return rows if len(rows) > 1 else []
 
 

@@ -379,12 +379,17 @@ def test_no_line_to_a_name_is_taken_for_data(report: dict[str, Any]) -> None:
     assert sorted(heights, key=lambda name: heights[name]) == [rows[1]["stage"], rows[2]["stage"], rows[0]["stage"]]
 
 
-def test_of_two_metrics_the_first_timed_one_is_drawn(report: dict[str, Any]) -> None:
-    report["ledger"][-1]["score"] = {**report["ledger"][-1]["score"], "metric": "macro_f1"}
-    words = _figure(report, "Score of each timed stage")
-    assert "INT8 ONNX" in words and "on linux" not in words
-    report["ledger"][-2]["score"] = report["ledger"][-1]["score"]
-    assert _figure(report, "Score of each timed stage") == ""
+def test_a_gate_on_f1_has_its_limit_and_every_stage_in_both_plots(built: Any) -> None:
+    gates = built.recipe.gates
+    asked = gates.model_copy(update={"accuracy": gates.accuracy.model_copy(update={"metric": "macro_f1"})})
+    row = built.deliveries[0].gate.ledger
+    judged = with_last_row(built, replace(row, score=replace(row.score, metric="macro_f1")))
+    report = make(replace(judged, recipe=built.recipe.model_copy(update={"gates": asked})))
+    stages, timed = _figure(report, "Score of each stage"), _figure(report, "Score of each timed stage")
+    for words, limit in ((stages, "gate 88.0"), (timed, "gate 88.0 %")):
+        assert limit in words and "INT8 ONNX" in words and "on linux-x86_64-cpu" in words
+        assert "macro F1 on the test rows" in words and "accuracy" not in words
+    assert "dev accuracy" in Page(render(report)).words and "test accuracy" in Page(render(report)).words
 
 
 def test_how_long_answers_took_and_what_one_is_made_of(report: dict[str, Any]) -> None:
