@@ -108,6 +108,19 @@ def test_rows_are_the_same_only_where_targets_saw_all(built: Any, language: str,
     assert share in on_some and same not in on_some and " 300 " in on_some and " 794 " in on_some
 
 
+def test_figures_of_gates_stay_in_one_line_on_paper(report: dict[str, Any]) -> None:
+    """Of other tables, which have more columns, they may break; the last rule of those that are as specific decides."""
+    text = render(report)
+    paper = text.partition("@media print {")[2].partition("</style>")[0]
+    assert "td.n, td.keep { white-space: normal; }" in paper
+    assert ".gates td.n, .gates td.keep { white-space: nowrap; }" in paper
+    (table,) = re.findall(r'<table class="gates">.*?</table>', text, flags=re.DOTALL)
+    rows = re.findall(r"<tr><td.*?</tr>", table, flags=re.DOTALL)
+    assert len(rows) == len(report["targets"][0]["receipt"]["checks"])
+    kinds = ["name", "n", "keep", "n", "n", "note"]  # value, interval and limit between name and detail
+    assert {tuple(re.findall(r'<td class="(\w+)"', row)) for row in rows} == {tuple(kinds)}
+
+
 def test_nothing_is_fetched_or_run(report: dict[str, Any]) -> None:
     text = render(report)
     page = Page(text)
