@@ -42,12 +42,13 @@ for (const element of document.querySelectorAll('p, td, th, h1, h2, summary, .ve
 return found;
 """
 OVERFLOW: Final = "return document.documentElement.scrollWidth - window.innerWidth"
-# Figures of the gates that go on in another line. Places differ by fractions of a pixel within one.
+# Figures of gates that go on in another line. Within one, places differ by fractions of a pixel.
 BROKEN: Final = """
 return [...document.querySelectorAll('.gates td.n, .gates td.keep')].filter(cell => {
   const inside = document.createRange();
   inside.selectNodeContents(cell);
-  return new Set([...inside.getClientRects()].filter(box => box.width > 1).map(box => Math.round(box.top / 4))).size > 1;
+  const boxes = [...inside.getClientRects()].filter(box => box.width > 1);
+  return new Set(boxes.map(box => Math.round(box.top / 4))).size > 1;
 }).map(cell => cell.innerText);
 """
 HIDDEN: Final = "return [...document.querySelectorAll('{}')].every(one => !one.getClientRects().length)"

@@ -362,6 +362,18 @@ def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
     assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
 
 
+def test_the_row_of_a_target_is_named_in_both_languages(report: dict[str, Any]) -> None:
+    """In the table of the ledger and in each of its plots, and not in one language alone."""
+    labels = ("Score of each stage", "Size and latency of each stage", "Score of each timed stage")
+    for label in labels:
+        assert "on linux-x86_64-cpu" in _figure(report, label)
+        chinese = _figure(report, label, "zh")
+        assert "linux-x86_64-cpu 上" in chinese and "on linux" not in chinese
+    (english, chinese) = (Page(render(report), language).words for language in ("en", "zh"))
+    assert english.count("on linux-x86_64-cpu") == chinese.count("linux-x86_64-cpu 上") > len(labels)
+    assert "on linux" not in chinese and "上" not in english
+
+
 def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]) -> None:
     label = "Score of each timed stage"
     words = _figure(report, label)
