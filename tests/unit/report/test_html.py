@@ -90,12 +90,6 @@ def test_a_target_that_could_not_be_run_is_gated_nowhere_where_the_recipe_sets_n
     assert "配方没有设门限：它只作测量，不作判定，install 也一样。" in _cards(report, "zh")
 
 
-def test_a_row_in_another_metric_than_the_first_names_it(built: Any) -> None:
-    row = LedgerRow("on a device", replace(built.ledger[0].score, metric="macro_f1"))
-    words = " ".join(Page(render(make(with_last_row(built, row)))).words.split())
-    assert "on a device macro F1 " in words and "float ONNX macro F1" not in words
-
-
 @pytest.mark.parametrize(("language", "same", "share"), [
     ("en", "on the same test rows.", "on all test rows; targets were measured on a share of them, as many as n says."),
     ("zh", "在同一批测试样本上，", "在全部测试样本上的表现；各目标只用其中一部分样本测量，"),
