@@ -139,7 +139,7 @@ def read(folder: Path, metric: str) -> Trained:
     """What a stage wrote down about its model."""
     found = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
     return Trained(
-        found["test_metrics"][metric],
+        found["test_scores"][metric]["value"],
         found["dev_score"]["value"],
         found["train_seconds"] / found["epochs"],
         found["usage"]["tokens_per_second"],

@@ -213,11 +213,16 @@ class ModelArtifact(Artifact):
     steps: int
     train_seconds: float
     dev_score: Score
-    test_score: Score
-    test_metrics: dict[str, float]  # every metric that has a meaning for the task, 0 to 1
+    test_score: Score  # in the metric that such models are compared by
+    test_scores: dict[str, Score]  # in every metric that a gate may judge by, that one included
     epochs: int  # begun, and the best of them on dev, from 1
     best_epoch: int
     usage: Usage
+
+    @property
+    def test_metrics(self) -> dict[str, float]:
+        """The test scores without their intervals, 0 to 1."""
+        return {metric: round(score.value, 6) for metric, score in self.test_scores.items()}
 
 
 @dataclass(frozen=True)
@@ -236,6 +241,11 @@ class ModelFile:
     precision: Precision
     onnx_bytes: int
     ledger: LedgerRow
+    scores: dict[str, Score]  # on the test rows, in every metric that a gate may judge by
+
+    def row(self, metric: str | None) -> LedgerRow:
+        """Its row of the ledger with the score in `metric`; null is what such models are compared by."""
+        return self.ledger if metric is None else replace(self.ledger, score=self.scores[metric])
 
 
 @dataclass(frozen=True)

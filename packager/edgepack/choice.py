@@ -47,9 +47,10 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
     found = []
     for file, latency in zip(files, latencies, strict=True):
         size = (file.folder / "model.onnx").stat().st_size
+        on_test = measure.test_scores(file.folder, data, progress)
         row = LedgerRow(
             file.name,
-            measure.score(file.folder, test, metric, progress),
+            on_test[metric],
             model_mib=mebibytes(size),
             p50_ms=latency.p50_ms,
             p95_ms=latency.p95_ms,
@@ -57,7 +58,7 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
             parity_with=file.before,
             note="; ".join(part for part in (file.note, differing(file.parity)) if part),
         )
-        found.append(ModelFile(file.folder.name, file.precision, size, row))
+        found.append(ModelFile(file.folder.name, file.precision, size, row, on_test))
     return found
 
 

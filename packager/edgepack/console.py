@@ -136,8 +136,16 @@ class Console:
         self.show(gate_tables.not_run(bundle, target, gate, ungated=ungated))
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
-        """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
-        self.show(gate_tables.gate(receipt, live=self._out.is_terminal, width=self._out.width))
+        """A gate receipt: the verdict, every check, why one did not pass, and where it was measured.
+
+        On a terminal its lines go on between words: they are sentences, with nothing in them to copy.
+        """
+        live = self._out.is_terminal
+        for part in gate_tables.gate(receipt, live=live, width=self._out.width):
+            if live:
+                self._out.print(part)
+            else:
+                self.show([part])
 
     def checks(self, bundles: Sequence[BundleArtifact]) -> None:
         """What the content checks found of each bundle."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from edgepack.artifacts import (
@@ -87,11 +88,9 @@ class Part:
         """
         chosen = self.selection.chosen if self.selection else None
         counted = [one for one in self.made if not one.candidates or chosen in one.candidates]
-        rows = [_model(one.stage, one.artifact) for one in counted if isinstance(one.artifact, ModelArtifact)]
-        exported = [
-            row for one in counted if isinstance(one.artifact, ExportArtifact) for row in _exported(one.artifact)
-        ]
-        return (*rows, *exported)
+        models = [(one.stage, one.artifact) for one in counted if isinstance(one.artifact, ModelArtifact)]
+        exported = next((one.artifact for one in counted if isinstance(one.artifact, ExportArtifact)), None)
+        return _ledger(models, exported, self.recipe.gates.metric)
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,9 @@ class Build:
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The loss ledger from the float teacher to every target."""
         return (
-            *model_ledger(self.teacher, self.student, self.narrowed, self.pruned, self.export),
+            *model_ledger(
+                self.teacher, self.student, self.narrowed, self.pruned, self.export, self.recipe.gates.metric
+            ),
             *(item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact)),
         )
 
@@ -126,22 +127,31 @@ def model_ledger(
     narrowed: NarrowedArtifact | None,
     pruned: PrunedArtifact | None,
     exported: ExportArtifact,
+    metric: str | None,
 ) -> tuple[LedgerRow, ...]:
-    """Ledger rows up to the exported files."""
+    """Ledger rows up to the exported files, in the `metric` of the gates (`Gates.metric`)."""
     models = (("teacher", taught_by), ("student", learner), ("narrow", narrowed), ("prune", pruned))
-    return (*(_model(stage, model) for stage, model in models if model is not None), *_exported(exported))
+    return _ledger([(stage, model) for stage, model in models if model is not None], exported, metric)
 
 
-def _exported(exported: ExportArtifact) -> tuple[LedgerRow, ...]:
-    models = (*exported.models, *(one.model for one in exported.variations))
-    return (exported.static_graph, *(model.ledger for model in models))
+def _ledger(
+    models: Sequence[tuple[str, ModelArtifact]], exported: ExportArtifact | None, metric: str | None
+) -> tuple[LedgerRow, ...]:
+    """Rows of trained models by their stages, in order, and of what was exported of the last of them."""
+    rows = [_model(stage, model, metric) for stage, model in models]
+    if exported is None:
+        return tuple(rows)
+    static = replace(exported.static_graph, score=rows[-1].score)  # the same weights, not measured again
+    files = (*exported.models, *(one.model for one in exported.variations))
+    return (*rows, static, *(file.row(metric) for file in files))
 
 
-def _model(stage: str, model: ModelArtifact) -> LedgerRow:
+def _model(stage: str, model: ModelArtifact, metric: str | None) -> LedgerRow:
     size = mebibytes(model.weight_bytes)
+    score = model.test_score if metric is None else model.test_scores[metric]
     if isinstance(model, PrunedArtifact):
-        return LedgerRow("pruned", model.test_score, model_mib=size, note=f"vocabulary {model.cost}")
+        return LedgerRow("pruned", score, model_mib=size, note=f"vocabulary {model.cost}")
     note = f"{model.parameters / 1e6:.1f} M weights, {counted(model.steps, 'step')}"
     if isinstance(model, NarrowedArtifact):
         stage, note = "narrowed", f"{note}; {model.cost}"
-    return LedgerRow(stage, model.test_score, model_mib=size, note=note, seconds=model.train_seconds)
+    return LedgerRow(stage, score, model_mib=size, note=note, seconds=model.train_seconds)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from edgepack import engines
 from edgepack.artifacts import Artifact, DataArtifact
-from edgepack.datasets.suited import check_built, read_further_texts, require_known_classes
+from edgepack.datasets.suited import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.order import OF_A_TARGET, Choice
 from edgepack.outcome import Build, Failure, Made, Part
@@ -80,7 +80,7 @@ def run(
     stock = supply or Supply()
 
     def before_training(rows: DataArtifact) -> None:
-        require_known_classes(recipe, rows.labels)
+        require_judged_by(recipe, rows.labels)
         if recipe.gates.baseline is not None:
             baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
         for finding in check_built(rows, recipe):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from edgepack.artifacts import Answer, DataArtifact, Row, Score
@@ -30,10 +31,29 @@ def exceeds(lost_points: float, limit_points: float) -> bool:
     return lost_points > limit_points + _ALIKE_POINTS
 
 
-def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> Score:
-    """`metric` with its interval at `CONFIDENCE`."""
-    found = scoring.interval(metric, [row.label for row in rows], answers, CONFIDENCE)
+def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str] = ()) -> Score:
+    """`metric` with its interval at `CONFIDENCE`; `classes` are the model's, which F1 of each or of one is about."""
+    truths = [row.label for row in rows]
+    positive = metrics.positive_label(classes, truths) if metric == metrics.F1 else None
+    found = scoring.interval(metric, truths, answers, CONFIDENCE, positive, classes)
     return Score(found.value, found.low, found.high, len(rows), CONFIDENCE, metric)
+
+
+def every_score(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, Score]:
+    """The score in every metric that a gate may judge such models by.
+
+    All of them, so that another metric of the gates needs nothing to be trained or exported again.
+    """
+    tokens = data.task == "token-classification"
+    found: dict[str, Score] = {}
+    for metric in metrics.METRICS:
+        if metrics.unfit(metric, len(data.labels), multi_label=data.multi_label, tokens=tokens) is not None:
+            continue
+        if metric == metrics.ENTITY_F1:  # of spans, the micro average is just that
+            found[metric] = replace(found[metrics.MICRO_F1], metric=metric)
+        else:
+            found[metric] = score(metric, rows, answers, data.labels)
+    return found
 
 
 def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:

@@ -129,9 +129,10 @@ def make(
     close = parity.require(
         float_logits, measure.logits(measure.opened(folder), rows), math.inf, f"float ONNX and {name}"
     )
+    on_test = measure.test_scores(folder, writer.data, progress)
     row = LedgerRow(
         name,
-        measure.score(folder, writer.data.read("test"), scores.metric_of(writer.data), progress),
+        on_test[scores.metric_of(writer.data)],
         model_mib=mebibytes((folder / "model.onnx").stat().st_size),
         parity=close.max_abs,
         parity_with="float ONNX",
@@ -139,7 +140,7 @@ def make(
     )
     progress.line(f"{name}: {row.note}")
     size = (folder / "model.onnx").stat().st_size
-    return Variation(targets, writer.engine.name, ModelFile(folder.name, precision, size, row), why)
+    return Variation(targets, writer.engine.name, ModelFile(folder.name, precision, size, row, on_test), why)
 
 
 def _decided(

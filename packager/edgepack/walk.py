@@ -61,7 +61,8 @@ def walk(recipe: Recipe, steps: Steps, choice: Choice, hooks: Hooks = Hooks()) -
     teacher_model, student_model = taught_by.artifact if taught_by else None, chain.learner.artifact
     narrowed_model = chain.narrowed.artifact if chain.narrowed else None
     pruned_model, exported = chain.pruned.artifact if chain.pruned else None, chain.exported.artifact
-    whole = model_ledger(teacher_model, student_model, narrowed_model, pruned_model, exported)
+    metric = recipe.gates.metric
+    whole = model_ledger(teacher_model, student_model, narrowed_model, pruned_model, exported, metric)
     ledger = tuple(row.timeless() for row in whole)
     deliveries, failures = _targets(recipe, steps, rows, chain.exported, ledger, choice)
     return Build(

@@ -159,13 +159,22 @@ def test_a_flipped_byte_is_refused_by_name(
     assert project.edgepack("verify", str(damaged)).returncode == 8
 
 
-def test_a_missed_gate_exits_6_and_delivers_nothing(project: Project) -> None:
-    (project.folder / "strict.yaml").write_text(RECIPE.replace("min: 0.3", "min: 0.9999"), encoding="utf-8")
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_a_missed_gate_exits_6_and_delivers_nothing(project: Project, metric: str) -> None:
+    """Whatever it judges by, it names the stage, and nothing is trained or exported for it again."""
+    asked = RECIPE.replace("min: 0.3", f"metric: {metric}, min: 0.9999")
+    (project.folder / "strict.yaml").write_text(asked, encoding="utf-8")
     done = project.edgepack("build", "strict.yaml", "--dist", "strict-dist")
     assert done.returncode == 6, done.stderr[-2000:]
     assert "accuracy.min" in done.stderr
     assert "missed by" in done.stderr
-    assert "stage" in done.stderr
+    assert "lost by stage" in done.stderr or "never reached: stage" in done.stderr
+    stages = done.stderr.partition("bundle\n")[0]
+    assert "export" in stages and "train " not in stages and "timing" not in stages
+    ledger = json.loads((project.folder / "strict-dist" / "tiny-0.1.0.report.json").read_text(encoding="utf-8"))[
+        "ledger"
+    ]
+    assert {row["score"]["metric"] for row in ledger} == {metric}
     assert not list((project.folder / "strict-dist").glob("*.edgepack"))
     assert (project.folder / "strict-dist" / "tiny-0.1.0.report.html").is_file()
 

@@ -103,7 +103,7 @@ def test_what_ships_is_of_the_engine_that_ships(tmp_path: Path, small: Precision
     row = LedgerRow("x", proportion(18, 20))
 
     def file(folder: str, precision: Precision) -> ModelFile:
-        return ModelFile(folder, precision, 1000, row)
+        return ModelFile(folder, precision, 1000, row, {})
 
     others = (file("c", "float32"), file("d", small))
     made = ExportArtifact(tmp_path, row, file("a", "float32"), file("b", small), small, "", others=others)

@@ -20,7 +20,8 @@ from edgepack_runtime import device
 
 
 def file(precision: Precision, onnx_bytes: int, p50_ms: float) -> ModelFile:
-    return ModelFile("folder", precision, onnx_bytes, LedgerRow("x", Score(0.9, 0.8, 0.95, 100, 0.95), p50_ms=p50_ms))
+    row = LedgerRow("x", Score(0.9, 0.8, 0.95, 100, 0.95), p50_ms=p50_ms)
+    return ModelFile("folder", precision, onnx_bytes, row, {"accuracy": row.score})
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def chosen_of(monkeypatch: pytest.MonkeyPatch, asked: EngineChoice, p50_ms: tupl
         ("a", "float32", 1000), ("b", "int8", 270), ("c", "float32", 1000), ("d", "int8", 270),
     ]  # fmt: skip
     models = [
-        ModelFile(name, precision, size, file(precision, size, ms).ledger)
+        ModelFile(name, precision, size, file(precision, size, ms).ledger, {})
         for ms, (name, precision, size) in zip(p50_ms, forms, strict=False)
     ]
     monkeypatch.setattr(choice, "measured", lambda files, data, progress: models)

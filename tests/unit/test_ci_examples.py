@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -113,6 +114,22 @@ def test_every_job_makes_the_environment_that_it_runs(name: str) -> None:
                 assert PROGRAMS[words[0]] in made
                 ran += 1
         assert ran
+
+
+@pytest.mark.parametrize(
+    ("name", "programs"),
+    [("github-actions.yml", {"gh", "make"}), ("gitlab-ci.yml", {"make"})],
+    ids=["GitHub", "GitLab"],
+)
+def test_what_a_runner_of_ones_own_has_to_have_is_named(name: str, programs: set[str]) -> None:
+    """Beside what every system has; `ssh` is what a gate on a device runs, and `python3` what `make` does."""
+    shell = {"umask", "printf", "token=$(cat", "trap", "exec", "echo", "chmod"}
+    first = {line.split()[0] for line in scripts(name)} - shell - PROGRAMS.keys()
+    assert first == programs
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    head = " ".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    assert all(f"`{program}`" in head for program in {*programs, "ssh", "python3"})
+    assert ("`gh`" in head) is ("gh" in programs)
 
 
 def test_a_bundle_alone_goes_from_one_job_to_the_next() -> None:

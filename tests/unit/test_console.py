@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -368,6 +369,48 @@ def test_names_of_gates_go_on_after_a_joint_and_figures_stay_whole(
         assert words.count(figure) == 3, figure
     assert max(map(len, lines[head:end])) <= columns
     assert columns < 120 or end == head + 4  # there is room for all in one line
+
+
+EVERY_GATE = (  # each with the unit of its figures
+    ("accuracy.min", "fraction"), ("accuracy.max_drop_points", "points"), ("accuracy.max_regression_points", "points"),
+    ("accuracy.per_class.precision", "fraction"), ("latency.p50_ms", "ms"), ("latency.max_tokens_2048.p95_ms", "ms"),
+    ("latency.open_loop.p99_ms", "ms"), ("latency.after_idle.ms", "ms"), ("energy.mj_per_text", "mJ"),
+    ("latency.sustained.max_slowdown_percent", "percent"), ("memory.peak_rss_mib", "MiB"), ("cold_start.ms", "ms"),
+    ("size.model_mib", "MiB"), ("size.bundle_mib", "MiB"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [56, 60, 64, 70, 80])
+@pytest.mark.parametrize("several", [1, 2, 3, len(EVERY_GATE)], ids=lambda several: f"{several} checks at once")
+def test_on_a_narrow_terminal_lines_of_a_gate_go_on_between_words(
+    several: int, columns: int, monkeypatch: pytest.MonkeyPatch, receipt: dict[str, Any]
+) -> None:
+    """In the head, in the table, in details and conditions; names of checks after a joint too."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    detail = "the interval holds the limit; about 3200 rows would decide, and its windows differ by more than a quarter"
+    figures: dict[str, Any] = {"verdict": "inconclusive", "value": 1.25, "low": 1.125, "limit": 1.5, "n": 13387}
+    ends = itertools.cycle([1310.2, None, 1.75])
+    checks = [
+        {**receipt["checks"][0], **figures, "gate": gate, "unit": unit, "high": next(ends), "detail": detail}
+        for gate, unit in EVERY_GATE
+    ]
+    for some in (checks[begin : begin + several] for begin in range(0, len(checks), several)):
+        screen = Screen(terminal=True)
+        screen.console.gate({**receipt, "checks": some})
+        told = re.sub(r"\x1b\[[0-9;]*m", "", screen.out.getvalue())
+        assert max(map(len, told.splitlines())) <= columns
+        wide = Screen()
+        wide.console.gate({**receipt, "checks": some})
+        words = {word.strip(":") for word in wide.out.getvalue().split()} | {""}  # a rule is nothing
+        parts = {part for check in some for part in joined_parts(check["gate"])}
+        broken = [word for word in told.split() if word.strip(":─") not in words | parts]
+        assert broken == []
+
+
+def joined_parts(name: str) -> set[str]:
+    """What lines of a name may hold: it ends after `.` or `_`, or is its end."""
+    ends = [place + 1 for place, character in enumerate(name) if character in "._"]
+    return {name[begin:end] for begin in (0, *ends) for end in (*ends, len(name)) if begin < end}
 
 
 @pytest.mark.parametrize("live", [False, True])

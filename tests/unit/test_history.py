@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -38,11 +39,11 @@ def write(built: Any, tmp_path: Path) -> Write:
 
     def of(
         version: str, *, value: float = 0.8955, epochs: float = 3.0, cpu: str | None = None, name: str = "",
-        test: str = "", **latency: Any,
+        test: str = "", metric: str = "accuracy", **latency: Any,
     ) -> Path:  # fmt: skip
         report = document.make(built)
         receipt = report["targets"][0]["receipt"]
-        receipt["accuracy"]["value"] = value
+        receipt["accuracy"] |= {"value": value, "metric": metric}
         receipt["conditions"]["cpu_model"] = cpu or receipt["conditions"]["cpu_model"]
         receipt["latency"] |= {"contention": beside(0.0), "stable": True, "threads": 1, **latency}
         report["data"]["splits"]["test"]["sha256"] = test or report["data"]["splits"]["test"]["sha256"]
@@ -191,6 +192,32 @@ def test_scores_of_other_rows_than_the_build_before_are_marked(write: Write, tmp
     assert [row["same_rows"] for row in rows] == [None, False, True]
     words = " ".join(Words((tmp_path / "page.html").read_text(encoding="utf-8")).text.split())
     assert words.count("89.5 % **") == 1 and "** Scores on other test rows" in words
+
+
+def test_scores_of_two_metrics_share_no_axis(write: Write, tmp_path: Path) -> None:
+    """And the page says in both languages, as the terminal does, that they cannot be compared."""
+    same = [str(write("1.0.0")), str(write("1.1.0"))]
+    for files, metrics in (
+        (same, ["accuracy"]),
+        ([*same, str(write("1.2.0", metric="macro_f1"))], ["accuracy", "macro F1"]),
+    ):
+        output = CliRunner().invoke(main, ["report", *files, "--html", str(tmp_path / "page.html")]).output
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        for words in (
+            "Scores are of different metrics, and cannot be compared: accuracy, macro F1.",
+            "得分用的指标不同，不能相互比较：accuracy, macro F1。",
+        ):
+            assert (words in page) is (len(metrics) == 2)
+        assert ("scores are of different metrics: accuracy, macro F1" in output) is (len(metrics) == 2)
+        drawn = [part for part in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL) if "with its interval" in part]
+        assert [re.findall(r">(.*?) on the test rows, with its interval", part) for part in drawn] == [
+            [metric] for metric in metrics
+        ]
+        assert [name for name in ("1.0.0", "1.1.0", "1.2.0") if f">{name}</text>" in drawn[-1]] == (
+            ["1.2.0"] if len(metrics) == 2 else ["1.0.0", "1.1.0"]
+        )
+        for metric in metrics:
+            assert f"{metric} of each build with its interval" in page and f"各次构建的 {metric} 及其区间" in page
 
 
 def test_a_page_that_cannot_be_written_is_told_before_anything_is_read(write: Write, tmp_path: Path) -> None:

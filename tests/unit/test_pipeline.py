@@ -12,12 +12,12 @@ import pytest
 from tests.unit.conftest import narrowed_of, pruned_of
 
 from edgepack import pipeline, plan
-from edgepack.artifacts import ExportArtifact, ModelArtifact, ScalesArtifact, Score
+from edgepack.artifacts import ExportArtifact, LedgerRow, ModelArtifact, ScalesArtifact, Score
 from edgepack.console import Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError, UsageError
 from edgepack.nvidia import Nvidia
 from edgepack.order import Choice
-from edgepack.outcome import Build, Failure, Part
+from edgepack.outcome import Build, Failure, Made, Part
 from edgepack.paddle_ml import environment, gpus
 from edgepack.paddle_ml.gpus import Card
 from edgepack.pipeline import stages_of
@@ -345,6 +345,37 @@ def test_what_is_pruned_goes_on(built: Build) -> None:
     assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "pruned", "static graph"]
     note = "vocabulary 18,000 -> 3,491 tokens; dev 90.0 -> 90.0 %; [UNK] 1.38 -> 2.37 % of dev tokens"
     assert (made.ledger[2].note, made.ledger[2].model_mib) == (note, 22.888)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_the_ledger_is_in_the_metric_of_the_gates(built: Build, metric: str) -> None:
+    """In every row that a stage makes, and in the bundle; the receipt of the target is in it by itself."""
+    gates = built.recipe.gates
+    assert gates.accuracy is not None
+    asked = gates.model_copy(update={"accuracy": gates.accuracy.model_copy(update={"metric": metric})})
+    alone = replace(built, recipe=built.recipe.model_copy(update={"gates": asked}))
+    packed: list[tuple[LedgerRow, ...]] = []
+
+    class Packing(Stages):
+        def __getattr__(self, stage: str) -> Any:
+            make = super().__getattr__(stage)
+            if stage != "bundle":
+                return make
+
+            def bundle(*inputs: Any) -> Any:
+                packed.append(inputs[3])
+                return make(*inputs)
+
+            return bundle
+
+    stages: Any = Packing(alone, broken="none")
+    made = walk(alone.recipe, stages, Choice())
+    points = 2 if metric == "macro_f1" else 0  # below accuracy
+    told = [(row.score.metric, round(100 * row.score.value, 2)) for row in made.ledger[:5]]
+    assert told == [(metric, value - points) for value in (91.2, 89.7, 89.7, 89.7, 89.55)]
+    assert [row.score for row in packed[0]] == [row.score for row in made.ledger[:5]]
+    part = Part(alone.recipe, (Made("student", alone.student), Made("export", alone.export)))
+    assert [row.score for row in part.ledger] == [row.score for row in made.ledger[1:5]]
 
 
 def test_what_is_narrowed_goes_on(built: Build) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from tests.unit.conftest import interval
+from tests.unit.conftest import interval, scored
 from tests.unit.graph.ernie_graphs import VOCABULARY, random_encoder, scales_of
 
 from edgepack import engines, variants
@@ -104,7 +104,7 @@ def writer(tmp_path: Path) -> ModelWriter:
     data = DataArtifact(tmp_path, LABELS, {"dev": 12, "test": 12}, ())
     usage = Usage("cpu", "fp32", 1.0, 0.0, 1.0, 1)
     student = ModelArtifact(
-        folder, LABELS, 16, 1, 1, 1, 1.0, interval(0.9), interval(0.9), {}, epochs=1, best_epoch=1, usage=usage
+        folder, LABELS, 16, 1, 1, 1, 1.0, interval(0.9), interval(0.9), scored(0.9), epochs=1, best_epoch=1, usage=usage
     )
     (engine,) = engines.wanted("onnxruntime")
     return ModelWriter(engine, student, data, TokenizerConfig())
@@ -200,7 +200,7 @@ def test_what_ships_to_a_target_is_its_own(tmp_path: Path) -> None:
     row = LedgerRow("x", interval(0.9))
 
     def file(folder: str, precision: Precision) -> ModelFile:
-        return ModelFile(folder, precision, 1000, row)
+        return ModelFile(folder, precision, 1000, row, scored(0.9))
 
     small = Variation(("gpu",), "onnxruntime", file("onnx-cuda", "float16"), "why")
     plain = Variation(("other",), "onnxruntime", file("onnx-tensorrt", "float32"), "why")

@@ -22,13 +22,13 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     from edgepack import engines
     from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
-    from edgepack.datasets.suited import check_suited, read_further_texts, require_known_classes
+    from edgepack.datasets.suited import check_suited, read_further_texts, require_judged_by
     from edgepack.targets import by_path
 
     console = common.console(context)
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])
-    require_known_classes(loaded, labels)
+    require_judged_by(loaded, labels)
     if loaded.gates.baseline is not None:
         from edgepack.targets.baseline import require_comparable
 

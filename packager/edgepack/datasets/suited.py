@@ -20,6 +20,7 @@ from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
 from edgepack.wording import counted
+from edgepack_runtime import metrics
 
 _NO_GATES = (
     "the recipe sets no gates: bundles are measured and delivered, and nothing decides about them",
@@ -64,13 +65,19 @@ def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
     return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
 
 
-def require_known_classes(recipe: Recipe, labels: Sequence[str]) -> None:
-    """That the gates name no class that the data lack.
+def require_judged_by(recipe: Recipe, labels: Sequence[str]) -> None:
+    """That the gates name a metric that models of so many labels have, and no class that the data lack.
 
     Raises:
-        RecipeInvalidError: naming each.
+        RecipeInvalidError: naming the metric, or each class.
     """
     gate = recipe.gates.accuracy
+    if gate is not None and gate.metric is not None:
+        several, tokens = recipe.data.columns.labels is not None, recipe.task == "token-classification"
+        why = metrics.unfit(gate.metric, len(labels), multi_label=several, tokens=tokens)
+        if why is not None:
+            of = counted(len(labels), "label")
+            raise RecipeInvalidError(f"`gates.accuracy.metric` is {gate.metric}, which {of} do not have", fix=why)
     asked = floors(gate.per_class) if gate is not None and gate.per_class is not None else ()
     unknown = [(key, label) for key, _, named in asked for label in named if label not in labels]
     if unknown:

@@ -52,7 +52,7 @@ class Judgement:
 
     dev_score: Score
     test_score: Score
-    test_metrics: dict[str, float]
+    test_scores: dict[str, Score]
     answers_alike: bool  # every test row
 
 
@@ -112,12 +112,8 @@ def judge(classifier: Classifier, data: DataArtifact, progress: Progress) -> Jud
     dev, test = data.read("dev"), data.read("test")
     on_dev = answers(task, classifier, dev, classifier.encode(dev), SILENT, "dev")
     on_test = answers(task, classifier, test, classifier.encode(test), progress, "test")
-    return Judgement(
-        scores.score(metric, dev, on_dev),
-        scores.score(metric, test, on_test),
-        scores.every_metric(data, test, on_test),
-        len(set(on_test)) == 1,
-    )
+    test_scores = scores.every_score(data, test, on_test)
+    return Judgement(scores.score(metric, dev, on_dev), test_scores[metric], test_scores, len(set(on_test)) == 1)
 
 
 def summary(trained: Trained) -> str:
@@ -140,7 +136,7 @@ def _artifact(lesson: Lesson, classifier: Classifier, judged: _Judged, out: Path
         train_seconds=round(judged.trained.seconds, 1),
         dev_score=judged.judgement.dev_score,
         test_score=judged.judgement.test_score,
-        test_metrics=judged.judgement.test_metrics,
+        test_scores=judged.judgement.test_scores,
         epochs=judged.trained.epochs,
         best_epoch=judged.trained.best_epoch,
         usage=judged.trained.usage,

@@ -183,6 +183,11 @@ class Gates(Section):
         return all(getattr(self, name) is None for name in Gates.model_fields if name != "golden")
 
     @property
+    def metric(self) -> str | None:
+        """What they name to judge accuracy by; null is what models of the task are compared by."""
+        return self.accuracy.metric if self.accuracy else None
+
+    @property
     def baseline(self) -> Path | None:
         """The bundle that the accuracy is held against."""
         return Path(self.accuracy.baseline) if self.accuracy and self.accuracy.baseline else None

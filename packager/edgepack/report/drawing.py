@@ -6,7 +6,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from types import MappingProxyType
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -185,8 +187,13 @@ def key(axes: Axes, told: Sequence[tuple[str, Fill]]) -> None:
         axes.annotate(text, at, (21, 9), axes.transAxes, "offset points", va="center", fontsize=9)
 
 
-def svg(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
-    """Draw into inline SVG whose ids are the same every time and shared with no other plot of the page."""
+def svg(
+    name: str, draw: Callable[[Figure], None], rows: float, names: Mapping[str, str] = MappingProxyType({})
+) -> Markup:
+    """Draw into inline SVG whose ids are the same every time and shared with no other plot of the page.
+
+    `names` are texts that are drawn in English, so that Chinese takes no room beside it, with their Chinese.
+    """
     stream = io.StringIO()
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # not what this machine's matplotlibrc says
@@ -208,4 +215,7 @@ def svg(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
     drawing = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawing)
     for drawn, shown in _CSS.items():
         drawing = drawing.replace(drawn, shown)
+    for english, chinese in names.items():
+        end = f">{escape(english, quote=False)}"
+        drawing = drawing.replace(f"{end}</text>", f"{end}{_BETWEEN}{escape(chinese, quote=False)}</text>")
     return Markup(_TWO.sub(r'<text class="en"\1>\2</text><text class="zh"\1>\3</text>', _COMMENT.sub("", drawing)))

@@ -30,6 +30,7 @@ from edgepack.wording import UNGATED, metric_name
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
 MOST_LATENCY_PLOTS: Final = 8  # of 18 KB each
+_ON: Final = "on "  # before the name of a target, in the ledger
 _POINTS: Final = " points"  # the one unit of figures that is a word
 _LIMITS: Final = {">=": ">= {} points", "<=": "<= {} points"}
 
@@ -76,7 +77,17 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
             0.6 * len(widest),
         ),
     ]
-    return {name: svg(name, draw, rows) if rows else Markup() for name, draw, rows in asked}
+    stages = {row["stage"]: _stage_in_chinese(row["stage"]) for row in ledger}
+    return {name: svg(name, draw, rows, stages) if rows else Markup() for name, draw, rows in asked}
+
+
+def _stage(name: str) -> Markup:
+    """The name of a row of the ledger; in both languages, where it is that of a target."""
+    return both_of(name, _stage_in_chinese(name))
+
+
+def _stage_in_chinese(name: str) -> str:
+    return CHINESE["on {}"].format(name.removeprefix(_ON)) if name.startswith(_ON) else name
 
 
 def _latency_plots(receipts: Sequence[Mapping[str, Any] | None]) -> list[Markup]:
@@ -115,7 +126,7 @@ def environment() -> jinja2.Environment:
     )
     made.globals.update(
         metric_name=metric_name, quantity=_quantity, span=_span, limit=_limit, size=_size, t=both, told=_told,
-        unmet=unmet, MOST_REASONS=MOST_REASONS,
+        stage=_stage, unmet=unmet, MOST_REASONS=MOST_REASONS,
         said=said, warned=warned, condition=condition, shares=device_plots.shares, spread=int8_plots.spread,
         NOTHING=NOTHING, UNGATED=UNGATED, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
     )  # fmt: skip

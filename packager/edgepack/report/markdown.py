@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span, total
+from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span, total, unmet
 from edgepack.wording import counted, safe
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
@@ -135,7 +135,10 @@ def _failed(error: Mapping[str, Any], tell: Callable[[object], str]) -> Iterator
 
 
 def _measured(receipt: Mapping[str, Any], tell: Callable[[object], str]) -> Iterator[str]:
-    """The table, what there is to say of checks that did not pass, and first conditions; `tell` makes their spans."""
+    """The table, what there is to say of checks that did not pass, failures first, and first conditions.
+
+    `tell` makes their spans.
+    """
     checks = receipt["checks"]
     if checks:
         yield _row(_HEAD)
@@ -149,7 +152,7 @@ def _measured(receipt: Mapping[str, Any], tell: Callable[[object], str]) -> Iter
             limit(check),
             str(check["n"] or NOTHING),
         ])  # fmt: skip
-    told = [(one["gate"], one["verdict"], one["detail"]) for one in checks if one["verdict"] != "pass"]
+    told = [(one["gate"], one["verdict"], one["detail"]) for one in unmet(receipt)]
     for one in _unmeasured(receipt):
         verdict = f"{_mark(NOT_MEASURED)} {NOT_MEASURED}{', waived' * one['waived']}"
         told.append((one["gate"], verdict, one["why"]))

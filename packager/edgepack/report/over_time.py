@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from markupsafe import Markup
 
 from edgepack.report import NOTHING, html, plots
 from edgepack.report.drawing import svg
+from edgepack.wording import metric_name
 
 TEMPLATE: Final = "over_time.html.jinja"
 
@@ -28,12 +30,16 @@ def render(rows: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any
                 (target, *_plots(f"t{number}", [row for row in rows if row["target"] == target]))
                 for number, target in enumerate(targets)
             ],
+            metrics=list(dict.fromkeys(metric_name(row["score"]["metric"]) for row in rows if row["score"])),
         )
     )
 
 
-def _plots(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Markup, Markup]:
-    """Of one target: scores with their intervals, and what it costs in MiB and ms; empty where nothing was measured."""
+def _plots(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, Markup]], Markup]:
+    """Of one target: scores with their intervals, a plot for each metric, and what it costs in MiB and ms.
+
+    No plot for what was not measured, an empty one for costs. Scores of two metrics share no axis.
+    """
     stages = [
         {
             **row,
@@ -42,10 +48,16 @@ def _plots(name: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Markup, Markup
         }
         for row in rows
     ]
-    scored = [{**row, "stage": row["build"]} for row in stages if row["score"] is not None]
+    scored: dict[str, list[Mapping[str, Any]]] = {}
+    for row in stages:
+        if row["score"] is not None:
+            scored.setdefault(row["score"]["metric"], []).append({**row, "stage": row["build"]})
     costed = [row for row in stages if row["model_mib"] is not None or row["p50_ms"] is not None]
     return (
-        svg(f"{name}-score", lambda figure: plots.accuracy(figure, scored), len(scored)) if scored else Markup(),
+        [
+            (metric_name(metric), svg(f"{name}-{metric}", partial(plots.accuracy, rows=some), len(some)))
+            for metric, some in scored.items()
+        ],
         svg(f"{name}-cost", lambda figure: plots.cost(figure, costed), len(costed)) if costed else Markup(),
     )
 

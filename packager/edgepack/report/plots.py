@@ -18,7 +18,11 @@ _BUBBLE: Final = 600  # square points, of the largest file
 
 
 def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[str, Any] | None = None) -> None:
-    """A dot with its interval for each row as of a ledger, and the limit of the `gate` on accuracy as a line."""
+    """A dot with its interval for each row as of a ledger, and the limit of the `gate` on accuracy as a line.
+
+    All rows are of one metric.
+    """
+    (metric,) = {row["score"]["metric"] for row in rows}
     axes = figure.subplots()
     drawing.named_rows(axes, [row["stage"] for row in rows])
     for y, row in enumerate(rows):
@@ -26,14 +30,13 @@ def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[st
         axes.plot([low, high], [y, y], color=ACCENT, linewidth=2, solid_capstyle="butt")
         axes.plot([value], [y], "o", color=ACCENT, markersize=7)
         axes.annotate(f"{value:.1f}", (value, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
-    if gate is not None and gate["min"] is not None and {gate["metric"]} == {row["score"]["metric"] for row in rows}:
+    if gate is not None and gate["min"] is not None and gate["metric"] == metric:
         axes.axvline(100 * gate["min"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
         told = words("gate {}", f"{100 * gate['min']:.1f}")
         axes.annotate(
             told, (100 * gate["min"], -0.5), (4, -2), textcoords="offset points", color=LIMIT, fontsize=9, va="top",
         )  # fmt: skip
-    metrics = sorted({metric_name(row["score"]["metric"]) for row in rows})
-    axes.set_xlabel(words("{} on the test rows, with its interval, %", ", ".join(metrics)))
+    axes.set_xlabel(words("{} on the test rows, with its interval, %", metric_name(metric)))
 
 
 def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -59,9 +62,8 @@ def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def timed(ledger: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows of a ledger that have a time as well as a score in the metric of the first of them; [] for less than two."""
+    """Rows of a ledger that have a time as well as a score; [] for less than two."""
     rows = [row for row in ledger if row["p50_ms"] is not None]
-    rows = [row for row in rows if row["score"]["metric"] == rows[0]["score"]["metric"]]
     return rows if len(rows) > 1 else []
 
 

@@ -6,7 +6,7 @@ It was said in English, perhaps by another version of the runtime: a clause of a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,6 +18,8 @@ from edgepack import toml
 _PLACE: Final = re.compile(r"\\\{(n|\\\*|)\\\}")  # as re.escape leaves them
 # As `recipe.findings.Finding` is written; of those that name no place, from the reason on.
 _WARNING: Final = re.compile(r"(?:(?P<place>.*?): )?warning: (?P<reason>.*?)(?:\n    fix: (?P<fix>.*))?", re.DOTALL)
+
+_IDEOGRAPH: Final = re.compile("[\u4e00-\u9fff]")
 
 
 def _read(name: str) -> dict[str, str]:
@@ -66,7 +68,7 @@ class Forms:
             match = form.english.fullmatch(text)
             if match is not None:
                 places = zip(match.groups(), form.nested, strict=True)
-                return form.chinese.format(*(inside(words) if nested else words for words, nested in places))
+                return _filled(form.chinese, [inside(words) if nested else words for words, nested in places])
         return None
 
     @cached_property
@@ -116,6 +118,14 @@ def both_of(english: str, chinese: str) -> Markup:
 def condition(name: str) -> Markup:
     """The name of a condition of a receipt in both languages."""
     return both_of(name, CONDITIONS.get(name, name))
+
+
+def _filled(chinese: str, words: Sequence[str]) -> str:
+    """A form with `words` in its places. A blank between Chinese and a place is for Latin letters and figures."""
+    for place, told in enumerate(words):
+        if _IDEOGRAPH.match(told):
+            chinese = re.sub(rf"(?<={_IDEOGRAPH.pattern}) (?=\{{{place}\}})", "", chinese)
+    return chinese.format(*words)
 
 
 def _apart(text: str) -> Iterator[str]:

@@ -49,7 +49,7 @@ from edgepack.variants import Source, Variant
 from edgepack.wording import counted
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 11
+VERSION = 12
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer

@@ -15,7 +15,7 @@ from edgepack.recipe.shapes import of_folder
 from edgepack.recipe.training import Distill, Student
 from edgepack.reduced import NarrowedArtifact
 
-VERSION = 1
+VERSION = 2
 
 
 def run(

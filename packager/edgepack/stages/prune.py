@@ -22,7 +22,7 @@ from edgepack_runtime.tokenizer import ErnieTokenizer, read_vocab
 if TYPE_CHECKING:
     from edgepack.paddle_ml.models import Classifier
 
-VERSION = 1
+VERSION = 2
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
             "weight_bytes": (out / WEIGHTS_FILE).stat().st_size,
             "dev_score": judged.dev_score,
             "test_score": judged.test_score,
-            "test_metrics": judged.test_metrics,
+            "test_scores": judged.test_scores,
         },
         tokens=len(kept),
         tokens_before=before,

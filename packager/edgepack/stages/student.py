@@ -9,7 +9,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.training import Student
 
-VERSION = 4
+VERSION = 5
 
 
 def check(section: Student) -> None:

@@ -9,7 +9,7 @@ from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.recipe.training import Teacher
 
-VERSION = 4
+VERSION = 5
 
 
 def run(section: Teacher, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:

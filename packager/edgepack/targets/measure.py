@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack import scores
-from edgepack.artifacts import Answer, Row, Score
+from edgepack.artifacts import Answer, DataArtifact, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.wording import counted
@@ -50,9 +50,10 @@ def opened(folder: Path, threads: int | None = None) -> Predictor:
         return Predictor(here, threads=threads)
 
 
-def score(folder: Path, rows: Sequence[Row], metric: str, progress: Progress) -> Score:
-    """`metric` of the model folder on `rows`, text in, answer out."""
-    return scores.score(metric, rows, answers(opened(folder), rows, f"{metric} of {folder.name}", progress))
+def test_scores(folder: Path, data: DataArtifact, progress: Progress) -> dict[str, Score]:
+    """The model folder on the test rows, text in, answer out, in every metric that a gate may judge by."""
+    rows = data.read("test")
+    return scores.every_score(data, rows, answers(opened(folder), rows, f"score of {folder.name}", progress))
 
 
 def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> list[Answer]:

@@ -8,7 +8,8 @@ import pytest
 
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.datasets.lengths import Lengths
-from edgepack.datasets.suited import check_built, check_suited
+from edgepack.datasets.suited import check_built, check_suited, require_judged_by
+from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Candidate, Recipe
 
@@ -43,6 +44,17 @@ def test_a_recipe_without_any_gate_is_told_of() -> None:
     (finding,) = check_suited(recipe, 300, ["a", "b"], {"train": Lengths({20: 300})}, FILE, list)
     assert (finding.severity, finding.file) == ("warning", FILE)
     assert finding.reason.startswith("the recipe sets no gates: ")
+
+
+def test_a_metric_that_so_many_labels_do_not_have_is_refused() -> None:
+    recipe = made({}, metric="f1", min=0.9)
+    require_judged_by(recipe, ["a", "b"])
+    with pytest.raises(
+        RecipeInvalidError, match=r"`gates\.accuracy\.metric` is f1, which 3 labels do not have"
+    ) as caught:
+        require_judged_by(recipe, ["a", "b", "c"])
+    assert "macro_f1" in str(caught.value.fix)
+    require_judged_by(made({}, metric="macro_f1", min=0.9), ["a", "b", "c"])
 
 
 def test_a_default_larger_than_the_data_needs_no_word() -> None:

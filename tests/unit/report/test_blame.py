@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,6 +84,12 @@ def test_a_check_without_a_figure_gives_its_reason() -> None:
 def test_the_stage_that_lost_the_latency(limit_ms: float, lost_by: str) -> None:
     (line,) = explain(receipt([check("latency.p50_ms", 3.0, limit_ms, "ms")]), ledger(student=900))
     assert f"lost by {lost_by}" in line
+
+
+def test_a_ledger_in_the_metric_of_the_gate_tells_where_it_was_lost() -> None:
+    rows = [replace(row, score=replace(row.score, metric="macro_f1")) for row in ledger(teacher=950, student=880)]
+    (line,) = explain(receipt([check("accuracy.min", 0.85, 0.9, "fraction")], metric="macro_f1"), rows)
+    assert line.endswith("missed by 5.00 points; lost by stage student: 7.0 points below stage teacher")
 
 
 def test_a_ledger_in_another_metric_does_not_tell() -> None:

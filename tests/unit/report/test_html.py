@@ -90,12 +90,6 @@ def test_a_target_that_could_not_be_run_is_gated_nowhere_where_the_recipe_sets_n
     assert "配方没有设门限：它只作测量，不作判定，install 也一样。" in _cards(report, "zh")
 
 
-def test_a_row_in_another_metric_than_the_first_names_it(built: Any) -> None:
-    row = LedgerRow("on a device", replace(built.ledger[0].score, metric="macro_f1"))
-    words = " ".join(Page(render(make(with_last_row(built, row)))).words.split())
-    assert "on a device macro F1 " in words and "float ONNX macro F1" not in words
-
-
 @pytest.mark.parametrize(("language", "same", "share"), [
     ("en", "on the same test rows.", "on all test rows; targets were measured on a share of them, as many as n says."),
     ("zh", "在同一批测试样本上，", "在全部测试样本上的表现；各目标只用其中一部分样本测量，"),
@@ -106,6 +100,19 @@ def test_rows_are_the_same_only_where_targets_saw_all(built: Any, language: str,
     row = LedgerRow("on a device", replace(built.ledger[0].score, n=300))
     on_some = Page(render(make(with_last_row(built, row))), language).words
     assert share in on_some and same not in on_some and " 300 " in on_some and " 794 " in on_some
+
+
+def test_figures_of_gates_stay_in_one_line_on_paper(report: dict[str, Any]) -> None:
+    """Of other tables, which have more columns, they may break; the last rule of those that are as specific decides."""
+    text = render(report)
+    paper = text.partition("@media print {")[2].partition("</style>")[0]
+    assert "td.n, td.keep { white-space: normal; }" in paper
+    assert ".gates td.n, .gates td.keep { white-space: nowrap; }" in paper
+    (table,) = re.findall(r'<table class="gates">.*?</table>', text, flags=re.DOTALL)
+    rows = re.findall(r"<tr><td.*?</tr>", table, flags=re.DOTALL)
+    assert len(rows) == len(report["targets"][0]["receipt"]["checks"])
+    kinds = ["name", "n", "keep", "n", "n", "note"]  # value, interval and limit between name and detail
+    assert {tuple(re.findall(r'<td class="(\w+)"', row)) for row in rows} == {tuple(kinds)}
 
 
 def test_nothing_is_fetched_or_run(report: dict[str, Any]) -> None:
@@ -349,6 +356,18 @@ def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
     assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
 
 
+def test_the_row_of_a_target_is_named_in_both_languages(report: dict[str, Any]) -> None:
+    """In the table of the ledger and in each of its plots, and not in one language alone."""
+    labels = ("Score of each stage", "Size and latency of each stage", "Score of each timed stage")
+    for label in labels:
+        assert "on linux-x86_64-cpu" in _figure(report, label)
+        chinese = _figure(report, label, "zh")
+        assert "linux-x86_64-cpu 上" in chinese and "on linux" not in chinese
+    (english, chinese) = (Page(render(report), language).words for language in ("en", "zh"))
+    assert english.count("on linux-x86_64-cpu") == chinese.count("linux-x86_64-cpu 上") > len(labels)
+    assert "on linux" not in chinese and "上" not in english
+
+
 def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]) -> None:
     label = "Score of each timed stage"
     words = _figure(report, label)
@@ -379,12 +398,17 @@ def test_no_line_to_a_name_is_taken_for_data(report: dict[str, Any]) -> None:
     assert sorted(heights, key=lambda name: heights[name]) == [rows[1]["stage"], rows[2]["stage"], rows[0]["stage"]]
 
 
-def test_of_two_metrics_the_first_timed_one_is_drawn(report: dict[str, Any]) -> None:
-    report["ledger"][-1]["score"] = {**report["ledger"][-1]["score"], "metric": "macro_f1"}
-    words = _figure(report, "Score of each timed stage")
-    assert "INT8 ONNX" in words and "on linux" not in words
-    report["ledger"][-2]["score"] = report["ledger"][-1]["score"]
-    assert _figure(report, "Score of each timed stage") == ""
+def test_a_gate_on_f1_has_its_limit_and_every_stage_in_both_plots(built: Any) -> None:
+    gates = built.recipe.gates
+    asked = gates.model_copy(update={"accuracy": gates.accuracy.model_copy(update={"metric": "macro_f1"})})
+    row = built.deliveries[0].gate.ledger
+    judged = with_last_row(built, replace(row, score=replace(row.score, metric="macro_f1")))
+    report = make(replace(judged, recipe=built.recipe.model_copy(update={"gates": asked})))
+    stages, timed = _figure(report, "Score of each stage"), _figure(report, "Score of each timed stage")
+    for words, limit in ((stages, "gate 88.0"), (timed, "gate 88.0 %")):
+        assert limit in words and "INT8 ONNX" in words and "on linux-x86_64-cpu" in words
+        assert "macro F1 on the test rows" in words and "accuracy" not in words
+    assert "dev accuracy" in Page(render(report)).words and "test accuracy" in Page(render(report)).words
 
 
 def test_how_long_answers_took_and_what_one_is_made_of(report: dict[str, Any]) -> None:

@@ -35,6 +35,15 @@ def test_it_reads_as_written_down(found: dict[str, Any]) -> None:
     assert render(found) == GOLDEN.read_text(encoding="utf-8")
 
 
+def test_failures_are_listed_before_what_was_not_decided(found: dict[str, Any]) -> None:
+    """The table above keeps the order of the checks."""
+    text = render(found)
+    assert re.findall(r"^- `([a-z0-9_.]+)`: (fail|inconclusive)", text, flags=re.MULTILINE) == [
+        ("latency.p95_ms", "fail"), ("accuracy.min", "inconclusive"), ("latency.p99_ms", "inconclusive"),
+    ]  # fmt: skip
+    assert text.index("| `accuracy.min`") < text.index("| `latency.p95_ms`")
+
+
 def test_the_rows_of_a_table_have_its_columns(found: dict[str, Any]) -> None:
     found["results"][0]["receipt"]["checks"][0]["gate"] = "a|b`c\nd"
     rows = [line for line in render(found).splitlines() if line.startswith("| ")]

@@ -283,6 +283,8 @@ def test_no_form_is_left_of_what_nobody_says() -> None:
          "差 评：实有的 237 个中答对 3 个；10 个类别中还有 5 个；约需 3200 个“差 评”的样本才能判定"),
         ("macro_f1; 3 rows lost against the float model, 5 won",
          "macro_f1；对比浮点模型：3 个样本由对变错，5 个由错变对"),
+        ("3 rows lost against quickstart, 5 won", "对比 quickstart：3 个样本由对变错，5 个由错变对"),
+        ("3 rows lost against the earlier release, 5 won", "对比之前的版本：3 个样本由对变错，5 个由错变对"),
         ("ptq (hist), weights of 7 bits, 0.13 points below float on 781 dev rows; float: head, pooler",
          "ptq (hist)，7 位权重，在 781 个 dev 样本上比浮点低 0.13 个百分点；浮点：head, pooler"),
         ("model.onnx", "model.onnx"),

@@ -75,8 +75,8 @@ def export(tmp_path: Path, make_model: MakeModel) -> ExportArtifact:
     folder = tmp_path / "export"
     make_model(folder / "onnx-float", seed=1)
     make_model(folder / "onnx-int8", seed=2, precision="int8")
-    float_model = ModelFile("onnx-float", "float32", 4_000, LEDGER[1])
-    small_model = ModelFile("onnx-int8", "int8", 1_000, LEDGER[1])
+    float_model = ModelFile("onnx-float", "float32", 4_000, LEDGER[1], {})
+    small_model = ModelFile("onnx-int8", "int8", 1_000, LEDGER[1], {})
     return ExportArtifact(folder, LEDGER[0], float_model, small_model, "int8", "smaller and faster")
 
 

@@ -1,0 +1,49 @@
+"""How good a model is, in the metrics that its gates may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgepack.artifacts import Answer, DataArtifact, Row
+from edgepack.recipe.model import TaskName
+from edgepack.scores import CONFIDENCE, every_score
+from edgepack_runtime import metrics, scoring
+from edgepack_runtime.spans import Span
+
+
+def data(*labels: str, task: TaskName = "text-classification", multi_label: bool = False) -> DataArtifact:
+    return DataArtifact(Path(), labels, {}, (), task=task, multi_label=multi_label)
+
+
+SPAN = (Span(0, 1, "PER"),)
+
+
+@pytest.mark.parametrize(
+    ("of", "truths", "answers", "named"),
+    [
+        (data("a", "b"), "aaab" * 5, "aabb" * 5, {"accuracy", "macro_f1", "micro_f1", "f1"}),
+        (data("a", "b", "c"), "aabc" * 5, "aabb" * 5, {"accuracy", "macro_f1", "micro_f1"}),
+        (
+            data("a", "b", multi_label=True), [("a",), ("a", "b"), ("b",)] * 5, [("a",)] * 15,
+            {"accuracy", "macro_f1", "micro_f1"},
+        ),
+        (
+            data("PER", task="token-classification"), [SPAN, SPAN] * 5, [SPAN, ()] * 5,
+            {"accuracy", "macro_f1", "micro_f1", "entity_f1"},
+        ),
+    ],
+    ids=["two labels", "three", "several of a text", "spans"],
+)  # fmt: skip
+def test_every_metric_has_the_score_and_the_interval_of_the_gate(
+    of: DataArtifact, truths: list[Answer], answers: list[Answer], named: set[str]
+) -> None:
+    found = every_score(of, [Row("", truth) for truth in truths], list(answers))
+    assert set(found) == named
+    for metric, score in found.items():
+        positive = metrics.positive_label(of.labels, truths) if metric == "f1" else None
+        gated = scoring.interval(metric, truths, answers, CONFIDENCE, positive, of.labels)
+        assert (score.metric, score.n) == (metric, len(truths))
+        assert (score.value, score.low, score.high) == gated
+    assert found["accuracy"].value != found["macro_f1"].value
