@@ -39,6 +39,7 @@ MISSED_LABEL = synthetic.Confusing((0.9, 0.1), ((0.978, 0.022), (0.8, 0.2)))
 MISSED_CLASS = synthetic.Confusing((0.9, 0.1), ((0.97, 0.03), (0.7, 0.3)))
 HARDLY_THERE = synthetic.Confusing((0.99, 0.01), ((0.999, 0.001), (0.5, 0.5)))
 TWO = synthetic.Confusing((0.3, 0.7), ((0.95, 0.05), (0.6, 0.4)))
+LOSING = synthetic.Losing(MISSED_CLASS, synthetic.Confusing((0.9, 0.1), ((0.99, 0.01), (0.95, 0.05))), (0.05, 0.4))
 F1S = (
     ("macro_f1", "2 classes, one of 10 % that is mostly missed", MISSED_CLASS, (100, 400)),
     ("macro_f1", "2 classes, one of 70 % that is mostly missed", TWO, (20, 100)),
@@ -52,6 +53,7 @@ F1S = (
     ("f1", "a label of 10 %, a fifth of it found", MISSED_LABEL, (100,)),
     ("f1", "a label of 1 %, half of it found", HARDLY_THERE, (100,)),
 )
+F1_DROPS = (("macro_f1", 400), ("f1", 400))  # of `LOSING`
 FEW, LUMPY = (1, 1, 2, 3, 5), (1,) * 11 + (12,)  # spans of a text
 SPANS = (
     ("1 to 5 spans, a third of them together", synthetic.Spanning(FEW, 0.9, 0.3, lost_spans=0.01), 200),
@@ -76,6 +78,7 @@ def main() -> None:
     found += [per_class(options.floor_models, *sizes, options.confidence) for sizes in FLOORS]
     if options.f1_models:
         found += [minimum_f1(options.f1_models, *of, n, options.confidence) for *of, rows in F1S for n in rows]
+        found += [drop_of_f1(options.f1_models, metric, n) for metric, n in F1_DROPS]
     if options.span_models:
         found += [case for named in SPANS for case in spans(options.span_models, *named)]
     allowed = (1 - options.confidence) / 2
@@ -128,6 +131,13 @@ def minimum_f1(
     true = model.figure(metric)
     judged = model.judged(metric, models, n, (true, true + A_HAIR, true - 0.06), confidence, seed=n)
     return _told(f"{metric} min {true:.3f} of {what}", n, *map(synthetic.rates, judged))
+
+
+def drop_of_f1(models: int, metric: str, n: int) -> dict[str, Any]:
+    """`max_drop_points` of the macro F1 of two classes, or the F1 of one, that is mostly missed, and more so after."""
+    true = LOSING.drop(metric)
+    judged = LOSING.judged(metric, models, n, _around(true, 0.06), seed=n)
+    return _told(f"{metric} drop {true:.4f}, a label of 10 %, mostly missed", n, *map(synthetic.rates, judged))
 
 
 def spans(models: int, what: str, model: synthetic.Spanning, n: int) -> list[dict[str, Any]]:

@@ -139,6 +139,43 @@ class Confusing:
         return found
 
 
+@dataclass(frozen=True)
+class Losing:
+    """Two models on the same rows: the second answers as `worse` in a share of them by their class, `redrawn`."""
+
+    first: Confusing
+    worse: Confusing
+    redrawn: Sequence[float]
+
+    def drop(self, metric: str) -> float:
+        """How much lower the second's figure is, 0 to 1."""
+        mixed = [
+            [(1 - share) * chance + share * other for chance, other in zip(kept, lost, strict=True)]
+            for share, kept, lost in zip(self.redrawn, self.first.answers, self.worse.answers, strict=True)
+        ]
+        return self.first.figure(metric) - Confusing(self.first.shares, mixed).figure(metric)
+
+    def judged(
+        self, metric: str, models: int, n: int, limits: Sequence[float], seed: int
+    ) -> list[list[tuple[bool, str]]]:
+        """As `Confusing.judged`, of limits of the drop."""
+        source, labels, true = random.Random(seed), self.first.labels, self.drop(metric)
+        found: list[list[tuple[bool, str]]] = [[] for _ in limits]
+        for _ in range(models):
+            truths = source.choices(labels, self.first.shares, k=n)
+            theirs = [source.choices(labels, self.first.answers[int(truth)])[0] for truth in truths]
+            ours = [
+                source.choices(labels, self.worse.answers[int(truth)])[0]
+                if source.random() < self.redrawn[int(truth)]
+                else same
+                for truth, same in zip(truths, theirs, strict=True)
+            ]
+            interval = scoring.drop(metric, truths, theirs, ours, CONFIDENCE, "1", labels)
+            for limit, verdicts in zip(limits, found, strict=True):
+                verdicts.append((true <= limit, stats.verdict_at_most(interval, limit)))
+        return found
+
+
 def even(classes: int, right: float) -> Confusing:
     """As many rows of each of `classes`, `right` of them answered rightly and the others anyhow."""
     wrong = (1 - right) / (classes - 1)

@@ -173,6 +173,7 @@ def _through_phases(timing: Timing, asked: Asked, course: phases.Course, interva
     It is never faster than in the fastest, nor slower than in the slowest. The high end is lower than the latter where
     there were so many phases that their share is known: where timings beyond the limit come together, they are
     worth fewer, as many fewer as the interval of their share is wider than one of independent timings (batch means).
+    Where they do come together, only that is known: a phase may slow some texts down far more than others.
     """
     effect, totals = timing.design_effect(asked), timing.totals_ms(asked)
 
@@ -181,8 +182,10 @@ def _through_phases(timing: Timing, asked: Asked, course: phases.Course, interva
 
     low = around(timing.throughout_ms(asked, course, course.phases.fastest), effect).low
     high = around(timing.throughout_ms(asked, course, course.phases.slowest), effect).high
-    known = around(totals, effect + phases.design_effect([ms > asked.limit_ms for ms in totals], bench.CONFIDENCE) - 1)
-    return stats.Interval(interval.value, min(low, interval.low), max(min(high, known.high), interval.high))
+    beyond = [float(ms > asked.limit_ms) for ms in totals]
+    known = around(totals, effect + phases.design_effect(beyond, bench.CONFIDENCE) - 1).high
+    highest = known if phases.find(beyond) else min(high, known)
+    return stats.Interval(interval.value, min(low, interval.low), max(highest, interval.high))
 
 
 def _by_noise(timing: Timing, asked: Asked) -> bool:

@@ -105,15 +105,15 @@ def throughout(times_ms: Sequence[float], found: Phases, level: float) -> List[f
     return scaled
 
 
-def design_effect(are_so: Sequence[bool], confidence: float) -> float:
-    """How many of texts, some of which are so, are worth one that is independent of the others, at least 1.
+def design_effect(are_so: Sequence[float], confidence: float) -> float:
+    """How many of texts, some of which are so (1, others 0), are worth one that is independent of others, at least 1.
 
     By how much wider the interval of the share of those that are is (`stats.ratio_interval`) than the binomial one.
     """
     share = sum(are_so) / max(len(are_so), 1)
     if not 0 < share < 1:
         return 1.0
-    known = stats.ratio_interval([(float(is_so), 1.0) for is_so in are_so], confidence)
+    known = stats.ratio_interval([(is_so, 1.0) for is_so in are_so], confidence)
     alone = distributions.normal(confidence) * math.sqrt(share * (1 - share) / len(are_so))
     return max(((known.high - share) / alone) ** 2, 1.0)
 

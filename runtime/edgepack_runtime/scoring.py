@@ -89,10 +89,10 @@ def interval(
     for name in _meant(metric, classes, by_class):
         tallies = by_class.get(name, [])
         whole = metrics.pooled(tallies)
-        worth = design_effect(Counter(Row(_units(one), _wrong(one)) for one in tallies))
+        worth = _worth(tallies)
         units = sum(map(_units, tallies)) / worth
         if whole.support == 0:
-            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(whole.fp, confidence))))
+            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(tallies, confidence))))
         else:
             known = stats.proportion(whole.f1 * units, units, confidence)
             if metric in (metrics.F1, metrics.MACRO_F1):
@@ -136,10 +136,10 @@ def drop(
         pairs = by_class.get(name, [])
         theirs, ours = (metrics.pooled(pair[model] for pair in pairs) for model in (0, 1))
         if theirs.support == 0:
-            most, least = (_most_f1(one.fp, confidence) for one in (theirs, ours))
+            most, least = (_most_f1([pair[model] for pair in pairs], confidence) for model in (0, 1))
             parts.append(_Part(0.0, _NO_REACH, Interval(0.0, -least, most)))
         else:
-            known = _paired(pairs, confidence, limited=metric == metrics.F1)
+            known = _paired(pairs, confidence, one_each=metric == metrics.F1)
             parts.append(_Part(theirs.f1 - ours.f1, known, _NO_REACH))
     return _wider(_expanded(found, len(both), len(by_class), confidence), parts, len(by_class), least=-1.0)
 
@@ -155,9 +155,15 @@ class _Part(NamedTuple):
     unknown: Interval
 
 
-def _most_f1(false_answers: int, confidence: float) -> float:
-    """The F1 that a class which no row has may have at most, when so many answers gave it: none of them was right."""
-    return stats.f1_of_share(stats.proportion(0, false_answers, confidence)).high if false_answers else 1.0
+def _most_f1(tallies: Sequence[Tally], confidence: float) -> float:
+    """The F1 that a class which no row has may have at most, when answers gave it, of which none was right."""
+    false = sum(one.fp for one in tallies)
+    return stats.f1_of_share(stats.proportion(0, false / _worth(tallies), confidence)).high if false else 1.0
+
+
+def _worth(tallies: Sequence[Tally]) -> float:
+    """How many of the units in these rows are worth one that is independent of the others."""
+    return design_effect(Counter(Row(_units(one), _wrong(one)) for one in tallies))
 
 
 def _wider_of(one: Interval, other: Interval) -> Interval:
@@ -174,16 +180,18 @@ def _meant(metric: str, classes: Optional[Sequence[str]], found: Mapping[str, ob
     return sorted({*classes, *found})
 
 
-def _paired(pairs: Sequence[Tuple[Tally, Tally]], confidence: float, *, limited: bool) -> Interval:
-    """Interval of the drop of one class. `limited`: by what a unit can cost, as a row has one of them or none."""
+def _paired(pairs: Sequence[Tuple[Tally, Tally]], confidence: float, *, one_each: bool) -> Interval:
+    """Interval of the drop of one class. With `one_each`, rows have one of its units or none, and a unit costs what it
+    can cost at most; else that or its share of the units, whichever is more.
+    """
     wrong = [_wrong(ours) - _wrong(theirs) for theirs, ours in pairs]
     sizes = [max(map(_units, pair)) for pair in pairs]
     units = sum(sizes)
     worth = design_effect(Counter(Row(size, abs(more)) for size, more in zip(sizes, wrong)))
     lost, won = sum(more for more in wrong if more > 0), -sum(more for more in wrong if more < 0)
     part = stats.paired_drop(lost / worth, won / worth, units / worth, confidence)
-    share = min(_cost(pairs, units), 1.0) if limited else 1.0
-    return Interval(*(share * end for end in part))
+    cost = _cost(pairs, units)
+    return Interval(*((cost if one_each else max(cost, 1.0)) * end for end in part))
 
 
 def _joined(theirs: Groups, ours: Groups) -> Dict[str, Tuple[Tally, Tally]]:
@@ -232,7 +240,8 @@ def _kinds(
         # Of a class only these two are needed: F1 = 2 tp / (2 tp + errors).
         told = tuple(
             tuple(
-                (places.setdefault(name, len(places)), tally.tp, tally.fp + tally.fn) for name, tally in groups.items()
+                (places.setdefault(name, len(places)), tally.tp, tally.fp + tally.fn)
+                for name, tally in sorted(groups.items())  # sums are the same everywhere, to the last bit
             )
             for groups in row
         )

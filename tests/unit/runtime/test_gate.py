@@ -391,7 +391,7 @@ def test_a_machine_that_was_slow_for_a_moment_passes_nothing_that_it_might_miss_
     """Of 1,000 samples 25 in a row are slow: p95 is that of the others, but nobody knows how often there are such."""
     found = phased(range(200, 225), range(0))
     [row] = gate_latency.checks(found, limits(p95_ms=8.0), None)
-    assert row.value is not None and row.value < 6.0 and row.high is not None and row.high > 8.0
+    assert row.value is not None and row.value < 6.0 and row.high is None, "it is not known how far it reaches"
     assert row.verdict == "inconclusive" and "the machine goes through phases: " in row.detail
     assert settled(found, limits(p95_ms=8.0), timing(window(5.0), window(5.0))).processes == 2
     assert gate_latency.checks(found, limits(p95_ms=20.0), None)[0].verdict == "pass", "in its slowest phase too"

@@ -69,6 +69,21 @@ def test_an_f1_of_few_rows_is_rarely_judged_wrongly(
     assert above.wrong_pass <= ALLOWED + F1_NOISE
 
 
+@pytest.mark.parametrize("metric", ["f1", "macro_f1"])
+def test_a_drop_of_an_f1_that_is_low_is_rarely_judged_wrongly(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of a label is found, and 40 % of that is lost: by the label's share of rows it would pass in 6 %."""
+    bootstrap = stats.bootstrap
+    monkeypatch.setattr(
+        stats, "bootstrap", lambda kinds, figure, confidence: bootstrap(kinds, figure, confidence, resamples=100)
+    )
+    first = synthetic.Confusing((0.9, 0.1), ((0.97, 0.03), (0.7, 0.3)))
+    pair = synthetic.Losing(first, synthetic.Confusing((0.9, 0.1), ((0.99, 0.01), (0.95, 0.05))), (0.05, 0.4))
+    true = pair.drop(metric)
+    at, beyond = map(synthetic.rates, pair.judged(metric, F1_MODELS, 300, (true + A_HAIR, true - A_HAIR), seed=12))
+    assert at.wrong_fail <= ALLOWED + F1_NOISE
+    assert beyond.wrong_pass <= ALLOWED + F1_NOISE
+
+
 @pytest.mark.parametrize("what", ["minimums", "drops", "floors"])
 @pytest.mark.parametrize("sizes", [(1, 1, 2, 3, 5), (1,) * 11 + (12,)])
 def test_spans_that_fail_with_their_text_are_rarely_judged_wrongly(

@@ -193,6 +193,39 @@ def test_a_class_that_is_hardly_ever_found_may_be_known_better_in_a_macro_f1() -
     assert most == pytest.approx(0.44, abs=0.01) and found.high - found.value >= most / 2
 
 
+@pytest.mark.parametrize("metric", ["f1", "macro_f1", "micro_f1"])
+def test_where_f1_is_low_a_lost_answer_costs_more_than_its_share(metric: str) -> None:
+    """Of 40 rows with a label twelve are found, of which four are lost: by shares of the units, F1 might lose less."""
+    truths = [frozenset(["1"])] * 40 + [frozenset()] * 360
+    first = [frozenset(["1"])] * 12 + [frozenset()] * 388
+    second = [frozenset(["1"])] * 8 + [frozenset()] * 392
+    given: tuple[list[Answer], ...] = ([*truths], [*first], [*second])
+    found = scoring.drop(metric, *given, 0.95, "1", ["1"])
+    paired = stats.paired_drop(4, 0, 40, 0.95)
+    cost = (2 - 2 * 8 / 48) * 40 / 48  # dF1 = (2 - F1) / (2 tp + fp + fn), of 40 units
+    assert cost > 1.3 and found.value == pytest.approx(2 * 12 / 52 - 2 * 8 / 48)
+    assert found.high - found.value >= cost * (paired.high - paired.value) - 1e-12
+
+
+def test_false_spans_of_a_class_without_a_row_count_for_as_many_as_they_are_worth() -> None:
+    """Ten in two texts tell less about what a class will be than ten in ten."""
+    other = [Span(0, 1, "a")]
+    truths: list[Answer] = [frozenset(other)] * 200
+    in_two, in_ten = (
+        [frozenset([*other, *(Span(2 + n, 3 + n, "b") for n in range(each))])] * (10 // each)
+        + [frozenset(other)] * (200 - 10 // each)
+        for each in (5, 1)
+    )
+    lumped, spread = (
+        scoring.interval("macro_f1", truths, [*answers], 0.95, classes=["a", "b"]) for answers in (in_two, in_ten)
+    )
+    assert lumped.value == spread.value and lumped.high > spread.high + 0.1
+    dropped, less = (
+        scoring.drop("macro_f1", truths, [*answers], truths, 0.95, classes=["a", "b"]) for answers in (in_two, in_ten)
+    )
+    assert dropped.high > less.high + 0.1
+
+
 def test_a_better_second_model_is_a_negative_drop() -> None:
     truths, worse = labels(5, 300, 0.3)
     drop = scoring.drop("macro_f1", truths, worse, truths, 0.95, classes=["0", "1"])
