@@ -65,6 +65,7 @@ class _Commands(click.Group):
         if not options.pop("standalone_mode", True):
             return run(*arguments, standalone_mode=False, **options)
         streams.open_closed()
+        streams.go_on_without_stderr()
         with signals.noticed() as arrived:
             try:
                 with streams.read_by_somebody():

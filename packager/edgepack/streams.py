@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 READER_GONE: Final = 128 + 13  # as a shell reports SIGPIPE
 
@@ -37,9 +41,33 @@ def lead_nowhere(*numbers: int) -> None:
         os.close(nowhere)
 
 
+def go_on_without_stderr() -> None:
+    """Have standard error lead nowhere from the moment that it cannot be written: its disk is full, its reader left.
+
+    Progress and messages are not worth a verdict, and what a gate or a build found is told by its exit code as well.
+    For all who print there, libraries too. A stream that stands in for that of the process is left alone.
+    """
+    own = sys.__stderr__
+    if own is not None and sys.stderr is own:
+        raw = io.BufferedWriter(_Spare(own.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, own.encoding, own.errors, line_buffering=True)
+
+
+class _Spare(io.FileIO):
+    """A file whose text may be lost."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        size = memoryview(data).nbytes
+        try:
+            return super().write(data) or size  # nothing, where it would block: the buffer above would fail of that
+        except OSError:
+            lead_nowhere(self.fileno())  # for good: half a line, and others an hour later, are of no use to anybody
+            return size
+
+
 @contextmanager
 def read_by_somebody() -> Iterator[None]:
-    """End with 141 where whoever reads the output has had enough of it, and perhaps of errors too.
+    """End with 141 where whoever reads the output has had enough of it.
 
     To be had inside of click's `main`, which would end with 1.
     """

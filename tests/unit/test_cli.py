@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -413,15 +413,49 @@ def test_a_reader_that_has_had_enough(folder: Path, arguments: list[str]) -> Non
     assert (done.returncode, "Broken" in done.stderr, "error" in done.stderr) == (141, False, False), done.stderr
 
 
-def test_a_reader_of_errors_that_has_had_enough(folder: Path) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        for arguments in ([], ["chek"], ["check", "gone.yaml"]):
-            command = [sys.executable, "-m", "edgepack.cli", *arguments]
-            assert subprocess.run(command, stdout=write, stderr=write, check=False).returncode == 141
-    finally:
-        os.close(write)
+@pytest.fixture(params=["full", "left"])
+def unwritable(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A file without room, and a pipe that nobody reads from."""
+    if request.param == "left":
+        read, write = os.pipe()
+        os.close(read)
+    elif Path("/dev/full").exists():
+        write = os.open("/dev/full", os.O_WRONLY)
+    else:
+        pytest.skip("needs /dev/full")
+    yield write
+    os.close(write)
+
+
+def test_errors_that_cannot_be_written_have_their_exit_code(folder: Path, unwritable: int) -> None:
+    (folder / "bad.yaml").write_text("edgepack: 2\n", encoding="utf-8")
+    codes = []
+    for arguments in ([], ["chek"], ["check", "gone.yaml"], ["check", "bad.yaml", "-v"]):
+        command = [sys.executable, "-m", "edgepack.cli", *arguments]
+        codes.append(subprocess.run(command, stdout=unwritable, stderr=unwritable, check=False).returncode)
+    assert codes == [ExitCode.USAGE] * 2 + [ExitCode.RECIPE_INVALID] * 2
+
+
+MISSED = """
+from edgepack import cli, pipeline
+from edgepack.errors import GateFailedError
+
+def run(recipe, workspace, console, *others):
+    console.stage("gate", 1, 1, cached=False)
+    with console.task("rows", 2) as task:
+        task.advance(2)
+    print("told", flush=True)
+    raise GateFailedError("gate fail: no bundle was delivered")
+
+pipeline.run = run
+cli.main()
+"""
+
+
+def test_a_build_ends_with_its_verdict_where_errors_cannot_be_written(folder: Path, unwritable: int) -> None:
+    command = [sys.executable, "-c", MISSED, "build", "r.yaml"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=unwritable, text=True, check=False)
+    assert (done.returncode, done.stdout) == (ExitCode.GATE_FAILED, "told\n")
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])

@@ -124,6 +124,24 @@ def test_files_are_written_for_a_reader_that_has_had_enough(tmp_path: Path) -> N
     assert junit.read_text(encoding="utf-8").endswith("</testsuites>\n")
 
 
+@pytest.mark.parametrize("lost", ["2>/dev/full", "2>&1 >&3 | true"])
+@pytest.mark.parametrize("target", ["local", "ssh://line3"])
+def test_progress_that_cannot_be_written_hides_no_verdict(far: Far, tmp_path: Path, target: str, lost: str) -> None:
+    """`true` leaves long before the first line of progress."""
+    if "/dev/full" in lost and not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    bundle, junit, markdown, code = (tmp_path / name for name in ("hotel.edgepack", "gate.xml", "gate.md", "code"))
+    words = [sys.executable, "-m", "edgepack.cli", "gate", far_bundle(bundle, gate="fail"), "--target", target]
+    words += ["--remote-python", far.python, "--junit", junit, "--markdown", markdown]
+    line = ["/bin/sh", "-c", f"exec 3>&1; {{ \"$@\"; echo $? > '{code}'; }} {lost}", "sh"]
+    done = subprocess.run([*line, *words], stdout=subprocess.PIPE, text=True, check=True)
+    assert code.read_text() == "6\n"
+    assert done.stdout.startswith("gate of sentiment 1.2.0 for test: FAIL\n")
+    root = ElementTree.parse(junit).getroot()
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("1", "1", "0")
+    assert markdown.read_text(encoding="utf-8").startswith("## ❌ Gate: fail\n")
+
+
 def test_markdown_on_stdout_is_all_that_is_there(far: Far, bundle: Path) -> None:
     done = gate(far, bundle, "--target", "ssh://line3", "--markdown", "-")
     assert done.stdout.startswith("## ❌ Gate: fail\n\n### ❌ `line3`: `sentiment` `1.2.0` for `test`: fail\n")
