@@ -120,6 +120,15 @@ class Build:
             *(item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact)),
         )
 
+    def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
+        """The rows on the way to one target: not those of other targets, and not of files that do not ship to it."""
+        exported = self.export.for_target(item.bundle.target)
+        shipped = exported.shipped_model
+        small = None if shipped is exported.float_model else shipped
+        way = replace(exported, small_model=small, others=(), variations=())
+        rows = model_ledger(self.teacher, self.student, self.narrowed, self.pruned, way, self.recipe.gates.metric)
+        return (*rows, item.gate.ledger) if isinstance(item.gate, GateArtifact) else rows
+
 
 def model_ledger(
     taught_by: ModelArtifact | None,

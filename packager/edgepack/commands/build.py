@@ -160,10 +160,10 @@ def _not_passed(built: Build) -> EdgepackError | None:
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
         missed = [item for item in built.deliveries if item.verdict == verdict]
         if missed:
-            receipts = [item.gate.receipt for item in missed if isinstance(item.gate, GateArtifact)]
+            gated = [(item, item.gate.receipt) for item in missed if isinstance(item.gate, GateArtifact)]
             return kind(
                 f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in missed)}",
-                why="\n".join(line for receipt in receipts for line in explain(receipt, built.ledger)),
+                why="\n".join(line for item, receipt in gated for line in explain(receipt, built.ledger_of(item))),
                 fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
             )
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from edgepack.artifacts import LedgerRow
@@ -13,7 +12,7 @@ from edgepack_runtime.accuracy_limits import PER_CLASS
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
-    """One line for each check that did not pass."""
+    """One line for each check that did not pass; `ledger` is that of its target alone (`Build.ledger_of`)."""
     metric = str(receipt["accuracy"]["metric"])
     return [_line(check, ledger, metric) for check in receipt["checks"] if check["verdict"] != "pass"]
 
@@ -77,17 +76,23 @@ def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) 
     told = _timed(ledger, percentile)
     kept = [stage for stage, value in timed if value <= most_ms]
     if not kept:
-        return f"lost by stage student: its shape is too slow in every form ({told})"
+        return f"lost by stage student: its shape is too slow in the form that ships ({told})"
     return f"lost by stage gate: {kept[-1]} kept to it on the build machine ({told})"
 
 
 def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> str:
-    """The first row below the limit; of it and the one before, what was lost in between."""
-    first = ledger[0]
-    if first.score.value < least:
-        return f"never reached: stage {first.stage} itself has {quantity(first.score.value, 'fraction')}"
-    for before, row in pairwise(ledger):
-        if row.score.value < least:
-            lost = 100 * (before.score.value - row.score.value)
-            return f"lost by stage {row.stage}: {lost:.1f} points below stage {before.stage}"
-    return "every stage is above the limit, but the interval on the golden rows reaches below it"
+    """The stage after which it is below the limit for good: what fell below before that was made good again.
+
+    What is at the limit has reached it, as for the gate.
+    """
+    reached = [place for place, row in enumerate(ledger) if row.score.value >= least]
+    if not reached:
+        best = max(ledger, key=lambda row: row.score.value)
+        return f"never reached: even stage {best.stage} has {quantity(best.score.value, 'fraction')}"
+    before, *after = ledger[reached[-1] :]
+    if not after:
+        return f"lost by no stage: {before.stage} reaches the limit, and the golden rows are below it"
+    lost = 100 * (before.score.value - after[0].score.value)
+    stage = after[0].stage
+    by = stage if stage.startswith("on ") else f"by stage {stage}"  # the row of the target itself is no stage's
+    return f"lost {by}: {lost:.2f} points below stage {before.stage}"
