@@ -10,7 +10,7 @@ from rich.text import Text
 
 from edgepack import fitting
 from edgepack.report import NOTHING, limit, quantity, span
-from edgepack.tables import STYLES, gap, table
+from edgepack.tables import STYLES, gap, one_by_one, table
 from edgepack.wording import UNGATED, counted, safe, verdict
 from edgepack_runtime.gate_limits import NO_GATES
 
@@ -60,7 +60,8 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> I
     least = [fitting.longest_part(columns[0]), *map(fitting.longest_word, columns[1:])]
     widths = fitting.widths(columns, least, (0, 4, 3, 2), width - gap(live) * (len(heads) - 1))
     if widths is None:
-        yield from _one_by_one(heads, rows)
+        titles = [Text(f"{name}: ", style="bold").append(told, style=STYLES[told]) for name, told, *_ in rows]
+        yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])
         return
     made = table(live, *heads)
     for column, columns_wide in zip(made.columns, widths, strict=True):
@@ -69,15 +70,6 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> I
     for name, told, *figures in rows:
         made.add_row(fitting.at_joints(name, widths[0]), Text(told, style=STYLES[told]), *figures)
     yield made
-
-
-def _one_by_one(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
-    """A line with the name and the verdict of each check, and one for each of its figures."""
-    for name, told, *figures in rows:
-        yield Text(f"{name}: ", style="bold").append(told, style=STYLES[told])
-        for head, figure in zip(heads[2:], figures, strict=True):
-            if figure != NOTHING:
-                yield Text(f"  {head} {figure}")
 
 
 def _conditions(conditions: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.report import CHOSEN_ON_DEV, NOTHING, quantity, span
-from edgepack.tables import gap, mib_column, score_head, table
+from edgepack.tables import gap, mib_column, one_by_one, score_head, table
 from edgepack.wording import duration, metric_name, safe
 from edgepack_runtime.model_config import ONNXRUNTIME
 
@@ -26,7 +26,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     """The loss ledger: what each stage cost in accuracy, MiB and ms.
 
     Notes stand beside the figures where `width` columns leave room for them, and otherwise below the table: a line for
-    each stage that has one.
+    each stage that has one. Where not even the figures fit beside each other, each stage has lines of its own.
     """
     bases, metrics = {_basis(row) for row in rows}, sorted({row.score.metric for row in rows})
     heads = ("stage", score_head(metrics), "MiB", "p50 ms", "p95 ms", "parity")
@@ -35,12 +35,14 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
-    room = width - sum(max(map(cell_len, column)) + gap(live) for column in zip(heads, *beside, strict=True))
+    room = width - _wide(heads, beside, live) - gap(live)
     fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
-    made = table(live, *heads, *(("note",) if fits else ()))
-    for cells, note in zip(beside if fits else figures, notes, strict=True):
-        made.add_row(*cells, *((note,) if fits else ()))
-    yield made
+    if fits:
+        yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
+    elif _wide(heads, figures, live) <= width:
+        yield _table(heads, figures, live)
+    else:
+        yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
     basis = f" ({bases.pop()})" if len(bases) == 1 else ""
     yield Text(
         f"{' or '.join(map(metric_name, metrics))} with its interval{basis}; "
@@ -51,6 +53,18 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
         told = "; ".join(part for part in (other and f"parity {other}", note) if part)
         if told and not fits:
             yield Text(f"{stage}: {told}")
+
+
+def _wide(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
+    """Columns that a table takes of which nothing is cut."""
+    return sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)) + gap(live) * (len(heads) - 1)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> Table:
+    made = table(live, *heads)
+    for cells in rows:
+        made.add_row(*cells)
+    return made
 
 
 def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:

@@ -109,6 +109,15 @@ def table(live: bool, first: str, *columns: str) -> Table:
     return made
 
 
+def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    """In place of a table that does not fit: a line with the title of each row, and one for each figure that it has."""
+    for title, figures in zip(titles, rows, strict=True):
+        yield title
+        for head, figure in zip(heads, figures, strict=True):
+            if figure != NOTHING:
+                yield Text(f"  {head} {figure}")
+
+
 def mib_column(size_bytes: int) -> str:
     """A size below a head that says MiB."""
     return mib(size_bytes).removesuffix(" MiB")

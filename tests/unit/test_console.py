@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import rich.console
 
-from edgepack import gate_tables
+from edgepack import gate_tables, ledger_tables
 from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
@@ -190,6 +190,25 @@ def test_tables_fit_the_terminal(columns: str, monkeypatch: pytest.MonkeyPatch, 
     shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines(screen.out)]
     [end] = [number for number, line in enumerate(shown) if line.startswith("accuracy with its interval")]
     assert max(len(line) for line in shown[:end]) <= int(columns)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("columns", range(50, 91))
+def test_no_figure_of_the_ledger_is_cut(columns: int, terminal: bool, ledger: Ledger) -> None:
+    out = io.StringIO()
+    screen = rich.console.Console(width=columns, file=out, color_system=None)
+    for part in ledger_tables.ledger(ledger, live=terminal, width=columns):
+        screen.print(part)
+    text = out.getvalue()
+    for figure in ("91.2 % [89.0, 93.1]", "110.4", "5.22", "7.1e-02"):
+        assert figure in text
+    assert "…" not in text
+
+
+def test_of_a_ledger_that_does_not_fit_each_stage_has_lines_of_its_own(ledger: Ledger) -> None:
+    told = [str(part) for part in ledger_tables.ledger(ledger, live=True, width=60)]
+    assert told[:3] == ["teacher", "  accuracy 91.2 % [89.0, 93.1]", "  MiB 110.4"]  # and no times, which it has not
+    assert told[3] == "student"
 
 
 def of_two_engines(ledger: Ledger) -> Ledger:

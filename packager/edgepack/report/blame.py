@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from edgepack.artifacts import LedgerRow
 from edgepack.report import limit, quantity, span
 from edgepack.wording import metric_name
 from edgepack_runtime.accuracy_limits import PER_CLASS
 
+_ON: Final = "on "  # before the name of a target, in the ledger
+
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
     """One line for each check that did not pass; `ledger` is that of its target alone (`Build.ledger_of`)."""
     metric = str(receipt["accuracy"]["metric"])
     return [_line(check, ledger, metric) for check in receipt["checks"] if check["verdict"] != "pass"]
+
+
+def losses(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[dict[str, str]]:
+    """Of each check that failed by a figure, by how much and what lost it, for where the figure itself is told."""
+    metric = str(receipt["accuracy"]["metric"])
+    return [
+        {"gate": str(check["gate"]), "why": _loss(check, ledger, metric)}
+        for check in receipt["checks"]
+        if check["verdict"] == "fail" and check["value"] is not None
+    ]
 
 
 def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
@@ -24,9 +36,14 @@ def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) ->
     head = f"{gate}: {quantity(value, unit)} where {limit(check)} is due"
     if check["verdict"] == "inconclusive":
         return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
-    by = abs(value - check["limit"])
+    return f"{head}: {_loss(check, ledger, metric)}"
+
+
+def _loss(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
+    """Of a check that failed: by how much, and what lost it."""
+    by, unit = abs(check["value"] - check["limit"]), check["unit"]
     distance = quantity(100 * by, "points") if unit == "fraction" else quantity(by, unit)
-    return f"{head}: missed by {distance}; {_lost_by(check, ledger, metric)}"
+    return f"missed by {distance}; {_lost_by(check, ledger, metric)}"
 
 
 def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
@@ -66,15 +83,20 @@ def _lost_on_device(check: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> st
 
 def _timed(ledger: Sequence[LedgerRow], percentile: str) -> str:
     """What each stage that was timed has."""
-    timed = [(row.stage, getattr(row, percentile)) for row in ledger if getattr(row, percentile) is not None]
-    return ", ".join(f"{stage} {quantity(value, 'ms')}" for stage, value in timed) or "of no stage"
+    told = (f"{stage} {quantity(value, 'ms')}" for stage, value in _of_stages(ledger, percentile))
+    return ", ".join(told) or "of no stage"
+
+
+def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, float]]:
+    """The times on the build machine: not that of the target itself, which is the figure that missed."""
+    timed = [(row.stage, getattr(row, percentile)) for row in ledger if not row.stage.startswith(_ON)]
+    return [(stage, value) for stage, value in timed if value is not None]
 
 
 def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) -> str:
     """The last timed row that keeps to the limit lost it on the way to the next; none: the model is too slow."""
-    timed = [(row.stage, getattr(row, percentile)) for row in ledger if getattr(row, percentile) is not None]
     told = _timed(ledger, percentile)
-    kept = [stage for stage, value in timed if value <= most_ms]
+    kept = [stage for stage, value in _of_stages(ledger, percentile) if value <= most_ms]
     if not kept:
         return f"lost by stage student: its shape is too slow in the form that ships ({told})"
     return f"lost by stage gate: {kept[-1]} kept to it on the build machine ({told})"
@@ -93,6 +115,6 @@ def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> str:
     if not after:
         return f"lost by no stage: {before.stage} reaches the limit, and the golden rows are below it"
     lost = 100 * (before.score.value - after[0].score.value)
-    stage = after[0].stage
-    by = stage if stage.startswith("on ") else f"by stage {stage}"  # the row of the target itself is no stage's
-    return f"lost {by}: {lost:.2f} points below stage {before.stage}"
+    told, stage = f"{lost:.2f} points below stage {before.stage}", after[0].stage
+    target = stage.removeprefix(_ON)
+    return f"lost by stage {stage}: {told}" if target == stage else f"lost on {target}: {told}"

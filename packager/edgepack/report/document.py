@@ -17,6 +17,7 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     GateArtifact,
+    LedgerRow,
     ModelArtifact,
     Split,
 )
@@ -27,6 +28,7 @@ from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.report import calibration
+from edgepack.report.blame import losses
 from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
 from edgepack.wording import UNGATED, counted
@@ -56,7 +58,7 @@ def make(build: Build) -> dict[str, Any]:
         "quantization": _quantization(build),
         "export": _export(build.export),
         "ledger": [asdict(row) for row in build.ledger],
-        "targets": [_target(item) for item in build.deliveries],
+        "targets": [_target(item, build.ledger_of(item)) for item in build.deliveries],
         "tools": tool_versions(),
     }
 
@@ -202,7 +204,7 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
     }
 
 
-def _target(item: Delivery) -> dict[str, Any]:
+def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> dict[str, Any]:
     bundle, gate = item.bundle, item.gate
     ran = gate if isinstance(gate, GateArtifact) else None
     return {
@@ -221,6 +223,7 @@ def _target(item: Delivery) -> dict[str, Any]:
         },
         "examples": bundle.examples and asdict(bundle.examples),
         "receipt": ran and ran.receipt,
+        "explained": losses(ran.receipt, ledger) if ran else [],
     }
 
 

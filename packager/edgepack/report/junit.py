@@ -88,8 +88,9 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     for name, value in {**facts, **(receipt.get("conditions") or {})}.items():
         ElementTree.SubElement(properties, "property", name=_text(name), value=_text(_plain(value)))
     class_name = f"{report['name']}.{target['target']}"
+    explained = {one["gate"]: one["why"] for one in target.get("explained", ())}
     for check in checks:
-        suite.append(_case(class_name, check))
+        suite.append(_case(class_name, check, explained.get(check["gate"])))
     for one in unmeasured:
         case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name=_text(one["gate"]))
         element = ElementTree.SubElement(case, "skipped" if one["waived"] else "error", message=_text(one["why"]))
@@ -105,7 +106,7 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     return suite
 
 
-def _case(class_name: str, check: Mapping[str, Any]) -> ElementTree.Element:
+def _case(class_name: str, check: Mapping[str, Any], explained: str | None) -> ElementTree.Element:
     case = ElementTree.Element("testcase", classname=_text(class_name), name=_text(check["gate"]))
     value = quantity(check["value"], check["unit"])
     interval = span(check["low"], check["high"], check["unit"])
@@ -113,7 +114,7 @@ def _case(class_name: str, check: Mapping[str, Any]) -> ElementTree.Element:
     if check["verdict"] in _ELEMENTS:
         name, kind = _ELEMENTS[check["verdict"]]
         element = ElementTree.SubElement(case, name, type=kind, message=_text(measured))
-        element.text = _text(check["detail"])
+        element.text = _text("\n".join(filter(None, (explained, check["detail"]))))
     else:
         ElementTree.SubElement(case, "system-out").text = _text(measured)
     return case

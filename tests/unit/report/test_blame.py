@@ -160,3 +160,9 @@ def test_the_ledger_of_a_target_has_no_other_targets_and_no_files_that_stay_at_h
 
 def row_of(stage: str) -> LedgerRow:
     return ledger(**{stage: 900})[0]
+
+
+def test_the_time_of_the_target_itself_is_no_stage_that_kept_to_the_limit() -> None:
+    rows = [replace(row, p50_ms=ms) for row, ms in zip(ledger(**{"INT8": 900, "on a": 900}), (3.0, 1.0), strict=True)]
+    (line,) = explain(receipt([check("latency.p50_ms", 3.0, 2.0, "ms")]), rows)
+    assert line.endswith("lost by stage student: its shape is too slow in the form that ships (INT8 3.00 ms)")

@@ -91,6 +91,8 @@ def test_a_target_that_could_not_be_run_is_neither_passed_nor_failed(built: Any)
     report = make(beside_one_not_run(built))
     (ran, other) = report["targets"]
     assert (ran["verdict"], ran["not_run_here"]) == ("fail", None)
+    assert [one["gate"] for one in ran["explained"]] == ["latency.p95_ms"]  # not those that are inconclusive
+    assert other["explained"] == []
     assert (other["target"], other["verdict"], other["exit_code"], other["receipt"]) == (
         "rpi-bookworm", "not run here", None, None,
     )  # fmt: skip

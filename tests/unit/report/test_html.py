@@ -179,6 +179,16 @@ def test_a_verdict_names_what_failed_before_what_was_not_decided(report: dict[st
     assert "✗ 未通过 latency.p95_ms ： 2.02 ms ，区间 [1.95, 2.20] ；门限 <= 1.90 ms" in _cards(report, "zh")
 
 
+def test_a_verdict_names_the_stage_that_lost_it(built: Any) -> None:
+    (delivered,) = built.deliveries
+    receipt = delivered.gate.receipt
+    checks = [{**check, "verdict": "fail", "limit": 0.9} for check in receipt["checks"][:1]]
+    gate = replace(delivered.gate, receipt={**receipt, "checks": checks})
+    missed = make(replace(built, deliveries=(replace(delivered, gate=gate),)))
+    assert "missed by 0.45 points; lost by stage student: 1.50 points below stage teacher" in _cards(missed)
+    assert "与门限相差 0.45 个百分点；由阶段 student 损失：比阶段 teacher 低 1.50 个百分点" in _cards(missed, "zh")
+
+
 def test_of_many_reasons_a_verdict_has_the_first_and_how_many_more(report: dict[str, Any]) -> None:
     receipt = report["targets"][0]["receipt"]
     failed = next(check for check in receipt["checks"] if check["verdict"] == "fail")
@@ -496,7 +506,7 @@ def test_of_many_targets_those_that_are_too_slow_have_a_plot_and_the_others_figu
     words = " ".join(Page(text).words.split())
     assert words.count("how many took no longer: 0 % 1.01 ms, 1 % 1.03 ms, 5 % 1.07 ms") == 30 - 1 - 8
     assert "99 % 2.61 ms, 100 % 3.90 ms." in words
-    assert len(text.encode()) < 550_000
+    assert len(text.encode()) < 560_000
 
 
 def test_shares_are_in_order_whatever_the_receipt_s_is() -> None:
@@ -634,7 +644,10 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
         recipe=built.recipe.model_copy(update={"gates": type(built.recipe.gates)(), "teacher": None}),
         teacher=None,
         export=replace(
-            built.export, float_model=replace(built.export.float_model, ledger=unmeasured), small_model=None
+            built.export,
+            float_model=replace(built.export.float_model, ledger=unmeasured),
+            small_model=None,
+            shipped="float32",
         ),
         deliveries=(replace(delivered, gate=replace(gate, ledger=unmeasured)),),
     )

@@ -73,6 +73,7 @@ OF_ERRORS = {
 # What reasons of builds are put together by, and what of that only puts together.
 REASONS = {
     "choice.py": {"_carried", "_faster", "choose", "doubts_of_int8", "doubts_of_float16", "note", "lost"},
+    "report/blame.py": {"_loss", "_lost_by", "_lost_on_device", "_timed", "_lost_latency", "_lost_accuracy"},
     "stages/export.py": {"_rewritten"},
     "stages/select.py": {"choose", "_cheapest", "_the_best", "_nothing_fits", "not_judged"},
     "targets/here.py": {"runner", "_lacks_gpu"},
@@ -297,6 +298,13 @@ def test_no_form_is_left_of_what_nobody_says() -> None:
          "没有改写，也没有更小的形式：它的嵌入没有 positions，也没有 types"),
         ("is not rewritten, and has no smaller form: it cannot be read: KeyError: 'x.y'",
          "没有改写，也没有更小的形式：无法读取：KeyError：'x.y'"),
+        ("missed by 5.00 ms; texts wait for each other, 20 texts a second on average, busy 80% of the time; one takes "
+         "p50 of no stage",
+         "与门限相差 5.00 ms；文本互相等待，平均每秒 20 个文本，80% 的时间在工作；单个文本的 p50：没有阶段测过"),
+        ("missed by 5.00 ms; the ledger has no texts of that length; of all texts it has p95 INT8 1.21 ms",
+         "与门限相差 5.00 ms；损失账本没有该长度的文本；全部文本的 p95：INT8 1.21 ms"),
+        ("lost on a-board: 2.00 points below stage INT8 ONNX",
+         "在目标 a-board 上损失：比阶段 INT8 ONNX 低 2.00 个百分点"),
         ("1 of 64 answers differs", "64 个回答中有 1 个不同"),
         ("3 of 64 answers differ", "64 个回答中有 3 个不同"),
         ("1 of 1 row right", "1 个样本中答对 1 个"),
