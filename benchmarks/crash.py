@@ -39,7 +39,7 @@ from syscalls import KILLED, Call, Fail, Kill, run, unavailable
 
 from edgepack.targets.archive import write_bundle
 from edgepack_runtime import status
-from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError
 from edgepack_runtime.install import install
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump, release_id
 from edgepack_runtime.rollback import rollback
@@ -193,7 +193,7 @@ class Bench:
         """What runs in the child: the verb; its errors are told as the command line does."""
         try:
             self.scenario.act(self.root)
-        except DeviceError as error:
+        except EdgepackError as error:
             self.log.write_text(str(error))
             return int(error.exit_code)
         return 0
@@ -289,7 +289,7 @@ def _judged(tally: Tally, where: str) -> Iterator[None]:
     tally.states += 1
     try:
         yield
-    except (AssertionError, DeviceError, OSError) as error:
+    except (AssertionError, EdgepackError, OSError) as error:
         tally.failures.append(f"{tally.kind}, {tally.scenario}, {where}: {error}")
 
 

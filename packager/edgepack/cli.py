@@ -14,7 +14,7 @@ import click
 from edgepack import __version__, signals, streams
 from edgepack.commands import common
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 COMMANDS: Final = (
     "init",

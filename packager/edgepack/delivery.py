@@ -22,7 +22,7 @@ from edgepack.report import document
 from edgepack.targets import splitting
 from edgepack.wording import UNGATED
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.verify import read_sealed
 
 BUNDLE_SUFFIX = ".edgepack"
@@ -124,7 +124,7 @@ def _drop_parts_of_another(bundle: Path, parts: Path) -> None:
     try:
         with Archive(parts / bundle.name) as split, Archive(bundle) as whole:
             same = read_sealed(split) == read_sealed(whole)
-    except DeviceError:
+    except EdgepackError:
         return  # not there, or nothing that a build has made
     if not same:
         splitting.remove(parts, bundle.name)

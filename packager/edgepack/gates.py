@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from edgepack.errors import EdgepackError, StageFailedError
 from edgepack.report import NOT_MEASURED, quantity
 from edgepack.targets.distant import Copied
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.manifest import Manifest
 
 FORMAT: Final = 1

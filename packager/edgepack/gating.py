@@ -26,12 +26,12 @@ from edgepack.targets.address import Address
 from edgepack.targets.distant import Connect, Parcel, Place
 from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Client, Limit, Link
-from edgepack.targets.verified import told, verified
 from edgepack.voices import Voice
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import verify
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.manifest import Manifest
+from edgepack_runtime.verify import verify_file
 
 RECEIPTS: Final = "receipts"
 TIMEOUT_MINUTES: Final = 240
@@ -156,7 +156,7 @@ class _Opened:
 
 def _opened(path: Path) -> _Opened:
     try:
-        return _Opened(path, verified(path))
+        return _Opened(path, verify_file(path)[0])
     except EdgepackError as error:
         return _Opened(path, error=error)
 
@@ -246,7 +246,7 @@ def _about(bundle: _Opened | None) -> tuple[str | None, Manifest | None]:
 @contextmanager
 def _parcel(bundle: _Opened) -> Iterator[Parcel]:
     """The bundle, opened once more for one device, which reads at its own pace."""
-    with told(), Archive(bundle.path) as archive:
+    with Archive(bundle.path) as archive:
         raw, signature = verify.read_sealed(archive)
         manifest = contract.parse(raw)
         if manifest != bundle.manifest:

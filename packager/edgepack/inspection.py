@@ -12,12 +12,12 @@ from typing import Any
 from edgepack.differences import differences
 from edgepack.targets.parts import bytes_by_part, part_of
 from edgepack.targets.site import SITE
-from edgepack.targets.verified import verified
 from edgepack_runtime import golden, sshsig, verify
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import CONFIG_NAME
+from edgepack_runtime.verify import verify_file
 
 
 def inspect(bundle: Path) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
     Raises:
         BundleInvalidError: naming what is damaged.
     """
-    manifest = verified(bundle)
+    manifest = verify_file(bundle)[0]
     with Archive(bundle) as archive:
         raw, signature = verify.read_sealed(archive)
         size = archive.size

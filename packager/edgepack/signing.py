@@ -13,11 +13,10 @@ from pathlib import Path
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.targets.archive import write_signed
-from edgepack.targets.verified import told
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import sealing, sshsig, trust, verify
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.trust import NAMESPACE, Pin, Pins, Proof
 
@@ -65,7 +64,7 @@ def sign(bundle: Path, key: Path, out: Path, *, known: Path | None = None) -> Si
         StageFailedError: it did not sign, or `out` cannot be written.
     """
     who = require(key)
-    with told(), Archive(bundle) as archive:
+    with Archive(bundle) as archive:
         if archive.is_in_parts:
             raise UsageError(f"{bundle.name} is in parts", fix="sign the whole bundle, and split it then")
         raw, _ = verify.read_sealed(archive)
@@ -88,7 +87,7 @@ def verified(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
         BundleInvalidError: it is damaged, or not signed as it must be.
         EnvironmentUnfitError: its signature cannot be checked here.
     """
-    with told(), Archive(bundle) as archive:
+    with Archive(bundle) as archive:
         raw, signature = verify.read_sealed(archive)
         if signers is not None:
             proof = trust.require(_pins(signers), bundle.name, raw, signature)
@@ -139,7 +138,7 @@ def _kept(known: Path, raw: bytes, who: str) -> bytes | None:
         if signature is None or other != raw:
             return None
         return signature if trust.is_right(known.name, raw, signature).key.fingerprint == who else None
-    except DeviceError:  # not there, or nothing that could be kept: it is made anew
+    except EdgepackError:  # not there, or nothing that could be kept: it is made anew
         return None
 
 

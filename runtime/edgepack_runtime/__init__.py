@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from edgepack_runtime.answers import LabelsPrediction, Prediction, SpanPrediction, SpansPrediction
-    from edgepack_runtime.errors import DeviceError
+    from edgepack_runtime.errors import EdgepackError
     from edgepack_runtime.predictor import Predictor
 
 _MODULES = {
@@ -28,10 +28,10 @@ _MODULES = {
     "LabelsPrediction": "answers",
     "SpanPrediction": "answers",
     "SpansPrediction": "answers",
-    "DeviceError": "errors",
+    "EdgepackError": "errors",
 }
 
-__all__ = ["DeviceError", "LabelsPrediction", "Prediction", "Predictor", "SpanPrediction", "SpansPrediction"]
+__all__ = ["EdgepackError", "LabelsPrediction", "Prediction", "Predictor", "SpanPrediction", "SpansPrediction"]
 
 
 def __getattr__(name: str) -> Any:

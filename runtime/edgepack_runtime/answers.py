@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.spans import Span, token_spans
 
 LEAST_SCORE = 0.5  # of a label, to be one of several
@@ -91,7 +91,7 @@ def one_label(labels: Sequence[str], logits: Sequence[float]) -> Prediction:
     """The label of the highest logit; the first of those that are equal.
 
     Raises:
-        StepFailedError: a logit is no number.
+        StageFailedError: a logit is no number.
     """
     # Plain Python: for the few labels of a classifier, NumPy's calls cost more than the arithmetic.
     highest = max(logits)
@@ -164,8 +164,8 @@ def _sigmoid(value: float) -> float:
     return weight / (1 + weight)
 
 
-def _no_number(logits: Sequence[Any]) -> StepFailedError:
-    return StepFailedError("the model gave something that is no number", why=f"its logits are {logits}")
+def _no_number(logits: Sequence[Any]) -> StageFailedError:
+    return StageFailedError("the model gave something that is no number", why=f"its logits are {logits}")
 
 
 def _rounded(score: float) -> float:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequ
 
 from edgepack_runtime import model_verbs, release_verbs
 from edgepack_runtime.durable import unfit
-from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCode
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
 
@@ -67,7 +66,7 @@ def run(arguments: Sequence[str], context: Context) -> int:
 
 def _told(error: Exception, context: Context) -> int:
     """Print what ended a command, and return its exit code; what nobody foresaw is raised again."""
-    if isinstance(error, DeviceError):
+    if isinstance(error, EdgepackError):
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)
     if isinstance(error, BrokenPipeError):

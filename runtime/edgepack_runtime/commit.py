@@ -24,8 +24,7 @@ from edgepack_runtime.durable import (
     switch_link,
     write_atomic,
 )
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, RolledBackError, StepFailedError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, RolledBackError, StageFailedError
 from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest
 from edgepack_runtime.state import Prefix, State, higher, read_state, write_state
 
@@ -83,7 +82,7 @@ def commit(run: Install, stage: Path, before: State) -> None:
 
     Raises:
         EnvironmentUnfitError: a write failed before the switch; the old release serves.
-        StepFailedError, RolledBackError: what follows the rename failed, of which making it durable is the first, and
+        StageFailedError, RolledBackError: what follows the rename failed, of which making it durable is the first, and
             the switch was undone.
     """
     prefix, release = run.prefix, run.release
@@ -100,7 +99,7 @@ def commit(run: Install, stage: Path, before: State) -> None:
     except Exception as error:  # whatever it was: what was not read back must not serve
         if prefix.current_id() == before.current:
             raise
-        if not isinstance(error, DeviceError):
+        if not isinstance(error, EdgepackError):
             put_back(prefix, before)
             raise
         _undo(prefix, before, error)
@@ -112,14 +111,14 @@ def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, 
     This also fills the bytecode cache, so that the first real start is not the slow one.
 
     Raises:
-        StepFailedError: the prefix does not say what was written into it, or the self-test fails.
+        StageFailedError: the prefix does not say what was written into it, or the self-test fails.
     """
     state = read_state(prefix)
     found = prefix.current / MANIFEST_NAME
     with os_errors(f"{found} cannot be read back"):
         same = found.read_bytes() == raw
     if prefix.current_id() != release or state is None or state.current != release or not same:
-        raise StepFailedError(f"{release} is not what `current` and state.json give back", fix="check the disk")
+        raise StageFailedError(f"{release} is not what `current` and state.json give back", fix="check the disk")
     line = [str(prefix.bin / name), "selftest", "--json"]
     what, limit_s = "self-test of the installed release", isolated.SELFTEST_TIMEOUT_S
     return isolated.run_json(line, what, accepted=[ExitCode.OK], timeout_s=limit_s)[1]
@@ -242,11 +241,11 @@ def put_back(prefix: Prefix, before: State) -> None:
         write_state(prefix, before)
 
 
-def _undo(prefix: Prefix, before: State, error: DeviceError) -> None:
+def _undo(prefix: Prefix, before: State, error: EdgepackError) -> None:
     """Switch back to what served before; raise what happened."""
     put_back(prefix, before)
     if before.current is None:
-        raise StepFailedError(
+        raise StageFailedError(
             f"the new release failed right after the switch: {error.what}; nothing is installed",
             why=error.why,
             fix=error.fix,

@@ -108,7 +108,7 @@ class Encoding:
         for several labels the highest probability of each; for spans, each token as its window saw it.
 
         Raises:
-            StepFailedError: a logit is no number.
+            StageFailedError: a logit is no number.
         """
         labels = self._config.labels
         if self._config.task == TOKENS:

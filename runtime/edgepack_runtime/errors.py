@@ -1,25 +1,50 @@
-"""Errors of the device side.
+"""The errors that edgepack raises on purpose, and the exit code of each: one tree for both packages.
 
-DeviceError                      exit 1   (root; never raised itself)
-|-- UsageError                   exit 2   the command line makes no sense
-|-- EnvironmentUnfitError        exit 4   this device lacks something the bundle needs
-|-- StepFailedError              exit 5   a step of install, self-test or prediction failed
-|-- GateFailedError              exit 6   a gate was measured and missed
-|-- GateInconclusiveError        exit 7   a gate could not be decided
-|-- BundleInvalidError           exit 8   bundle or installed release damaged, or not what it claims
-`-- RolledBackError              exit 10  the new release failed after the switch; the one before serves again
+    EdgepackError                    exit 1   (root; never raised itself)
+    |-- UsageError                   exit 2   the command line does not fit
+    |-- RecipeInvalidError           exit 3   (build side) findings in the recipe or in the data it names
+    |-- EnvironmentUnfitError        exit 4   this machine lacks something: a dependency, a driver, memory, disk
+    |-- StageFailedError             exit 5   a stage of a build, or a step of install, self-test or prediction, failed
+    |-- GateFailedError              exit 6   a gate was measured and missed
+    |-- GateInconclusiveError        exit 7   a gate could not be decided
+    |-- BundleInvalidError           exit 8   a bundle or release is damaged, or not what it claims
+    |-- TargetUnreachableError       exit 9   (build side) the target cannot be reached or is not the one asked for
+    `-- RolledBackError              exit 10  the new release failed after the switch; the one before serves again
+
+Each exit code has one class directly below the root, so that a child process can report an error as JSON: `to_json`
+writes it, `from_json` reads it.
 """
 
 from __future__ import annotations
 
-from edgepack_runtime.exit_codes import ExitCode
+import enum
+from typing import Any, Dict, Mapping
 
 
-class DeviceError(Exception):
-    """Root of all errors that edgepack_runtime raises on purpose.
+class ExitCode(enum.IntEnum):
+    """The exit codes of every command, build side and device side alike; docs/40-exit-codes.md explains them.
+
+    Scripts and CI branch on these numbers, so they are part of the public contract: never renumber one.
+    """
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    RECIPE_INVALID = 3
+    ENVIRONMENT_UNFIT = 4
+    STAGE_FAILED = 5
+    GATE_FAILED = 6
+    GATE_INCONCLUSIVE = 7
+    BUNDLE_INVALID = 8
+    TARGET_UNREACHABLE = 9
+    ROLLED_BACK = 10
+
+
+class EdgepackError(Exception):
+    """Root of all errors that edgepack raises on purpose.
 
     Args:
-        what: what went wrong, one sentence, naming the file or step.
+        what: what went wrong, one sentence, naming the stage, step or file.
         why: the cause, as far as it is known.
         fix: the next command to type or thing to do.
     """
@@ -41,29 +66,48 @@ class DeviceError(Exception):
         return "\n".join(lines)
 
 
-class UsageError(DeviceError):
+class UsageError(EdgepackError):
     exit_code = ExitCode.USAGE
 
 
-class EnvironmentUnfitError(DeviceError):
+class EnvironmentUnfitError(EdgepackError):
     exit_code = ExitCode.ENVIRONMENT_UNFIT
 
 
-class StepFailedError(DeviceError):
+class StageFailedError(EdgepackError):
     exit_code = ExitCode.STAGE_FAILED
 
 
-class GateFailedError(DeviceError):
+class GateFailedError(EdgepackError):
     exit_code = ExitCode.GATE_FAILED
 
 
-class GateInconclusiveError(DeviceError):
+class GateInconclusiveError(EdgepackError):
     exit_code = ExitCode.GATE_INCONCLUSIVE
 
 
-class BundleInvalidError(DeviceError):
+class BundleInvalidError(EdgepackError):
     exit_code = ExitCode.BUNDLE_INVALID
 
 
-class RolledBackError(DeviceError):
+class RolledBackError(EdgepackError):
     exit_code = ExitCode.ROLLED_BACK
+
+
+def to_json(error: EdgepackError) -> Dict[str, Any]:
+    """`error` as a JSON object, for the process that started this one."""
+    return {"exit_code": int(error.exit_code), "what": error.what, "why": error.why, "fix": error.fix}
+
+
+def from_json(document: Mapping[str, Any]) -> EdgepackError:
+    """The error in an object that `to_json` wrote. An exit code without a class here gives an unexpected error.
+
+    Raises:
+        ValueError: it is no such object.
+    """
+    parts = [document.get(name) for name in ("what", "why", "fix")]
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError("it does not describe an error")
+    kinds = {int(kind.exit_code): kind for kind in EdgepackError.__subclasses__()}
+    what, why, fix = map(str, parts)
+    return kinds.get(document.get("exit_code", 1), EdgepackError)(what, why=why, fix=fix)

@@ -28,8 +28,7 @@ from edgepack_runtime import (
     verify,
     wording,
 )
-from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.gate_accuracy import Measured
 from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, figure, interval, parse, read_once, shown
 from edgepack_runtime.manifest import Manifest
@@ -71,7 +70,7 @@ def run(
         UsageError: `rows_file` is not theirs.
         BundleInvalidError: the release lacks something, or its gates are not ones this runtime can measure.
         EnvironmentUnfitError: the model's execution provider is not active.
-        StepFailedError: the model or one of the measuring processes broke down.
+        StageFailedError: the model or one of the measuring processes broke down.
     """
     begin = time.perf_counter()
     limits = parse(manifest.gates)

@@ -29,7 +29,7 @@ def measure(
     """Measure what `limits` asks for; nothing on a machine that is emulated, where no time means anything.
 
     Raises:
-        StepFailedError: the model cannot be run.
+        StageFailedError: the model cannot be run.
     """
     asked, found = limits.latency, Loads()
     if emulated_why is not None:

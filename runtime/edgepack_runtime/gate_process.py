@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime import bench, closed_loop, contention, gate_latency, golden, isolated, noise, stats, wording
 from edgepack_runtime.contention import Contention
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate_limits import Check, parse, read_once, sampled
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
@@ -46,7 +46,7 @@ def peak_rss_mib(release: Path, threads: int) -> float:
     """Peak resident memory in MiB of a process that loads the model and predicts every golden text.
 
     Raises:
-        StepFailedError: that process failed.
+        StageFailedError: that process failed.
     """
     return float(_ask({"kind": "memory", "release": str(release), "threads": threads})["peak_rss_mib"])
 

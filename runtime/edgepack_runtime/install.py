@@ -29,8 +29,7 @@ from edgepack_runtime import (
 )
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.durable import fsync_folder, make_folder, os_errors
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, GateFailedError, GateInconclusiveError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, GateFailedError, GateInconclusiveError
 from edgepack_runtime.manifest import MANIFEST_NAME, Manifest, release_id
 from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.receipts import Journal, Say
@@ -70,7 +69,7 @@ def install(
     Raises:
         UsageError: no bundle file there, or the prefix holds something else.
         EnvironmentUnfitError: this device cannot run it, or the prefix cannot be written.
-        StepFailedError: staging, self-test or gate broke down.
+        StageFailedError: staging, self-test or gate broke down.
         GateFailedError, GateInconclusiveError: the gate did not pass. Nothing was switched.
         BundleInvalidError: the bundle is damaged, or the staged files are; keys are pinned, and none of them signed
             it; or something newer was installed before.
@@ -111,7 +110,7 @@ def _install(bundle: Path, prefix: Prefix, say: Say, tune: bool, check: Callable
         with lock(prefix):
             try:
                 _install_locked(run, archive)
-            except DeviceError as error:
+            except EdgepackError as error:
                 receipts.fail(run.receipt, "not installed", error)
                 receipts.leave(prefix, run.receipt, say, best_effort=True)
                 raise
@@ -141,7 +140,7 @@ def _install_locked(run: Install, archive: Archive) -> None:
         stage = _stage(run, archive)
         _prove(run, stage)
         commit.commit(run, stage, before)
-    except DeviceError:
+    except EdgepackError:
         commit.give_up(run, before)
         raise
     finally:
@@ -207,7 +206,7 @@ def _is_intact(run: Install) -> bool:
 def _tuning_is_readable(run: Install, release: Path) -> bool:
     try:
         tuning.read(run.prefix.tuning_of(release))
-    except DeviceError as error:
+    except EdgepackError as error:
         run.note(f"{error.what} ({error.why}); it is measured anew")
         return False
     return True

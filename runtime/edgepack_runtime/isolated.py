@@ -24,8 +24,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from edgepack_runtime import doctor, trust, unpacking, verify
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.durable import os_errors, remove_tree, temporary_base
-from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, StepFailedError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix
 
@@ -82,7 +81,7 @@ def run(release: Path, arguments: Sequence[str], *, to_drain: bool = False) -> i
         to_drain: when this process is told to stop, the verb is told so, and ends when it likes.
 
     Raises:
-        StepFailedError: it was killed by a signal.
+        StageFailedError: it was killed by a signal.
     """
     line = command(release, arguments)
     if to_drain:
@@ -123,7 +122,7 @@ def run_json(
     """Run `line`, which prints one JSON object on stdout; its stderr goes to ours, and into the error if it fails.
 
     Raises:
-        StepFailedError: it was killed, ended with a code that is not `accepted`, took longer than `timeout_s`
+        StageFailedError: it was killed, ended with a code that is not `accepted`, took longer than `timeout_s`
             seconds, or printed something else.
         EnvironmentUnfitError: it says that this device is not fit: it lacks a library, or memory.
     """
@@ -140,7 +139,7 @@ def run_json(
                 check=False,
             )
     except subprocess.TimeoutExpired as error:
-        raise StepFailedError(
+        raise StageFailedError(
             f"the {verb} did not end within {timeout_s:g} s", fix="look at the load of this device"
         ) from error
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # no memory, no process, no thread left
@@ -156,7 +155,9 @@ def run_json(
         if not isinstance(document, dict):
             raise ValueError("not an object")
     except ValueError as error:
-        raise StepFailedError(f"the {verb} did not print its result", why=f"its output is not JSON: {error}") from error
+        raise StageFailedError(
+            f"the {verb} did not print its result", why=f"its output is not JSON: {error}"
+        ) from error
     return ExitCode(done.returncode), document
 
 
@@ -187,14 +188,14 @@ def _passed_on(told: bytearray) -> Iterator[int]:
         thread.join(timeout=10)  # not for ever: a process that the verb left behind may keep the other end open
 
 
-def _failed(verb: str, code: int, told: str) -> DeviceError:
+def _failed(verb: str, code: int, told: str) -> EdgepackError:
     """The error for a verb that ended with `code`, in its own words where it said `error: ...` in the end."""
     begin = max(told.rfind("\nerror: ") + 1, 0)
     found = _ERROR.match(told[begin:])
     if found is None:
         lines = told.strip().splitlines() or ["it said nothing"]
-        return StepFailedError(f"the {verb} failed with exit code {code}", why=lines[-1].strip())
-    kind = EnvironmentUnfitError if code == ExitCode.ENVIRONMENT_UNFIT else StepFailedError
+        return StageFailedError(f"the {verb} failed with exit code {code}", why=lines[-1].strip())
+    kind = EnvironmentUnfitError if code == ExitCode.ENVIRONMENT_UNFIT else StageFailedError
     return kind(f"the {verb} failed: {found['what']}", why=found["why"] or "", fix=found["fix"] or "")
 
 
@@ -215,14 +216,14 @@ def dies_with_us(number: int = signal.SIGKILL) -> Callable[[], None]:
     return ask
 
 
-def died(verb: str, code: int) -> StepFailedError:
+def died(verb: str, code: int) -> StageFailedError:
     """The error for a child that a signal ended (`code` is negative, as in subprocess)."""
     try:
         number = signal.Signals(-code)
     except ValueError:
-        return StepFailedError(f"the {verb} was killed by signal {-code}")
+        return StageFailedError(f"the {verb} was killed by signal {-code}")
     why, fix = _SIGNAL_HINTS.get(number, ("", ""))
-    return StepFailedError(f"the {verb} was killed by {number.name}", why=why, fix=fix)
+    return StageFailedError(f"the {verb} was killed by {number.name}", why=why, fix=fix)
 
 
 @contextlib.contextmanager

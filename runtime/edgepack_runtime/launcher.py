@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Callable, List, NoReturn
 
-UNFIT, INVALID = 4, 8  # as in exit_codes.py, which cannot be imported before it was checked
+UNFIT, INVALID = 4, 8  # as in errors.py, which cannot be imported before it was checked
 
 
 class DamagedError(Exception):

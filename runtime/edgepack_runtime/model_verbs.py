@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Iterator, List, Optional, Sequence
 
 from edgepack_runtime import golden, model_config, predict_verb, texts, verify
-from edgepack_runtime.errors import UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode, UsageError
 from edgepack_runtime.located import locate
 from edgepack_runtime.meant import elsewhere, emit, manifest_of, say
 from edgepack_runtime.model_options import BENCH_TEXTS

@@ -8,7 +8,7 @@ from typing import Optional
 
 from edgepack_runtime import verify
 from edgepack_runtime.durable import os_errors, remove_tree
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME, Prefix, read_state
 
 _NOWHERE = Prefix(Path())
@@ -110,5 +110,5 @@ def _name_of_release(prefix: Prefix) -> Optional[str]:
     current = prefix.current_id()
     try:
         return verify.read_manifest(prefix.releases / current)[0].name if current else None
-    except DeviceError:
+    except EdgepackError:
         return None

@@ -38,7 +38,7 @@ def answer(
     Raises:
         UsageError: no row is good; or one is bad, and `options.strict`; or what an earlier run left is of another.
         EnvironmentUnfitError: a file cannot be read or written.
-        StepFailedError: the model cannot be run.
+        StageFailedError: the model cannot be run.
     """
     with contextlib.ExitStack() as stack:
         if options.input:

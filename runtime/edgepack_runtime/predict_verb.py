@@ -136,7 +136,7 @@ def answer(
     Raises:
         UsageError: naming the line, when there is one that makes no sense and answers are printed; or there is none.
         EnvironmentUnfitError: a file cannot be read or written.
-        StepFailedError: the model cannot be run.
+        StageFailedError: the model cannot be run.
     """
     asked = columns(options, pairs=predictor.config.takes_pairs)
     if options.output:

@@ -62,7 +62,7 @@ class Predictor:
             `threads` is no whole number from 1 to 256.
         BundleInvalidError: a file is missing or not what it should be.
         EnvironmentUnfitError: the execution provider that the model asks for is not active.
-        StepFailedError: the engine cannot load or run the model.
+        StageFailedError: the engine cannot load or run the model.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Predictor:
 
         Raises:
             UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
-            StepFailedError: the model cannot be run, or gives something that is no number.
+            StageFailedError: the model cannot be run, or gives something that is no number.
         """
         return self.timed_predict(text, text_pair)[0]
 

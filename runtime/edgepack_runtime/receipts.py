@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
 from edgepack_runtime.durable import fsync_folder, make_folder, os_errors, write_atomic
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.manifest import Manifest, release_id
 from edgepack_runtime.state import Prefix
 
@@ -82,12 +82,12 @@ def facts(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
     }
 
 
-def fail(receipt: Dict[str, Any], verdict: str, error: DeviceError) -> None:
+def fail(receipt: Dict[str, Any], verdict: str, error: EdgepackError) -> None:
     """Put into the receipt that the verb failed, and why."""
     receipt.update(verdict=verdict, exit_code=int(error.exit_code), error=str(error))
 
 
-def leave(prefix: Prefix, receipt: Dict[str, Any], say: Say, *, best_effort: bool) -> Optional[DeviceError]:
+def leave(prefix: Prefix, receipt: Dict[str, Any], say: Say, *, best_effort: bool) -> Optional[EdgepackError]:
     """Write the receipt into the prefix. What serves now goes into it.
 
     Args:
@@ -100,7 +100,7 @@ def leave(prefix: Prefix, receipt: Dict[str, Any], say: Say, *, best_effort: boo
     try:
         with os_errors(f"the receipt cannot be written; the verdict is: {receipt['verdict']}"):
             path = write_receipt(prefix, receipt["verb"], receipt, say)
-    except DeviceError as error:
+    except EdgepackError as error:
         if not best_effort:  # what was done is done, but nothing may look complete that is not
             raise
         say(f"  note  {error.what}: {error.why}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from edgepack_runtime import verify
 from edgepack_runtime.durable import remove_tree
-from edgepack_runtime.errors import BundleInvalidError, DeviceError
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError
 from edgepack_runtime.owned import clear_temporary
 from edgepack_runtime.receipts import CHANGES, highest_installed, receipts_of
 from edgepack_runtime.state import RELEASE_ID, Prefix, State, higher, read_state, write_state
@@ -119,7 +119,7 @@ def _facts(prefix: Prefix, current: Optional[str]) -> Dict[str, Any]:
         return {"current": None, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
     try:
         manifest, raw = verify.read_manifest(prefix.releases / current)
-    except DeviceError:  # damaged: it serves all the same, and installing it again repairs it
+    except EdgepackError:  # damaged: it serves all the same, and installing it again repairs it
         return {"current": current, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
     digest = hashlib.sha256(raw).hexdigest()
     return {"current": current, "manifest_sha256": digest, "sequence": manifest.sequence, "bundle_bytes": None}

@@ -14,8 +14,7 @@ from edgepack_runtime import manifest as contract
 from edgepack_runtime import tuning, verify
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.durable import os_errors, write_atomic
-from edgepack_runtime.errors import UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode, UsageError
 from edgepack_runtime.meant import (
     bundle_name,
     elsewhere,

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, List, Mapping, Optional, Type
 
 from edgepack_runtime.durable import FILE_MODE, fsync_folder, os_errors, write_atomic
-from edgepack_runtime.errors import DeviceError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.journal import Done, Journal
 from edgepack_runtime.rows import Position
 
@@ -86,7 +86,7 @@ class Output:
             if self._source is None:
                 _remove(self._good.partial)
                 _remove(self._bad.partial)
-            elif isinstance(error, (KeyboardInterrupt, SystemExit, DeviceError)) and not self._broken:
+            elif isinstance(error, (KeyboardInterrupt, SystemExit, EdgepackError)) and not self._broken:
                 self.commit()
         finally:
             self._close()

@@ -17,8 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from edgepack_runtime import commit, isolated, receipts, recovery, trust, verify
 from edgepack_runtime.durable import os_errors, switch_link
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, StepFailedError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.owned import require_install
 from edgepack_runtime.receipts import receipts_of
@@ -45,7 +44,7 @@ def rollback(root: Path, name: Optional[str], *, say: receipts.Say) -> Dict[str,
         UsageError: the prefix holds no install, or that of another bundle.
         EnvironmentUnfitError: there is no release before, or the prefix cannot be written. Nothing was switched.
         BundleInvalidError: the release before is damaged. Nothing was switched.
-        StepFailedError: it failed its self-test, before the switch or right after it: then it was undone.
+        StageFailedError: it failed its self-test, before the switch or right after it: then it was undone.
     """
     prefix = Prefix(root.absolute())
     owner = require_install(prefix, name)
@@ -55,7 +54,7 @@ def rollback(root: Path, name: Optional[str], *, say: receipts.Say) -> Dict[str,
     with commit.readable_by_all(), lock(prefix):
         try:
             _rollback_locked(run)
-        except DeviceError as error:
+        except EdgepackError as error:
             receipts.fail(run.receipt, "not rolled back", error)
             receipts.leave(prefix, run.receipt, say, best_effort=True)
             raise
@@ -95,9 +94,9 @@ def _rollback_locked(run: Rollback) -> None:
             commit.give_up(run, before)
             raise
         commit.put_back(prefix, before)
-        if not isinstance(error, DeviceError):
+        if not isinstance(error, EdgepackError):
             raise
-        raise StepFailedError(
+        raise StageFailedError(
             f"{release} failed right after the switch: {error.what}",
             why=f"{error.why}; {before.current or 'nothing'} serves again".lstrip("; "),
             fix=error.fix,
@@ -133,7 +132,7 @@ def _tell_who_signed(run: Rollback, release: str, raw: bytes) -> None:
     try:
         pins = trust.read_pins(run.prefix.root)
         proof = trust.of_release(pins, folder, raw, verify.read_signature(folder))
-    except DeviceError as error:
+    except EdgepackError as error:
         run.note(f"{error.what}: {error.why}")
         return
     run.receipt["signature"] = proof.as_json()

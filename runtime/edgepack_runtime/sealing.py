@@ -13,7 +13,7 @@ from typing import Optional
 
 from edgepack_runtime import trust
 from edgepack_runtime.durable import write_atomic
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import EdgepackError
 
 NAMESPACE = "edgepack-receipt"
 KEY_NAME = "receipt_key"
@@ -47,7 +47,7 @@ def seal(receipt: Path, raw: bytes) -> Optional[str]:
         if done.returncode != 0 or not done.stdout:
             return " ".join(done.stderr.decode("utf-8", "replace").split())[:200] or "ssh-keygen gave no signature"
         write_atomic(receipt.with_name(receipt.name + SUFFIX), done.stdout)
-    except DeviceError as error:
+    except EdgepackError as error:
         return error.what
     except subprocess.TimeoutExpired:
         return f"ssh-keygen did not end within {_TIMEOUT_S:g} s"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
 from edgepack_runtime import golden, verify
-from edgepack_runtime.errors import BundleInvalidError, StepFailedError
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.model_config import TOKENS
 from edgepack_runtime.predictor import Predictor
 
@@ -31,7 +31,7 @@ def run(release: Path) -> Dict[str, Any]:
         "providers"}`.
 
     Raises:
-        StepFailedError: naming the text and the difference.
+        StageFailedError: naming the text and the difference.
         BundleInvalidError: the release lacks something, or its manifest has no tolerance.
         EnvironmentUnfitError: the model's execution provider is not active.
     """
@@ -127,9 +127,9 @@ def _tolerance(value: Any) -> float:
     return float(value)
 
 
-def _failed(expected: golden.GoldenText, why: str) -> StepFailedError:
+def _failed(expected: golden.GoldenText, why: str) -> StageFailedError:
     text = expected.text if len(expected.text) <= 60 else expected.text[:60] + "..."
-    return StepFailedError(
+    return StageFailedError(
         f"the self-test failed on the text {text!r}",
         why=why,
         fix="verify the bundle; if it is intact, this CPU computes the model differently: build for this target",

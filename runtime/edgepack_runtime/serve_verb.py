@@ -23,7 +23,7 @@ def run(options: argparse.Namespace, release: Optional[Path]) -> int:
 
     Raises:
         UsageError: the options make no sense together, or the libraries are not there.
-        DeviceError: as `serve.run.serve`.
+        EdgepackError: as `serve.run.serve`.
     """
     wanted = read(options, release)
     missing = [name for name in LIBRARIES if find_spec(name) is None]

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgepack_runtime import trust, tuning, verify
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.receipts import CHANGES, last_receipt
 from edgepack_runtime.state import Prefix, State, is_locked, read_state
 
@@ -89,7 +89,7 @@ def render(found: Mapping[str, Any]) -> str:
 def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:
     try:
         return read_state(prefix)
-    except DeviceError as error:
+    except EdgepackError as error:
         notes.append(f"{error.what}: {error.why}")
         return None
 
@@ -99,7 +99,7 @@ def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Option
         return None
     try:
         return verify.read_manifest(prefix.releases / current)[0].version
-    except DeviceError as error:
+    except EdgepackError as error:
         notes.append(f"{error.what}; {error.why}")
         return None
 
@@ -113,7 +113,7 @@ def _trust(
     """
     try:
         pins = trust.read_pins(prefix.root)
-    except DeviceError as error:
+    except EdgepackError as error:
         notes.append(f"{error.what}: {error.why}")
         return None, None
     if pins and not pins.pins:
@@ -124,7 +124,7 @@ def _trust(
         try:
             _, raw = verify.read_manifest(release)
             proof = trust.of_release(pins, release, raw, verify.read_signature(release))
-        except DeviceError as error:
+        except EdgepackError as error:
             notes.append(f"{error.what}: {error.why}")
     if proof is not None and pins and not proof.proven:
         notes.append(f"{current} is not proven to come from whom this device trusts: {proof.note}")
@@ -141,7 +141,7 @@ def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optiona
     """What the serving release is opened with; None where nothing was measured."""
     try:
         found = tuning.read(prefix.tuning_of(prefix.releases / current)) if current else None
-    except DeviceError as error:
+    except EdgepackError as error:
         notes.append(f"{error.what}: {error.why}")
         return None
     return dataclasses.asdict(found) if found else None

@@ -27,7 +27,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from edgepack_runtime import sshsig
 from edgepack_runtime.durable import os_errors, temporary_base
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError
 from edgepack_runtime.manifest import SIGNATURE_NAME
 from edgepack_runtime.sshsig import Signature, Signer
 from edgepack_runtime.state import REVOKED_NAME, SIGNERS_NAME
@@ -200,7 +200,7 @@ def of_release(pins: Pins, release: Path, raw: bytes, signature: Optional[bytes]
     """`require` for an installed release: what is wrong with it is in the `note`, and nothing is raised."""
     try:
         return require(pins, release.name, raw, signature)
-    except DeviceError as error:
+    except EdgepackError as error:
         fingerprint = None
         if signature is not None:
             try:
@@ -280,7 +280,7 @@ def _check(name: str, words: Sequence[str], raw: bytes, files: Dict[str, bytes])
         raise _refused(name, done)
 
 
-def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> DeviceError:
+def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> EdgepackError:
     said = " ".join(done.stdout.decode("utf-8", "replace").split())
     if TOO_OLD.search(said):
         return EnvironmentUnfitError(

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from edgepack_runtime import receipts, sshsig, trust, verify
 from edgepack_runtime.durable import fsync_folder, make_folder, os_errors, write_atomic
-from edgepack_runtime.errors import DeviceError, UsageError
+from edgepack_runtime.errors import EdgepackError, UsageError
 from edgepack_runtime.meant import say
 from edgepack_runtime.owned import check_is_ours
 from edgepack_runtime.sshsig import Signer
@@ -169,7 +169,7 @@ def _about_serving(prefix: Prefix, after: Pins) -> List[str]:
     try:
         _, raw = verify.read_manifest(release)
         proof = trust.of_release(after, release, raw, verify.read_signature(release))
-    except DeviceError as error:
+    except EdgepackError as error:
         return [f"{error.what}; {error.why}"]
     return [] if proof.proven else [f"{current} serves on, unproven: {proof.note}"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime import bench, conditions, golden, selftest, stats, tuning
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.model_config import CPU, CUDA, TENSORRT, EngineConfig
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item, evenly
@@ -67,7 +67,7 @@ def run(release: Path, *, most_threads: int, progress: Say) -> Dict[str, Any]:
     Raises:
         BundleInvalidError: the release lacks something.
         EnvironmentUnfitError: the model's execution provider is not active.
-        StepFailedError: the model cannot be run.
+        StageFailedError: the model cannot be run.
     """
     arena = _Arena(release)
     config = arena.predictor(Tuning()).config.engine
@@ -177,7 +177,7 @@ class _Arena:
         """Whatever is fastest must still answer as the model did where it was built."""
         try:
             selftest.compare(self._release, self.predictor(tuning))
-        except StepFailedError as error:
+        except StageFailedError as error:
             return f"the self-test fails with it: {error.why}"
         return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.durable import fsync_folder, make_folder, write_atomic
-from edgepack_runtime.errors import BundleInvalidError, StepFailedError
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.wording import counted
 
 FORMAT = 1
@@ -38,7 +38,7 @@ def keep(path: Path, result: Mapping[str, Any]) -> None:
     """Write what the verb `tune` printed into the file `path`, durably.
 
     Raises:
-        StepFailedError: it is no such thing.
+        StageFailedError: it is no such thing.
         OSError: it cannot be written.
     """
     try:
@@ -47,7 +47,7 @@ def keep(path: Path, result: Mapping[str, Any]) -> None:
         raw = dump(Tuning(**{**fields, "disabled_optimizers": disabled and tuple(disabled)}), result["measured"])
         _parse(raw)
     except (KeyError, TypeError, ValueError) as error:
-        raise StepFailedError(
+        raise StageFailedError(
             "the verb `tune` did not print a tuning", why=f"{type(error).__name__}: {error}"
         ) from error
     for made in make_folder(path.parent):

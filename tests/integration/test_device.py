@@ -12,7 +12,7 @@ import pytest
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.paddle_ml import environment, gpus
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 pytestmark = pytest.mark.integration
 

@@ -21,7 +21,7 @@ from edgepack.paddle_ml import environment
 from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
 from edgepack.recipe.shapes import Shape, of_config, of_folder, parameters
 from edgepack.recipe.training import FromScratch, Scratch
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ import pytest
 from edgepack.targets import elf, interpreters, profiles
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.local import base_python
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 from .conftest import Project
 

@@ -23,7 +23,7 @@ from edgepack.errors import StageFailedError
 from edgepack.outcome import Build
 from edgepack.recipe.training import Student
 from edgepack.targets.measure import Latency
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 RECIPE = """\
 edgepack: 1

@@ -13,7 +13,7 @@ from tiny_model import write_model_folder
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack_runtime import cli
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
 

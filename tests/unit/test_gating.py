@@ -23,7 +23,7 @@ from edgepack.targets import address, distant
 from edgepack.targets.local import Answer
 from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Link
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 __all__ = ["far"]
 ALL = list(ExitCode)

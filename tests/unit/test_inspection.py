@@ -14,7 +14,7 @@ from edgepack import bundle_tables, cli
 from edgepack.artifacts import LedgerRow, proportion
 from edgepack.inspection import compare, inspect
 from edgepack.targets.archive import write_bundle
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
 
 CONTENT = {

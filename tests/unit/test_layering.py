@@ -56,7 +56,7 @@ HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {
     "archive", "split", "unpacking", "manifest", "verify", "install", "durable", "recovery", "hashing",
     "doctor", "state", "cli", "launcher", "errors",
-    "exit_codes", "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
+    "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "distributions", "clusters",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
     "device", "jetson", "nvidia_libraries", "probe", "onnx_file",

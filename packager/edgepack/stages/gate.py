@@ -22,9 +22,9 @@ from edgepack.targets.distant import Connect, Gated, Parcel, Place
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.local import Answer
 from edgepack.targets.rows import Rows
-from edgepack.targets.verified import verified
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate_limits import NO_GATES
+from edgepack_runtime.verify import verify_file
 
 VERSION = 1
 RECEIPT_FILE = "receipt.json"
@@ -69,7 +69,7 @@ def gate_here(
         TargetUnreachableError: this machine cannot run bundles of that target.
         As `gate_file`.
     """
-    manifest = verified(bundle)
+    manifest = verify_file(bundle)[0]
     target = manifest.target
     found = here.runner(target, target.provider, libc_min=target.libc_min, pythons=pythons)
     if isinstance(found, NotRunHere):
@@ -92,7 +92,7 @@ def gate_file(
         EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
         StageFailedError: when it ended without a verdict in any other way.
     """
-    verified(bundle)  # nothing of a file that is not a whole bundle is run
+    verify_file(bundle)  # nothing of a file that is not a whole bundle is run
     return _gate(bundle, progress, interpreter, rows, without_gates=without_gates)
 
 

@@ -18,12 +18,12 @@ from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.model import TaskName
 from edgepack.targets import measure
-from edgepack.targets.verified import told, verified
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import model_config
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.golden import MODEL_FOLDER
 from edgepack_runtime.manifest import Manifest
+from edgepack_runtime.verify import verify_file
 
 _KEY: Final = "gates.accuracy.baseline"
 _MOST_CONFIG_BYTES: Final = 2**20
@@ -34,11 +34,11 @@ def require_comparable(bundle: Path, task: TaskName, labels: Sequence[str]) -> M
 
     Raises:
         RecipeInvalidError: it answers other questions, or with other labels.
-        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verified`, naming the key of the recipe.
+        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`, naming the key of the recipe.
     """
     with _named():
-        manifest = verified(bundle)
-    with _named(), told(), Archive(bundle) as archive:
+        manifest = verify_file(bundle)[0]
+    with _named(), Archive(bundle) as archive:
         config = model_config.parse(archive.read(f"{MODEL_FOLDER}/{model_config.CONFIG_NAME}", _MOST_CONFIG_BYTES))
     if config.task != task:
         raise _unlike(bundle, f"it is for {config.task}, and the recipe for {task}")
@@ -50,7 +50,7 @@ def require_comparable(bundle: Path, task: TaskName, labels: Sequence[str]) -> M
 
 def facts(bundle: Path) -> dict[str, str]:
     """What the manifest of a new release says of the `bundle`, which is whole, that it was held against."""
-    with told(), Archive(bundle) as archive:
+    with Archive(bundle) as archive:
         raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
         manifest = contract.parse(raw)
     return {
@@ -66,7 +66,7 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
 
     Raises:
         StageFailedError: it cannot be run.
-        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verified`, naming the key of the recipe.
+        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`, naming the key of the recipe.
     """
     with _model(bundle) as folder:
         return measure.answers(measure.opened(folder, threads=1), rows, f"golden rows, {bundle.name}", progress)
@@ -76,8 +76,8 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
 def _model(bundle: Path) -> Iterator[Path]:
     """The model folder of a bundle every byte of which is checked, as long as the block lasts."""
     with _named():
-        verified(bundle)
-    with TemporaryDirectory(prefix="edgepack-") as scratch, told(), Archive(bundle) as archive:
+        verify_file(bundle)
+    with TemporaryDirectory(prefix="edgepack-") as scratch, Archive(bundle) as archive:
         for path, member in archive.members.items():
             if path.startswith(f"{MODEL_FOLDER}/"):
                 file = Path(scratch, path)

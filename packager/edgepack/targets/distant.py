@@ -23,7 +23,7 @@ from edgepack.targets.rows import Rows
 from edgepack.targets.ssh import Link, LostError
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.archive import Archive, Member
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.manifest import Manifest
 
 ATTEMPTS: Final = 4  # connections for one copy

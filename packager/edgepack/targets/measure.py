@@ -19,7 +19,7 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.wording import counted
 from edgepack_runtime import model_config
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.predictor import Predictor
 
 Float = npt.NDArray[np.float32]
@@ -68,7 +68,7 @@ def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Pro
             part = [row.item for row in rows[start : start + _BATCH]]
             try:
                 given += [prediction.answer for prediction in predictor.predict_batch(part)]
-            except DeviceError as error:
+            except EdgepackError as error:
                 raise StageFailedError(f"{label}: {error.what}", why=error.why, fix=error.fix) from error
             task.advance(len(part))
     return given

@@ -37,7 +37,7 @@ def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
     """What each part takes; `other` includes the zip's own headers, so the packed ones sum up to the file's size.
 
     Raises:
-        edgepack_runtime.errors.DeviceError: it is no whole bundle.
+        edgepack_runtime.errors.EdgepackError: it is no whole bundle.
     """
     packed, unpacked = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
     with Archive(bundle) as archive:

@@ -29,8 +29,7 @@ from edgepack.targets.remote_store import Store
 from edgepack_runtime import alone, device, doctor, isolated, trust
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.durable import unfit
-from edgepack_runtime.errors import DeviceError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import EdgepackError, ExitCode, UsageError
 from edgepack_runtime.state import Prefix, default_prefix, read_state
 
 MAX_ROWS_BYTES = 256 * 1024 * 1024
@@ -41,7 +40,7 @@ _TOLD_EVERY_S = 0.25
 OF_ANOTHER_KIND = ("system", "libc", "python", "gpu", "tensorrt")
 
 
-class MismatchedError(DeviceError):
+class MismatchedError(EdgepackError):
     """This is not the device, or not the release, that was asked for."""
 
     exit_code = ExitCode.TARGET_UNREACHABLE
@@ -74,7 +73,7 @@ class Conversation:
                 request = json.loads(line.decode("utf-8"))
                 try:
                     answer = verbs[request["do"]](request)
-                except DeviceError as error:
+                except EdgepackError as error:
                     return self._fail(error)  # what may follow on the input is not read
                 except OSError as error:
                     where = "" if self._store is None else f" at what is kept in {self._store.prefix.root}"
@@ -103,7 +102,7 @@ class Conversation:
             except OSError as error:
                 raise GoneError(str(error)) from error
 
-    def _fail(self, error: DeviceError) -> None:
+    def _fail(self, error: EdgepackError) -> None:
         told = {"exit_code": int(error.exit_code), "what": error.what, "why": error.why, "fix": error.fix}
         self.send({"error": told})
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional, Sequence
 
 from edgepack.targets.remote_input import GoneError, Input
 from edgepack_runtime import isolated
-from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 
 MAX_RESULT_BYTES = 4 * 1024 * 1024  # of what a verb prints on its stdout
 MAX_LINE_BYTES = 2000
@@ -27,7 +27,7 @@ def run(line: Sequence[str], given: Optional[bytes], source: Input, tell: Tell) 
 
     Raises:
         EnvironmentUnfitError: it cannot be started.
-        StepFailedError: it died, or prints without end.
+        StageFailedError: it died, or prints without end.
         GoneError: nobody waits for it any more.
     """
     try:
@@ -60,7 +60,7 @@ def run(line: Sequence[str], given: Optional[bytes], source: Input, tell: Tell) 
     for reader in readers:
         reader.join(timeout=_GRACE_S)
     if len(result) > MAX_RESULT_BYTES:
-        raise StepFailedError(f"the gate printed more than {MAX_RESULT_BYTES} bytes")
+        raise StageFailedError(f"the gate printed more than {MAX_RESULT_BYTES} bytes")
     if process.returncode < 0:
         raise isolated.died("gate", process.returncode)
     tail = "\n".join(filter(None, last[-8:]))

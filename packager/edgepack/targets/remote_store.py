@@ -27,7 +27,7 @@ from edgepack.targets.remote_room import evict, freed_bytes, identities, left, p
 from edgepack_runtime import doctor, verify
 from edgepack_runtime import manifest as contract
 from edgepack_runtime.durable import FOLDER_MODE, remove_tree
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError
 from edgepack_runtime.hashing import CHUNK_BYTES
 from edgepack_runtime.manifest import FileEntry, Manifest
 from edgepack_runtime.state import Prefix
@@ -246,7 +246,7 @@ class Store:
             return
         same = []
         for release in releases(self.prefix.releases):
-            with contextlib.suppress(DeviceError):
+            with contextlib.suppress(EdgepackError):
                 other, _ = verify.read_manifest(release)
                 if (other.name, other.target.profile) != (self.manifest.name, self.manifest.target.profile):
                     continue
@@ -304,7 +304,7 @@ def _known(folders: Sequence[Path]) -> Dict[str, Path]:
     for release in (release for folder in folders for release in releases(folder)):
         try:
             manifest, _ = verify.read_manifest(release)
-        except DeviceError:
+        except EdgepackError:
             continue  # not one that anything could be taken from
         for entry in manifest.files:
             if entry.sha256 not in found and has_size(release / entry.path, entry.size):

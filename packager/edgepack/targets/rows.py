@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from edgepack.targets.verified import told
 from edgepack_runtime import gate_limits, gate_rows
 from edgepack_runtime.manifest import Manifest
 
@@ -32,8 +31,7 @@ class Rows:
         """
         if self.file is None:
             return None
-        with told():
-            return gate_rows.read_file(self.file)
+        return gate_rows.read_file(self.file)
 
     def require_of(self, bundle: str, manifest: Manifest) -> None:
         """That the file holds the rows of that bundle: known before a device is asked, which looks again.
@@ -44,5 +42,4 @@ class Rows:
         """
         if self.file is None or self.data is None:
             return
-        with told():
-            gate_rows.require(self.data, self.file.name, gate_limits.parse(manifest.gates), bundle)
+        gate_rows.require(self.data, self.file.name, gate_limits.parse(manifest.gates), bundle)

@@ -17,7 +17,7 @@ import edgepack_runtime
 
 # Of the runtime, with what they import; `test_sent.py` runs the program with these alone.
 RUNTIME_MODULES: Final = (
-    "errors", "exit_codes", "wording", "hashing", "durable", "manifest", "spans", "model_config", "device", "jetson",
+    "errors", "wording", "hashing", "durable", "manifest", "spans", "model_config", "device", "jetson",
     "nvidia_libraries", "cuda_driver", "doctor", "split", "onnx_file", "archive", "sshsig", "state", "verify", "trust",
     "unpacking", "isolated", "alone",
 )  # fmt: skip

@@ -12,7 +12,6 @@ from typing import BinaryIO, Final
 
 from edgepack.errors import StageFailedError, UsageError
 from edgepack.targets.archive import write_bundle
-from edgepack.targets.verified import told
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import split as form
 from edgepack_runtime.archive import Archive
@@ -42,7 +41,7 @@ def split(bundle: Path, folder: Path, part_bytes: int) -> list[Path]:
         BundleInvalidError: it is damaged.
         StageFailedError: `folder` cannot be written.
     """
-    with told(), Archive(bundle) as archive:
+    with Archive(bundle) as archive:
         if archive.is_in_parts:
             raise UsageError(f"{bundle.name} is in parts already", fix="split the whole bundle, as `build` made it")
         _require_size(archive.size, part_bytes)

@@ -35,7 +35,7 @@ def open_engine(config: EngineConfig, folder: Path, tuning: Tuning) -> Engine:
     Raises:
         EnvironmentUnfitError: the provider that `config` asks for is not active.
         BundleInvalidError: there is no model, or it is not of the expected form.
-        StepFailedError: the engine cannot load it.
+        StageFailedError: the engine cannot load it.
     """
     # Imported here because the library behind each takes long to load, and only one of them travels in a bundle.
     if config.name == OPENVINO:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgepack_runtime.engine import onnxruntime_session
 from edgepack_runtime.engine.denormals import DenormalsAsZero
 from edgepack_runtime.engine.graph_inputs import OUTPUTS, model_path
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.tuning import Tuning
 
@@ -39,6 +39,6 @@ class OnnxRuntimeCpuEngine:
             with DenormalsAsZero():
                 logits = self._session.run(OUTPUTS, {name: given[name] for name in self._inputs})[0]
         except Exception as error:  # ONNX Runtime's errors share no base class
-            raise StepFailedError("the model could not be run", why=str(error)) from error
+            raise StageFailedError("the model could not be run", why=str(error)) from error
         result: NDArray[np.float32] = logits
         return result

@@ -22,7 +22,7 @@ from edgepack_runtime.engine import onnxruntime_session, tensorrt
 from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape
 from edgepack_runtime.engine.graph_inputs import model_path
 from edgepack_runtime.engine.onnxruntime_session import Provider
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.model_config import CUDA, TENSORRT, EngineConfig
 from edgepack_runtime.tuning import Tuning
 
@@ -70,7 +70,7 @@ class OnnxRuntimeGpuEngine:
         try:
             return self._thread.submit(self._run, filled, batch, length).result()[:rows]
         except Exception as error:  # ONNX Runtime's errors share no base class
-            raise StepFailedError("the model could not be run", why=str(error)) from error
+            raise StageFailedError("the model could not be run", why=str(error)) from error
 
     def _run(self, given: Dict[str, NDArray[np.int64]], batch: int, length: int) -> NDArray[np.float32]:
         return self._bound(batch, length).run(given)

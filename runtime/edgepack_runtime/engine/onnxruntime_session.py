@@ -8,7 +8,7 @@ from typing import Any, List, Mapping, Sequence, Tuple, Union
 import onnxruntime
 
 from edgepack_runtime.engine.graph_inputs import checked_inputs
-from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.tuning import Tuning
 
@@ -22,7 +22,7 @@ def open_session(config: EngineConfig, path: Path, tuning: Tuning, providers: Se
 
     Raises:
         EnvironmentUnfitError: this onnxruntime has no such provider, or it is not active.
-        StepFailedError: the model cannot be loaded.
+        StageFailedError: the model cannot be loaded.
     """
     _require_available(config.provider)
     session = _session(config, path, tuning, providers)
@@ -67,7 +67,7 @@ def _session(config: EngineConfig, path: Path, tuning: Tuning, providers: Sequen
             str(path), options, providers=_as_asked(providers), disabled_optimizers=list(disabled)
         )
     except Exception as error:  # ONNX Runtime's errors share no base class
-        raise StepFailedError(
+        raise StageFailedError(
             f"onnxruntime {VERSION} cannot load {path.name}",
             why=str(error),
             fix="verify the bundle; if it is intact, build it for the onnxruntime of this target",

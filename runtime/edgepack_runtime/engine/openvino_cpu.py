@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgepack_runtime.engine import signal_stack
 from edgepack_runtime.engine.graph_inputs import checked_inputs, model_path
-from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.tuning import Tuning
 
@@ -55,7 +55,7 @@ class OpenVinoEngine:
                 self._request.infer({name: np.ascontiguousarray(given[name]) for name in self._inputs})
                 logits: NDArray[np.float32] = self._request.get_output_tensor(0).data.copy()  # the next run reuses it
             except RuntimeError as error:
-                raise StepFailedError("the model could not be run", why=str(error)) from error
+                raise StageFailedError("the model could not be run", why=str(error)) from error
         return logits
 
 
@@ -92,7 +92,7 @@ def _compiled(core: Any, device: str, path: Path, threads: int) -> Any:
     try:
         return core.compile_model(core.read_model(path), device, settings)
     except RuntimeError as error:
-        raise StepFailedError(
+        raise StageFailedError(
             f"openvino {_VERSION} cannot load {path.name}",
             why=str(error),
             fix="verify the bundle; if it is intact, build it for the openvino of this target",

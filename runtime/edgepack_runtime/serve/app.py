@@ -55,7 +55,7 @@ def load(settings: Settings) -> Model:
     """Load the model that `settings` name.
 
     Raises:
-        DeviceError: as `Predictor`.
+        EdgepackError: as `Predictor`.
     """
     found = located.own() if settings.model is None else located.locate(settings.model)
     name, version = facts.named(found)

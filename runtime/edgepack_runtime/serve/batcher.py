@@ -151,7 +151,7 @@ class Batcher:
         Raises:
             Refusal: there is no room for all of them (429), whoever asked is gone (499), the server is stopping (503),
                 or time ran out (504).
-            DeviceError: the model cannot be run on one of them.
+            EdgepackError: the model cannot be run on one of them.
         """
         self.admit(len(items), timeout_s)
         loop, now = asyncio.get_running_loop(), time.perf_counter()

@@ -16,7 +16,7 @@ import time
 import uuid
 from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, NamedTuple, Tuple
 
-from edgepack_runtime.errors import DeviceError
+from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.serve import logs, refusals
 from edgepack_runtime.serve.metrics import Metrics
 from edgepack_runtime.serve.refusals import Refusal
@@ -54,7 +54,7 @@ class Gatekeeper:
     """An ASGI application around `app`.
 
     Args:
-        app: raises `Refusal`, or DeviceError of the model, for what it does not answer. It puts the path of the route
+        app: raises `Refusal`, or EdgepackError of the model, for what it does not answer. It puts the path of the route
             into `scope["route_path"]`, and what the log line should tell besides into `scope["told"]`.
         controls: of `app`.
     """
@@ -85,7 +85,7 @@ class Gatekeeper:
             await self._app(scope, receive, sent)
         except Refusal as refusal:
             await self._refuse(scope, sent, refusal)
-        except DeviceError as error:
+        except EdgepackError as error:
             # The model's own errors name the file and the logits, and no text.
             scope["told"]["why"] = str(error)
             await self._refuse(scope, sent, refusals.broken(error.what))

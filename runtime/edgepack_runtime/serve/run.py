@@ -51,7 +51,7 @@ def serve(settings: Settings, where: Where) -> int:
     Raises:
         UsageError: the address is not a loopback one, and there is no token.
         EnvironmentUnfitError: the address cannot be had.
-        DeviceError: as `Predictor`.
+        EdgepackError: as `Predictor`.
     """
     logger = logs.configure(settings.log_level)
     with listening(where) as sock:

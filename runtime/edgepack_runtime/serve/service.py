@@ -85,7 +85,7 @@ class Service:
             gone: as `Batcher.submit`.
 
         Raises:
-            Refusal, DeviceError: as `Batcher.submit`.
+            Refusal, EdgepackError: as `Batcher.submit`.
         """
         told["texts"] = len(items)
         found = await self.batcher.submit(items, self.settings.timeout_s, gone)

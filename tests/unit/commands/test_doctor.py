@@ -14,7 +14,7 @@ from edgepack.machine import Cores, Machine, Memory
 from edgepack.nvidia import Gpu, Nvidia
 from edgepack.paddle_ml.environment import Setting
 from edgepack.paddle_ml.gpus import Build, Card
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "doctor.txt"
 STACK = {"paddlepaddle": "3.3.1", "paddlenlp": "3.0.0b4", "paddleslim": "2.6.0", "paddle2onnx": "2.1.0"}

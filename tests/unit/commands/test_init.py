@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack import cli
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.unit.targets.test_adopt import ORIN
 from edgepack.cli import main
 from edgepack.targets import profiles, wheels
 from edgepack.targets.supply import Supply
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 
 @pytest.fixture(autouse=True)

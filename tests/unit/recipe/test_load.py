@@ -13,7 +13,7 @@ from edgepack.recipe.model import Recipe
 from edgepack.recipe.pretrained import MODEL_FILES
 from edgepack.recipe.training import Distill, Pruning, Qat
 from edgepack_runtime import gate_limits
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
 TARGETS = {"jetpack6": ("onnxruntime",), "linux-x86_64-cpu": ("onnxruntime", "openvino")}

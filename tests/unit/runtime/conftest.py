@@ -34,7 +34,7 @@ NEEDS_NUMPY = ("tokenizer", "conditions", "measure", "answers", *STANDS_IN)
 FAKES = {
     "selftest": """\
 import json, os, signal
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 
 def run(release):
     import fakelib
@@ -48,7 +48,7 @@ def run(release):
     if behaviour == "signal":
         os.kill(os.getpid(), signal.SIGILL)
     if behaviour == "fail" or (behaviour == "fail installed" and release.parent.name == "releases"):
-        raise StepFailedError("the self-test failed", why="a logit differs", fix="build again")
+        raise StageFailedError("the self-test failed", why="a logit differs", fix="build again")
     told = os.environ.get("ORT_DISABLE_TELEMETRY")
     return {"texts": 2, "max_difference": 0.0, "tolerance": 0.1, "telemetry_disabled": told}
 """,
@@ -77,12 +77,12 @@ def render(receipt):
 """,
     "tune": """\
 import json
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 
 def run(release, *, most_threads, progress):
     behaviour = json.loads((release / "golden/behaviour.json").read_text())["tune"]
     if behaviour == "fail":
-        raise StepFailedError("the model could not be run", why="out of memory")
+        raise StageFailedError("the model could not be run", why="out of memory")
     progress("trying")
     tuning = {"threads": 2, "spinning": False, "disabled_optimizers": ["A"]}
     return {"tune": 1, "tuning": {} if behaviour == "nonsense" else tuning, "measured": {"most_threads": most_threads}}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from edgepack_runtime import answers
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.spans import Span, spans_of_tags
 
 LABELS = ("b", "a", "c")
@@ -62,7 +62,7 @@ def test_at_a_logit_of_zero_a_label_holds() -> None:
 @pytest.mark.parametrize("decide", [answers.one_label, answers.several_labels])
 @pytest.mark.parametrize("bad", [[math.nan, 1.0], [1.0, math.nan], [math.inf, 1.0], [-math.inf, -math.inf]])
 def test_what_is_no_number_is_no_answer(decide: Callable[..., Any], bad: list[float]) -> None:
-    with pytest.raises(StepFailedError, match="no number"):
+    with pytest.raises(StageFailedError, match="no number"):
         decide(("a", "b"), bad)
 
 
@@ -108,7 +108,7 @@ def test_spans_are_those_of_the_best_tags(logits: np.ndarray, padding: int) -> N
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_tokens_that_are_no_number_are_no_answer(bad: float) -> None:
-    with pytest.raises(StepFailedError, match="no number") as caught:
+    with pytest.raises(StageFailedError, match="no number") as caught:
         spans_of([[0, 1, 2, 3, 4], [0, 0, 0, bad, 0], [0, 1, 2, 3, 4]])
     assert caught.value.why == f"its logits are [0.0, 0.0, 0.0, {bad}, 0.0]"  # one token of what may be 512
 

@@ -16,8 +16,7 @@ from installing import Device, MakeBundle
 from tiny_model import write_lines, write_model_folder
 
 from edgepack_runtime import cli, model_verbs, receipts, release_verbs
-from edgepack_runtime.errors import DeviceError, StepFailedError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import EdgepackError, ExitCode, StageFailedError
 from edgepack_runtime.install import install
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
@@ -90,12 +89,12 @@ def test_mistakes_end_in_exit_2_with_a_reason(
 
 
 def test_every_error_becomes_its_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def kinds(kind: type[DeviceError]) -> list[type[DeviceError]]:
+    def kinds(kind: type[EdgepackError]) -> list[type[EdgepackError]]:
         return [kind, *(inner for direct in kind.__subclasses__() for inner in kinds(direct))]
 
-    for kind in kinds(DeviceError):
+    for kind in kinds(EdgepackError):
 
-        def fail(*args: object, kind: type[DeviceError] = kind) -> int:
+        def fail(*args: object, kind: type[EdgepackError] = kind) -> int:
             raise kind("what", why="why", fix="fix")
 
         monkeypatch.setitem(cli._VERBS, "status", fail)
@@ -120,7 +119,7 @@ def test_a_signal_that_a_library_makes_an_error_of_is_still_a_signal(
         try:
             signal.raise_signal(number)
         except BaseException as error:
-            raise StepFailedError("initialization failed") from error
+            raise StageFailedError("initialization failed") from error
         return 0
 
     monkeypatch.setitem(cli._VERBS, "status", loading)

@@ -12,7 +12,7 @@ import pytest
 from installing import Device
 
 from edgepack_runtime import commit
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.install import install
 from edgepack_runtime.state import Prefix
 

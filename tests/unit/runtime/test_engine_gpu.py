@@ -19,7 +19,7 @@ from edgepack_runtime.cuda_driver import CudaFacts
 from edgepack_runtime.engine import bound_shape, onnxruntime_gpu, onnxruntime_session, open_engine, tensorrt
 from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape
 from edgepack_runtime.engine.onnxruntime_gpu import OnnxRuntimeGpuEngine
-from edgepack_runtime.errors import EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.model_config import CPU, CUDA, TENSORRT, TOKENS, EngineConfig
 from edgepack_runtime.tuning import Tuning
 
@@ -148,7 +148,7 @@ def test_threads_take_turns(tmp_path: Path, on_cpu: Any) -> None:
 
 def test_what_cannot_be_run_is_an_error_of_ours(tmp_path: Path, on_cpu: Any) -> None:
     engine = on_cpu(write_model_folder(tmp_path / "m"))
-    with pytest.raises(StepFailedError, match="could not be run"):
+    with pytest.raises(StageFailedError, match="could not be run"):
         engine.run(np.full((1, 2), 10**6), np.zeros((1, 2), dtype=np.int64))
 
 

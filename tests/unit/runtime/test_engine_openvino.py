@@ -14,7 +14,7 @@ import pytest
 from tiny_model import RUNTIME, logits_of, write_model_folder, write_onnx
 
 from edgepack_runtime.engine import open_engine
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.tuning import Tuning
@@ -101,7 +101,7 @@ def test_a_device_that_is_not_there_is_unfit(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_model_cannot_be_loaded(tmp_path: Path) -> None:
     (folder(tmp_path) / "model.onnx").write_bytes(b"nothing")
-    with pytest.raises(StepFailedError, match=r"cannot load model\.onnx"):
+    with pytest.raises(StageFailedError, match=r"cannot load model\.onnx"):
         Predictor(tmp_path / "model")
 
 

@@ -31,8 +31,7 @@ from edgepack_runtime import (
 from edgepack_runtime.accuracy_limits import Floors
 from edgepack_runtime.closed_loop import Spell, Window
 from edgepack_runtime.contention import Contention
-from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.gate_limits import Limits
 from edgepack_runtime.latency_limits import AfterIdle, LatencyLimits, LengthBudget, OpenLoop, Percentiles, Sustained
 from edgepack_runtime.predictor import Split

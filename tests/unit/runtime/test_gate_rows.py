@@ -11,8 +11,7 @@ import pytest
 from tiny_model import write_lines, write_release
 
 from edgepack_runtime import gate, gate_limits, golden, model_config, tune
-from edgepack_runtime.errors import BundleInvalidError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError
 from edgepack_runtime.manifest import Manifest, dump
 
 ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten

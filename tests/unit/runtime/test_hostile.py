@@ -12,8 +12,7 @@ from installing import Device
 from tests import hostile
 
 from edgepack_runtime import verify
-from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.install import install
 
 CASES = dict(hostile.cases())

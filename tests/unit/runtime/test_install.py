@@ -22,13 +22,13 @@ from edgepack_runtime import commit, doctor, isolated, receipts, status, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
+    ExitCode,
     GateFailedError,
     GateInconclusiveError,
     RolledBackError,
-    StepFailedError,
+    StageFailedError,
     UsageError,
 )
-from edgepack_runtime.exit_codes import ExitCode
 from edgepack_runtime.install import install
 from edgepack_runtime.rollback import rollback
 from edgepack_runtime.state import Prefix, read_state
@@ -171,8 +171,8 @@ def test_keeps_one_release_before_and_no_more(
     [
         ({"gate": "fail"}, GateFailedError, 6),
         ({"gate": "inconclusive"}, GateInconclusiveError, 7),
-        ({"selftest": "fail"}, StepFailedError, 5),
-        ({"selftest": "signal"}, StepFailedError, 5),
+        ({"selftest": "fail"}, StageFailedError, 5),
+        ({"selftest": "signal"}, StageFailedError, 5),
     ],
 )
 def test_what_is_not_proven_never_serves(
@@ -207,7 +207,7 @@ def test_a_release_that_fails_after_the_switch_is_switched_back(
     make_bundle: MakeBundle, bundle: Path, prefix: Prefix
 ) -> None:
     bad = make_bundle(version="2.0.0", selftest="fail installed")
-    with pytest.raises(StepFailedError, match="nothing is installed"):
+    with pytest.raises(StageFailedError, match="nothing is installed"):
         install(bad, prefix.root, say=silent)
     assert prefix.current_id() is None
     assert not status.status(prefix)["ok"]

@@ -22,8 +22,7 @@ from tiny_model import TUNED
 from edgepack.targets.archive import write_bundle
 from edgepack_runtime import cli, durable, isolated, receipts, state, status, trust
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import BundleInvalidError, DeviceError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode
 from edgepack_runtime.install import install
 from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse
 from edgepack_runtime.state import Prefix, read_state
@@ -307,7 +306,7 @@ def test_a_device_without_ssh_keygen_installs_nothing_where_keys_are_pinned(
     pin(prefix.root, keys[0])
     good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
     monkeypatch.setattr(trust, "TOOLS", ())
-    with pytest.raises(DeviceError) as caught:
+    with pytest.raises(EdgepackError) as caught:
         install(good, prefix.root, say=silent)
     assert caught.value.exit_code == ExitCode.ENVIRONMENT_UNFIT
     assert not prefix.releases.exists()
@@ -386,7 +385,7 @@ def test_what_was_never_committed_raises_no_floor(
 ) -> None:
     install(releases[1], prefix.root, say=silent)
     monkeypatch.setattr(isolated, "run_json", lambda *args, **options: (ExitCode.GATE_FAILED, {"checks": [], **TUNED}))
-    with pytest.raises(DeviceError):
+    with pytest.raises(EdgepackError):
         install(releases[3], prefix.root, say=silent)
     assert floor(prefix) == 1
     prefix.state_file.write_bytes(b"")

@@ -18,8 +18,7 @@ from installing import MakeBundle
 
 from edgepack_runtime import isolated, receipts, unpacking
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, StepFailedError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError
 from edgepack_runtime.install import install
 from edgepack_runtime.manifest import Manifest, TargetFacts
 from edgepack_runtime.state import Prefix
@@ -124,12 +123,12 @@ def test_results_are_json_objects_and_accepted_codes() -> None:
         ("pass", "did not print its result"),
         ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
     ):
-        with pytest.raises(StepFailedError, match=f"the gate (was killed by )?{reason}"):
+        with pytest.raises(StageFailedError, match=f"the gate (was killed by )?{reason}"):
             isolated.run_json(python(line), "gate", accepted=accepted)
 
 
 def test_a_verb_that_hangs_is_ended() -> None:
-    with pytest.raises(StepFailedError, match=r"did not end within 0\.2 s"):
+    with pytest.raises(StageFailedError, match=r"did not end within 0\.2 s"):
         isolated.run_json(python("import time; time.sleep(60)"), "gate", accepted=[ExitCode.OK], timeout_s=0.2)
 
 
@@ -166,7 +165,7 @@ def test_signals_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert "memory ran out" in isolated.died("self-test", -signal.SIGKILL).why
     assert "signal 250" in isolated.died("self-test", -250).what
     monkeypatch.setattr(subprocess, "run", lambda *args, **options: SimpleNamespace(returncode=-signal.SIGSEGV))
-    with pytest.raises(StepFailedError, match="predict was killed by SIGSEGV"):
+    with pytest.raises(StageFailedError, match="predict was killed by SIGSEGV"):
         isolated.run(tmp_path, ["predict"])
 
 
@@ -207,9 +206,9 @@ def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> No
         assert parent.wait(30) == 7
 
 
-def failing(code: str) -> DeviceError:
+def failing(code: str) -> EdgepackError:
     """The error that a self-test ends in which runs `code`."""
-    with pytest.raises(DeviceError) as caught:
+    with pytest.raises(EdgepackError) as caught:
         isolated.run_json(python(code), "self-test", accepted=[ExitCode.OK], timeout_s=60)
     return caught.value
 
@@ -217,7 +216,7 @@ def failing(code: str) -> DeviceError:
 def test_a_verb_fails_in_its_own_words(capfd: pytest.CaptureFixture[str]) -> None:
     said = "noise\nerror: a logit differs\n  why: 2 and should be 1\n  fix: build again\n"
     error = failing(f"import sys; sys.stderr.write({said!r}); raise SystemExit(5)")
-    assert isinstance(error, StepFailedError)
+    assert isinstance(error, StageFailedError)
     assert (error.what, error.why, error.fix) == (
         "the self-test failed: a logit differs", "2 and should be 1", "build again",
     )  # fmt: skip

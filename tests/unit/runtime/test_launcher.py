@@ -13,7 +13,7 @@ from edgepack.targets.archive import write_bundle
 from edgepack.targets.main_py import main_source
 from edgepack_runtime import launcher
 from edgepack_runtime.archive import STORED, Archive
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.unpacking import extract
 from edgepack_runtime.verify import verify_file

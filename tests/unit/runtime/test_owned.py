@@ -13,8 +13,7 @@ from ssh_keys import make_key, needs_ssh_keygen, pin
 from tiny_model import TUNED
 
 from edgepack_runtime import isolated, owned, state
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import install
 from edgepack_runtime.rollback import rollback
 from edgepack_runtime.state import Prefix, State

@@ -17,8 +17,7 @@ import pytest
 from tiny_model import write_lines, write_model_folder
 
 from edgepack_runtime import cli, predict_verb, resume
-from edgepack_runtime.errors import StepFailedError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode, StageFailedError, UsageError
 from edgepack_runtime.parsing import Context
 from edgepack_runtime.predictor import Predictor
 
@@ -222,7 +221,7 @@ def test_an_error_of_the_model_keeps_what_was_answered(
 
     def failing(self: Predictor, items: Any, **options: Any) -> Any:
         yield next(iter(stream(self, items, **options)))
-        raise StepFailedError("the model could not be run")
+        raise StageFailedError("the model could not be run")
 
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "stream_tagged", failing)

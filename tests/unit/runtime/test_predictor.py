@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from tiny_model import LABELS, TAG_LOGIT, TAGS, logits_of, write_model_folder, write_onnx
 
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError, UsageError
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.model_config import PAIR, EngineConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.spans import Span
@@ -187,7 +187,7 @@ def test_a_graph_of_another_form_is_refused(tmp_path: Path) -> None:
 def test_a_vocabulary_larger_than_the_graph_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "model")
     write_onnx(folder / "model.onnx", vocab=["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
-    with pytest.raises(StepFailedError, match="could not be run"):
+    with pytest.raises(StageFailedError, match="could not be run"):
         Predictor(folder)
 
 
@@ -198,7 +198,7 @@ def test_a_broken_model_is_named(tmp_path: Path, content: bytes | None) -> None:
         (folder / "model.onnx").unlink()
     else:
         (folder / "model.onnx").write_bytes(content)
-    with pytest.raises(BundleInvalidError if content is None else StepFailedError, match=r"model\.onnx"):
+    with pytest.raises(BundleInvalidError if content is None else StageFailedError, match=r"model\.onnx"):
         Predictor(folder)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import edgepack_runtime
 from edgepack_runtime import receipts
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.receipts import last_receipt
 from edgepack_runtime.state import Prefix
 
@@ -44,7 +44,7 @@ def test_steps_and_notes_are_told_and_kept(tmp_path: Path) -> None:
 def test_a_failure_is_left_behind(tmp_path: Path) -> None:
     prefix = Prefix(tmp_path)
     receipt = receipts.begin("rollback", "rolled back")
-    receipts.fail(receipt, "not rolled back", StepFailedError("it broke", why="so"))
+    receipts.fail(receipt, "not rolled back", StageFailedError("it broke", why="so"))
     said: list[str] = []
     assert receipts.leave(prefix, receipt, said.append, best_effort=False) is None
     assert said == [f"  receipt {prefix.receipts}/000001-rollback.json"]

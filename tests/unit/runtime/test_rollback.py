@@ -11,8 +11,7 @@ import pytest
 from installing import Device, MakeBundle, id_of, silent
 
 from edgepack_runtime import receipts, state, status
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StepFailedError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, ExitCode, StageFailedError, UsageError
 from edgepack_runtime.install import install
 from edgepack_runtime.rollback import rollback
 from edgepack_runtime.state import Prefix
@@ -111,7 +110,7 @@ def test_one_that_fails_its_self_test_is_not_gone_back_to(
     install(bad, prefix.root, say=silent)
     install(second, prefix.root, say=silent)
     (prefix.root / "device.json").write_text(json.dumps(behaviour))
-    with pytest.raises(StepFailedError, match="self-test"):
+    with pytest.raises(StageFailedError, match="self-test"):
         rollback(prefix.root, None, say=silent)
     found = status.status(prefix)
     assert (found["ok"], found["current"], found["previous"]) == (True, id_of(second), id_of(bad))

@@ -7,7 +7,7 @@ import pytest
 from tiny_model import logits_of, write_lines, write_release
 
 from edgepack_runtime import golden, model_config, selftest
-from edgepack_runtime.errors import BundleInvalidError, StepFailedError
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 
 TEXTS = ("店很好", "店很差", "好好差")
 
@@ -29,7 +29,7 @@ def test_a_release_that_computes_as_it_did_passes(tmp_path: Path) -> None:
 def test_the_text_and_the_difference_are_named(tmp_path: Path) -> None:
     bad, good = logits_of("店很差")
     lines = [{"text": "店很好", "logits": logits_of("店很好")}, {"text": "店很差", "logits": [bad, good + 0.25]}]
-    with pytest.raises(StepFailedError, match="店很差") as caught:
+    with pytest.raises(StageFailedError, match="店很差") as caught:
         selftest.run(release_with(tmp_path, lines, tolerance=0.1))
     assert "'good'" in caught.value.why
     assert "0.25 apart, 0.1 allowed" in caught.value.why
@@ -44,7 +44,7 @@ def test_the_largest_difference_within_the_tolerance_is_told(tmp_path: Path) -> 
 def test_a_turned_label_fails_where_the_lead_exceeds_the_tolerance(tmp_path: Path) -> None:
     # The tiny model gives (0, 0) for 店: both logits are within 0.5, and yet the label is not the expected one.
     lines = [{"text": "店", "logits": [-0.4, 0.4]}]
-    with pytest.raises(StepFailedError, match="店") as caught:
+    with pytest.raises(StageFailedError, match="店") as caught:
         selftest.run(release_with(tmp_path, lines, tolerance=0.5))
     assert "should be 'good', which leads by 0.8" in caught.value.why
 
@@ -111,7 +111,7 @@ def test_pairs_are_asked_as_pairs(tmp_path: Path) -> None:
 def test_each_of_several_labels_is_checked(tmp_path: Path) -> None:
     result = selftest.run(release_of(tmp_path, {"text": "很", "logits": [0.25, 0.5]}, multi_label=True, tolerance=0.3))
     assert (result["labels_checked"], result["max_difference"]) == (1, 0.25)  # of 0.25 nobody can say
-    with pytest.raises(StepFailedError, match="很"):
+    with pytest.raises(StageFailedError, match="很"):
         selftest.run(release_of(tmp_path / "2", {"text": "很", "logits": [0.25, 0.6]}, multi_label=True, tolerance=0.3))
 
 
@@ -126,20 +126,20 @@ def test_each_token_is_checked(tmp_path: Path) -> None:
 
 def test_a_token_that_is_off_is_named(tmp_path: Path) -> None:
     line = {"text": "店", "logits": [TOKENS[0], [0, 0, 0, 2.5, 0], TOKENS[2]]}
-    with pytest.raises(StepFailedError, match="店") as caught:
+    with pytest.raises(StageFailedError, match="店") as caught:
         selftest.run(release_of(tmp_path, line, task="token-classification"))
     assert "the logit of label 'B-place' of token 1 is 3 and should be 2.5" in caught.value.why
 
 
 def test_a_token_with_another_tag_is_named(tmp_path: Path) -> None:
     line = {"text": "店", "logits": [TOKENS[0], [3.5, -1, -1, -0.25, -1], TOKENS[2]]}
-    with pytest.raises(StepFailedError, match="店") as caught:
+    with pytest.raises(StageFailedError, match="店") as caught:
         selftest.run(release_of(tmp_path, line, task="token-classification", tolerance=3.5))
     assert caught.value.why == "the label of token 1 is 'B-place' and should be 'O', which leads by 3.75"
 
 
 def test_another_number_of_tokens_is_another_tokenizer(tmp_path: Path) -> None:
     line = {"text": "店", "logits": TOKENS[:2]}
-    with pytest.raises(StepFailedError, match="店") as caught:
+    with pytest.raises(StageFailedError, match="店") as caught:
         selftest.run(release_of(tmp_path, line, task="token-classification"))
     assert caught.value.why == "it has 3 tokens and should have 2"

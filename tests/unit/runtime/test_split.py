@@ -19,8 +19,7 @@ from edgepack.targets import splitting
 from edgepack.targets.archive import write_bundle
 from edgepack_runtime import split
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.split import Joined, Part
 from edgepack_runtime.state import Prefix
 from edgepack_runtime.verify import verify_file

@@ -10,7 +10,7 @@ import pytest
 from tiny_model import TUNED
 
 from edgepack_runtime import isolated, receipts, state, status
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.install import install
 from edgepack_runtime.state import Prefix, State
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiny_model import write_model_folder
 
 from edgepack_runtime import stream
-from edgepack_runtime.errors import StepFailedError, UsageError
+from edgepack_runtime.errors import StageFailedError, UsageError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.stream import Settings, batches
@@ -102,12 +102,12 @@ def test_an_error_of_the_model_comes_out_at_its_item(
 
     def refusing(ids: Any, types: Any) -> Any:
         if (ids == bad).any():
-            raise StepFailedError("the model could not be run")
+            raise StageFailedError("the model could not be run")
         return run(ids, types)
 
     monkeypatch.setattr(predictor._engine, "run", refusing)
     found = []
-    with pytest.raises(StepFailedError):
+    with pytest.raises(StageFailedError):
         for prediction in predictor.stream(["好", "很", "店", "好差", "很"], workers=workers):
             found.append(prediction)  # noqa: PERF402 - what came before counts
     assert len(found) == 3

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ssh_keys import make_key, needs_ssh_keygen, pin, public, sign
 
 from edgepack_runtime import trust, trust_verb
-from edgepack_runtime.errors import BundleInvalidError, DeviceError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.state import Prefix
 from edgepack_runtime.trust import Pins, Proof, read_pins, require
 
@@ -27,8 +27,8 @@ def signature(keys: tuple[Path, Path]) -> bytes:
     return sign(keys[0], RAW)
 
 
-def refused(root: Path, raw: bytes, signature: bytes | None) -> DeviceError:
-    with pytest.raises(DeviceError) as caught:
+def refused(root: Path, raw: bytes, signature: bytes | None) -> EdgepackError:
+    with pytest.raises(EdgepackError) as caught:
         require(read_pins(root), "s.edgepack", raw, signature)
     return caught.value
 

@@ -11,8 +11,7 @@ from ssh_keys import needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
 from edgepack_runtime import cli, isolated, state, trust_verb
-from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import install
 from edgepack_runtime.options import Context
 from edgepack_runtime.state import Prefix

@@ -13,8 +13,7 @@ from installing import Device
 from tiny_model import write_release
 
 from edgepack_runtime import device, golden, tune, tuning
-from edgepack_runtime.errors import StepFailedError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode, StageFailedError
 from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.state import Prefix
@@ -157,7 +156,7 @@ def test_an_emulated_machine_is_not_measured(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("damaged", [{}, {"tuning": {}}, {"tuning": {"threads": 0}}])
 def test_only_a_tuning_is_kept(tmp_path: Path, damaged: dict[str, Any]) -> None:
-    with pytest.raises(StepFailedError, match="did not print a tuning"):
+    with pytest.raises(StageFailedError, match="did not print a tuning"):
         tuning.keep(tmp_path / "kept.json", damaged)
     assert not list(tmp_path.iterdir())
 

@@ -16,8 +16,7 @@ from installing import Device, MakeBundle, silent
 from tiny_model import TUNED
 
 from edgepack_runtime import isolated, owned, receipts, state, status, uninstall
-from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import install
 from edgepack_runtime.state import Prefix
 

@@ -25,7 +25,7 @@ from edgepack.targets.profiles import Host, load_profiles
 from edgepack.targets.supply import Supply
 from edgepack_runtime import manifest as contract
 from edgepack_runtime import options, parsing
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.verify import verify_file
 
 MakeWheel = Callable[..., Path]

@@ -15,7 +15,7 @@ import pytest
 from asgi import Answer, ask, post, started
 from tiny_model import write_model_folder
 
-from edgepack_runtime.errors import StepFailedError, UsageError
+from edgepack_runtime.errors import StageFailedError, UsageError
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
@@ -298,7 +298,7 @@ def test_an_unforeseen_error_is_500_and_told_without_its_message(
     served: Callable[..., None], log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(app: Gatekeeper) -> None:
-        for error, code in ((ValueError("it was 秘密"), "ValueError"), (StepFailedError("the model broke"), None)):
+        for error, code in ((ValueError("it was 秘密"), "ValueError"), (StageFailedError("the model broke"), None)):
 
             async def fail(*_: Any, error: Exception = error) -> Any:
                 raise error

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.predictor import Split
 from edgepack_runtime.serve import batcher as batcher_module
 from edgepack_runtime.serve.batcher import PADDING, Batch, Batcher
@@ -32,7 +32,7 @@ class Model:
         self.entered.release()
         assert self.gate.wait(20)
         if any("broken" in item for item in items):
-            raise StepFailedError("the model failed")
+            raise StageFailedError("the model failed")
         return [f"{item}!" for item in items], Split(1.0, 2.0, 3.0)
 
     async def taken(self) -> None:
@@ -329,7 +329,7 @@ def test_a_text_that_breaks_the_model_spoils_no_other() -> None:
         assert await first == ["a!"]
         assert await good == ["b!"]
         for task in (bad, both):
-            with pytest.raises(StepFailedError):
+            with pytest.raises(StageFailedError):
                 await task
         assert await ask(batcher, "d") == ["d!"]
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from edgepack_runtime.errors import StepFailedError
+from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.serve import run
 from edgepack_runtime.serve.settings import Settings
 
@@ -31,12 +31,12 @@ def test_sigterm_while_the_model_is_loaded_is_what_was_asked_for(monkeypatch: py
 
 def test_a_model_that_cannot_be_loaded_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(settings: Settings) -> None:
-        raise StepFailedError("it cannot be loaded")
+        raise StageFailedError("it cannot be loaded")
 
     monkeypatch.setattr(run.application, "load", load)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with pytest.raises(StepFailedError):
+        with pytest.raises(StageFailedError):
             run._loaded(Settings())
     finally:
         signal.signal(signal.SIGTERM, before)

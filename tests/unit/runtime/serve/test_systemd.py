@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgepack_runtime import cli
-from edgepack_runtime.errors import UsageError
-from edgepack_runtime.exit_codes import ExitCode
+from edgepack_runtime.errors import ExitCode, UsageError
 from edgepack_runtime.parsing import Context
 from edgepack_runtime.serve import systemd
 from edgepack_runtime.state import Prefix

@@ -1,0 +1,52 @@
+"""Errors as JSON: what a child process reports is what its parent raises."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from edgepack.errors import RecipeInvalidError, TargetUnreachableError
+from edgepack_runtime.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    EnvironmentUnfitError,
+    GateFailedError,
+    GateInconclusiveError,
+    RolledBackError,
+    StageFailedError,
+    UsageError,
+    from_json,
+    to_json,
+)
+
+KINDS = [
+    UsageError,
+    RecipeInvalidError,
+    EnvironmentUnfitError,
+    StageFailedError,
+    GateFailedError,
+    GateInconclusiveError,
+    BundleInvalidError,
+    TargetUnreachableError,
+    RolledBackError,
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_arrives_as_it_was_sent(kind: type[EdgepackError]) -> None:
+    sent = kind("what\nerror: of two lines", why="a\nb", fix="retry")
+    got = from_json(json.loads(json.dumps(to_json(sent))))
+    assert type(got) is kind
+    assert (got.what, got.why, got.fix, got.exit_code) == (sent.what, sent.why, sent.fix, sent.exit_code)
+
+
+def test_an_exit_code_that_is_not_known_is_an_unexpected_error() -> None:
+    got = from_json({"exit_code": 77, "what": "w", "why": "", "fix": ""})
+    assert (type(got), got.exit_code) == (EdgepackError, 1)
+
+
+@pytest.mark.parametrize("document", [{}, {"what": "w"}, {"what": 1, "why": "", "fix": ""}])
+def test_an_object_without_the_three_texts_is_refused(document: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="does not describe an error"):
+        from_json(document)
