@@ -4,6 +4,7 @@
 VENV := .venv
 LIGHT := .venv-light
 LANE26 := .venv-lane26
+CLIENTS := .venv-clients
 PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP_FLAGS := --quiet --disable-pip-version-check
@@ -28,7 +29,7 @@ WORKERS ?= 4
 # A process has one thread: two that take every core for their products keep each other waiting.
 PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
 
-test: $(VENV)/.installed-dev ## all tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
+test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## all tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
 
 LANE26_TESTS := training width narrow resume ranks huggingface observers vocabulary qat build
@@ -62,7 +63,7 @@ peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this proje
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LIGHT) $(LANE26) $(PEERS) $(ARM64_ROOT) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(ARM64_ROOT) .edgepack dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv
@@ -100,6 +101,12 @@ $(LANE26)/.installed: scripts/find-python requirements/bootstrap.txt requirement
 	$(call make-venv,$(LANE26))
 	@echo "installing the second lane (about 150 packages)"
 	$(call install-locked,$(LANE26),lane26)
+
+$(CLIENTS)/.installed: scripts/find-python requirements/bootstrap.txt requirements/clients.txt
+	$(call make-venv,$(CLIENTS))
+	@echo "installing the reference clients of KServe v2 (about 85 packages)"
+	@$(CLIENTS)/bin/$(LOCKED_PIP) --only-binary=:all: -r requirements/clients.txt
+	@touch $@
 
 $(PEERS)/.installed: requirements/bootstrap.txt requirements/peers.txt
 	@python3.11 -m venv --clear $(PEERS)

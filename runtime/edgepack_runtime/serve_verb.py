@@ -29,7 +29,7 @@ def run(options: argparse.Namespace, release: Optional[Path]) -> int:
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise _not_carried(missing[0], inside=release is not None)
-    from edgepack_runtime.serve.run import DEFAULT_HOST, DEFAULT_PORT, Where, serve
+    from edgepack_runtime.serve.server import DEFAULT_HOST, DEFAULT_PORT, Where, serve
 
     port = DEFAULT_PORT if options.port is None else options.port
     return serve(wanted, Where(options.host or DEFAULT_HOST, port, options.uds, options.fd))

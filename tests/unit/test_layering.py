@@ -65,7 +65,7 @@ STDLIB_ONLY = {
     "rows", "wording", "writing", "journal", "resume", "progress", "predict_files", "windows",
     "alone", "contention", "noise", "latency_limits", "accuracy_limits", "gate_values", "throttling", "energy",
     "sshsig", "trust", "trust_verb", "sealing",
-    "serve_verb", "serve/__init__", "serve/settings", "serve/facts", "serve/refusals", "serve/logs", "serve/notify",
+    "serve_verb", "serve/__init__", "serve/settings", "serve/model_info", "serve/http_errors", "serve/logs",
     "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.

@@ -22,11 +22,12 @@ from starlette.routing import Route
 
 from edgepack_runtime import located
 from edgepack_runtime.predictor import Predictor
-from edgepack_runtime.serve import asking, facts, kserve, logs, openapi, page
-from edgepack_runtime.serve.facts import Facts
-from edgepack_runtime.serve.gatekeeper import Controls, Gatekeeper
+from edgepack_runtime.serve import kserve, logs, openapi, page, requests
+from edgepack_runtime.serve import model_info as facts
+from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
-from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve.middleware import Controls, Middleware
+from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.service import Service, predictions, timing
 from edgepack_runtime.serve.settings import Settings, from_environment
 
@@ -37,10 +38,10 @@ class Model(NamedTuple):
     """A model that is loaded, and what to say of it."""
 
     predictor: Predictor
-    facts: Facts
+    facts: ModelInfo
 
 
-def create() -> Gatekeeper:
+def create() -> Middleware:
     """An application after `EDGEPACK_SERVE_*` in the environment (see `settings`).
 
     Raises:
@@ -63,7 +64,7 @@ def load(settings: Settings) -> Model:
     return Model(predictor, facts.of(predictor, name, version))
 
 
-def application(settings: Settings, logger: logging.Logger, model: Optional[Model] = None) -> Gatekeeper:
+def application(settings: Settings, logger: logging.Logger, model: Optional[Model] = None) -> Middleware:
     """The ASGI application; it loads the model that `settings` name when it starts, unless it is given one."""
     metrics = Metrics()
     routes = Routes(metrics)
@@ -83,7 +84,7 @@ def application(settings: Settings, logger: logging.Logger, model: Optional[Mode
     handlers: Mapping[Any, Any] = {HTTPException: _not_found, Exception: _pass_on}
     app = Starlette(routes=routes.table(), lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False  # a path that there is not is 404, and no way to somewhere else
-    return Gatekeeper(app, settings, metrics, logger, Controls(routes.drain, routes.give_up, routes.busy))
+    return Middleware(app, settings, metrics, logger, Controls(routes.drain, routes.give_up, routes.busy))
 
 
 class Routes:
@@ -122,10 +123,10 @@ class Routes:
         """The service.
 
         Raises:
-            Refusal: it is not there yet.
+            HttpError: it is not there yet.
         """
         if self.service is None:
-            raise Refusal(503, "starting", "the model is being loaded", headers={"Retry-After": "1"})
+            raise HttpError(503, "starting", "the model is being loaded", headers={"Retry-After": "1"})
         return self.service
 
     def drain(self) -> None:
@@ -170,16 +171,16 @@ class Routes:
     async def predict(self, request: Request) -> Response:
         service = self.running
         service.admit()
-        document = await asking.read_json(request, service.settings)
-        asked = asking.parse(document, pairs=service.pairs, max_texts=service.settings.max_texts)
-        found = await service.answer(asked.items, request.scope["told"], asking.gone(request))
+        document = requests.parse_json(await requests.read_body(request, service.settings))
+        asked = requests.parse(document, pairs=service.pairs, max_texts=service.settings.max_texts)
+        found = await service.answer(asked.items, request.scope["log_fields"], requests.gone(request))
         answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
         timed = {"Server-Timing": timing(found).header()}
         return _json({"predictions": answers} if asked.several else answers[0], headers=timed)
 
     async def v2_server(self, request: Request) -> Response:
         facts = self.running.facts
-        return _json({"name": "edgepack", "version": facts.version, "extensions": []})
+        return _json({"name": "edgepack", "version": facts.version, "extensions": ["binary_tensor_data"]})
 
     async def v2_live(self, request: Request) -> Response:
         return _json({"live": True})
@@ -198,23 +199,29 @@ class Routes:
     async def v2_infer(self, request: Request) -> Response:
         service, facts = self.running, self._named(request)
         service.admit()
-        document = await asking.read_json(request, service.settings)
-        inference = kserve.parse(document, facts, max_texts=service.settings.max_texts)
-        found = await service.answer(inference.items, request.scope["told"], asking.gone(request))
+        raw = await requests.read_body(request, service.settings)
+        document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
+        inference = kserve.parse(document, facts, max_texts=service.settings.max_texts, tail=tail)
+        found = await service.answer(inference.items, request.scope["log_fields"], requests.gone(request))
         timed = {"Server-Timing": timing(found).header()}
-        return _json(kserve.response(inference, predictions(found), facts), headers=timed)
+        answer, binary = kserve.response(inference, predictions(found), facts)
+        if not binary:
+            return _json(answer, headers=timed)
+        head = _json_bytes(answer)
+        timed[kserve.HEADER_LENGTH] = str(len(head))
+        return Response(head + binary, headers=timed, media_type="application/octet-stream")
 
-    def _named(self, request: Request) -> Facts:
+    def _named(self, request: Request) -> ModelInfo:
         """The facts of the model in the path.
 
         Raises:
-            Refusal: this server has another one.
+            HttpError: this server has another one.
         """
         facts = self.running.facts
         if request.path_params["name"] != facts.name:
-            raise Refusal(404, "no_such_model", f"the model here is {facts.name}")
+            raise HttpError(404, "no_such_model", f"the model here is {facts.name}")
         if request.path_params.get("version", facts.version) != facts.version:
-            raise Refusal(404, "no_such_version", f"{facts.name} is here in version {facts.version}")
+            raise HttpError(404, "no_such_version", f"{facts.name} is here in version {facts.version}")
         return facts
 
 
@@ -233,8 +240,8 @@ async def _not_found(request: Request, error: HTTPException) -> Response:
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{request.method} is no method of this path"
-        raise Refusal(405, "no_such_method", message, fix=f"use {allowed}", headers={"Allow": allowed})
-    raise Refusal(404, "no_such_path", "there is nothing at this path", fix="GET /openapi.json lists what there is")
+        raise HttpError(405, "no_such_method", message, fix=f"use {allowed}", headers={"Allow": allowed})
+    raise HttpError(404, "no_such_path", "there is nothing at this path", fix="GET /openapi.json lists what there is")
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
@@ -243,6 +250,9 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 
 
 def _json(document: Any, status: int = 200, headers: Optional[Mapping[str, str]] = None) -> Response:
-    # Half a surrogate pair, which JSON may hold, goes back as JSON escapes it.
-    body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-    return Response(body, status, headers, media_type="application/json")
+    return Response(_json_bytes(document), status, headers, media_type="application/json")
+
+
+def _json_bytes(document: Any) -> bytes:
+    # A lone surrogate, which JSON may hold, goes back as JSON escapes it.
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

@@ -17,7 +17,7 @@ from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequenc
 
 from edgepack_runtime.answers import AnyPrediction
 from edgepack_runtime.predictor import Split
-from edgepack_runtime.serve import refusals
+from edgepack_runtime.serve import http_errors
 from edgepack_runtime.texts import Item
 
 Run = Callable[[Sequence[Item]], Tuple[List[AnyPrediction], Split]]
@@ -130,16 +130,16 @@ class Batcher:
         """See whether `count` texts may come now. Whoever is refused so early costs next to nothing.
 
         Raises:
-            Refusal: there is no room for them, they would wait for nothing (429), or the server is stopping (503).
+            HttpError: there is no room for them, they would wait for nothing (429), or the server is stopping (503).
         """
         if self._draining:
-            raise refusals.draining()
+            raise http_errors.draining()
         wait_s = self.expected_wait_s()
         retry_after_s = max(1, math.ceil(wait_s))
         if self.queued + count > self._capacity:
-            raise refusals.overloaded(f"{_waiting(self.queued)}, and {self._capacity} may", retry_after_s)
+            raise http_errors.overloaded(f"{_waiting(self.queued)}, and {self._capacity} may", retry_after_s)
         if wait_s > timeout_s:  # it would wait for nothing
-            raise refusals.overloaded(f"{_waiting(self.queued)}, which is about {wait_s:.1f} s", retry_after_s)
+            raise http_errors.overloaded(f"{_waiting(self.queued)}, which is about {wait_s:.1f} s", retry_after_s)
 
     async def submit(self, items: Sequence[Item], timeout_s: float, gone: Gone) -> List[Answered]:
         """Answers for `items`, in their order.
@@ -149,7 +149,7 @@ class Batcher:
                 not asked at first: watching is not free, and most are answered before anybody loses patience.
 
         Raises:
-            Refusal: there is no room for all of them (429), whoever asked is gone (499), the server is stopping (503),
+            HttpError: there is no room for all of them (429), the client is gone (499), the server is stopping (503),
                 or time ran out (504).
             EdgepackError: the model cannot be run on one of them.
         """
@@ -166,7 +166,7 @@ class Batcher:
         finally:  # also when the request was given up
             self._forget(futures)
         if late:
-            raise refusals.expired(timeout_s)
+            raise http_errors.expired(timeout_s)
         errors = [error for error in (future.exception() for future in futures) if error is not None]
         if errors:
             raise errors[0]
@@ -176,7 +176,7 @@ class Batcher:
         """Wait for `futures`; return whether time ran out.
 
         Raises:
-            Refusal: whoever asked is gone.
+            HttpError: the client is gone.
         """
         _, late = await asyncio.wait(futures, timeout=min(timeout_s, _UNWATCHED_S))
         if not late:
@@ -190,7 +190,7 @@ class Batcher:
         if stays:
             return bool(late)
         watch.result()
-        raise refusals.gone()
+        raise http_errors.gone()
 
     def refuse(self) -> None:
         """Take nothing more; what waits is still answered."""
@@ -213,7 +213,7 @@ class Batcher:
         self._queue.clear()
         self._given_up += len(left)
         for waiting in left:
-            waiting.future.set_exception(refusals.draining())
+            waiting.future.set_exception(http_errors.draining())
         self._idle.set()
 
     def close(self) -> None:

@@ -7,34 +7,41 @@ task; each is a tensor over the n texts:
     several labels    labels BYTES [n], each a JSON list; scores FP32 [n, labels]
     spans             spans BYTES [n], each a JSON list
 
-Tensors in binary form, an extension, are not taken.
+The extension for binary tensors is supported in both directions: `Inference-Header-Content-Length` says how many bytes
+of the body are JSON, and the tensors' bytes follow in the order of their entries. A text is 4 bytes with its length,
+little-endian, and UTF-8. Parameters of the protocol that mean nothing for a stateless model (`priority`, `timeout`,
+`sequence_id`) are accepted and ignored.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import struct
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.model_config import PAIR, TOKENS
-from edgepack_runtime.serve import asking, refusals
-from edgepack_runtime.serve.facts import Facts
+from edgepack_runtime.serve import http_errors, requests
+from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.texts import Item
 
 TEXT, TEXT_PAIR = "text", "text_pair"
 _FORM = '{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["..."]}]}'
 Tensor = Dict[str, Any]
+_LENGTH = struct.Struct("<I")  # of a text, before its bytes
+HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 class Inference(NamedTuple):
-    """An inference request: what is asked, its own id, and the names of the tensors it wants (None: all)."""
+    """An inference request: its items and id, and the outputs to return, with those of them that go in binary form."""
 
     items: List[Item]
     id: Optional[str]
-    outputs: Optional[Tuple[str, ...]]
+    outputs: Tuple[str, ...]
+    binary: FrozenSet[str] = frozenset()
 
 
-def metadata(facts: Facts) -> Dict[str, Any]:
+def metadata(facts: ModelInfo) -> Dict[str, Any]:
     """What `GET /v2/models/{name}` answers. `parameters` has the labels, in the order of `scores`."""
     return {
         "name": facts.name,
@@ -46,46 +53,52 @@ def metadata(facts: Facts) -> Dict[str, Any]:
     }
 
 
-def parse(document: Any, facts: Facts, *, max_texts: int) -> Inference:
-    """Read an inference request.
+def parse(document: Any, facts: ModelInfo, *, max_texts: int, tail: bytes = b"") -> Inference:
+    """Read an inference request; `tail` is what follows the JSON in the body.
 
     Raises:
-        Refusal: 400 where it is not of the protocol's form, 422 where its texts cannot be asked.
+        HttpError: 400 where it does not have the protocol's form, 422 where the model cannot take its texts.
     """
     if not isinstance(document, dict):
-        raise refusals.malformed("the body is no JSON object", _FORM)
+        raise http_errors.malformed("the body is no JSON object", _FORM)
     identity = document.get("id")
     if identity is not None and not isinstance(identity, str):
-        raise refusals.malformed("`id` is no text")
+        raise http_errors.malformed("`id` is no text")
     names = _inputs(facts)
-    columns = _columns(document.get("inputs"), names)
+    columns = _columns(document.get("inputs"), names, tail)
     if len({len(column) for column in columns}) != 1:
-        raise refusals.malformed("`text` and `text_pair` do not have the same number of texts")
+        raise http_errors.malformed("`text` and `text_pair` do not have the same number of texts")
     pairs = len(names) == 2
     entries = [list(row) for row in zip(*columns)] if pairs else columns[0]
     if not entries:
-        raise refusals.malformed("there is no text", _FORM)
-    items = asking.checked(entries, pairs=pairs, max_texts=max_texts, form=_FORM)
-    return Inference(items, identity, _wanted(document.get("outputs"), facts))
+        raise http_errors.malformed("there is no text", _FORM)
+    items = requests.checked(entries, pairs=pairs, max_texts=max_texts, form=_FORM)
+    outputs = _requested_outputs(document, facts)
+    return Inference(items, identity, tuple(outputs), frozenset(name for name, binary in outputs.items() if binary))
 
 
-def response(inference: Inference, predictions: Sequence[AnyPrediction], facts: Facts) -> Dict[str, Any]:
-    """What an inference request is answered."""
-    tensors = [_tensor(entry, predictions, facts) for entry in _outputs(facts)]
-    wanted = inference.outputs
-    found: Dict[str, Any] = {
-        "model_name": facts.name,
-        "model_version": facts.version,
-        "outputs": [tensor for tensor in tensors if wanted is None or tensor["name"] in wanted],
-    }
-    return found if inference.id is None else {**found, "id": inference.id}
+def response(
+    inference: Inference, predictions: Sequence[AnyPrediction], facts: ModelInfo
+) -> Tuple[Dict[str, Any], bytes]:
+    """The JSON of the response, and the bytes of its binary tensors (empty where all of them are JSON)."""
+    entries = {entry["name"]: entry for entry in _outputs(facts)}
+    tensors, tail = [], []
+    for name in inference.outputs:
+        tensor = _tensor(entries[name], predictions, facts)
+        if name in inference.binary:
+            raw = _as_bytes(tensor["datatype"], tensor.pop("data"))
+            tensor["parameters"] = {"binary_data_size": len(raw)}
+            tail.append(raw)
+        tensors.append(tensor)
+    found: Dict[str, Any] = {"model_name": facts.name, "model_version": facts.version, "outputs": tensors}
+    return (found if inference.id is None else {**found, "id": inference.id}), b"".join(tail)
 
 
-def _inputs(facts: Facts) -> Tuple[str, ...]:
+def _inputs(facts: ModelInfo) -> Tuple[str, ...]:
     return (TEXT, TEXT_PAIR) if facts.task == PAIR else (TEXT,)
 
 
-def _outputs(facts: Facts) -> List[Tensor]:
+def _outputs(facts: ModelInfo) -> List[Tensor]:
     if facts.task == TOKENS:
         return [{"name": "spans", "datatype": "BYTES", "shape": [-1]}]
     scores = {"name": "scores", "datatype": "FP32", "shape": [-1, len(facts.labels)]}
@@ -95,54 +108,115 @@ def _outputs(facts: Facts) -> List[Tensor]:
     return [label, {"name": "score", "datatype": "FP32", "shape": [-1]}, scores]
 
 
-def _columns(inputs: Any, names: Sequence[str]) -> List[List[Any]]:
-    """The texts of each input that the model has, in its order."""
+def _columns(inputs: Any, names: Sequence[str], tail: bytes) -> List[List[Any]]:
+    """The texts of each input of the model, in the model's order."""
     if not isinstance(inputs, list):
-        raise refusals.malformed("`inputs` is no list", _FORM)
+        raise http_errors.malformed("`inputs` is no list", _FORM)
     found: Dict[str, List[Any]] = {}
     for tensor in inputs:
         name = str(tensor.get("name")) if isinstance(tensor, dict) else ""
         if name not in names or name in found:
-            raise refusals.malformed(f"the inputs of this model are {', '.join(names)}, each once", _FORM)
-        found[name] = _data(tensor, name)
+            raise http_errors.malformed(f"the inputs of this model are {', '.join(names)}, each once", _FORM)
+        if tensor.get("datatype") != "BYTES":
+            raise http_errors.malformed(f"the datatype of `{name}` is BYTES")
+        count, nested = _count(tensor.get("shape"), name)
+        size = _parameters(tensor, name).get("binary_data_size")
+        if size is None:
+            found[name] = _from_json(tensor.get("data"), count, nested, name)
+            continue
+        if type(size) is not int or not 0 <= size <= len(tail) or "data" in tensor:
+            raise http_errors.malformed(f"`binary_data_size` of `{name}` does not match the bytes after the JSON")
+        found[name], tail = _from_bytes(tail[:size], count, name), tail[size:]
     missing = [name for name in names if name not in found]
     if missing:
-        raise refusals.malformed(f"the input `{missing[0]}` is missing", _FORM)
+        raise http_errors.malformed(f"the input `{missing[0]}` is missing", _FORM)
+    if tail:
+        raise http_errors.malformed(f"{len(tail)} bytes after the JSON belong to no input")
     return [found[name] for name in names]
 
 
-def _data(tensor: Mapping[str, Any], name: str) -> List[Any]:
-    """The texts of a tensor, whose data may be flat or nested as its shape is."""
-    if tensor.get("datatype") != "BYTES":
-        raise refusals.malformed(f"the datatype of `{name}` is BYTES")
-    data, shape = tensor.get("data"), tensor.get("shape")
-    if not isinstance(data, list):
-        raise refusals.malformed(f"`{name}` has no `data` in JSON; tensors in binary form are not taken", _FORM)
+def _count(shape: Any, name: str) -> Tuple[int, bool]:
+    """How many texts a tensor of `shape` holds, and whether the shape is [n, 1]."""
     fits = isinstance(shape, list) and 1 <= len(shape) <= 2 and all(type(size) is int for size in shape)
-    if not fits or shape[1:] not in ([], [1]):  # type: ignore[index]
-        raise refusals.malformed(f"the shape of `{name}` is [n] or [n, 1]")
-    if data and all(isinstance(row, list) and len(row) == 1 for row in data):
+    if not fits or shape[1:] not in ([], [1]):
+        raise http_errors.malformed(f"the shape of `{name}` is [n] or [n, 1]")
+    return shape[0], len(shape) == 2
+
+
+def _from_json(data: Any, count: int, nested: bool, name: str) -> List[Any]:
+    """The texts of `data`, flat or nested as its shape is."""
+    if not isinstance(data, list):
+        raise http_errors.malformed(f"`{name}` has no list `data` and no `binary_data_size`", _FORM)
+    if nested and data and all(isinstance(row, list) and len(row) == 1 for row in data):
         data = [row[0] for row in data]
-    if shape != [len(data), *shape[1:]]:  # type: ignore[index]
-        raise refusals.malformed(f"the shape of `{name}` is not that of its data")
+    if count != len(data):
+        raise http_errors.malformed(f"the shape of `{name}` does not match its data")
     return data
 
 
-def _wanted(outputs: Any, facts: Facts) -> Optional[Tuple[str, ...]]:
-    if outputs is None or outputs == []:
-        return None
+def _from_bytes(raw: bytes, count: int, name: str) -> List[str]:
+    """The texts of a binary tensor."""
+    texts: List[str] = []
+    at = 0
+    while at + _LENGTH.size <= len(raw):
+        end = at + _LENGTH.size + _LENGTH.unpack_from(raw, at)[0]
+        if end > len(raw):
+            break
+        try:
+            texts.append(raw[at + _LENGTH.size : end].decode("utf-8"))
+        except UnicodeDecodeError:
+            raise http_errors.malformed(f"text {len(texts) + 1} of `{name}` is not UTF-8") from None
+        at = end
+    if at != len(raw):
+        raise http_errors.malformed(f"the bytes of `{name}` end within a text")
+    if count != len(texts):
+        raise http_errors.malformed(f"the shape of `{name}` does not match its data")
+    return texts
+
+
+def _as_bytes(datatype: str, data: Sequence[Any]) -> bytes:
+    """The values of an output tensor, BYTES or FP32, in binary form."""
+    if datatype == "FP32":
+        return struct.pack(f"<{len(data)}f", *data)
+    # A lone surrogate, which JSON may hold, goes back as JSON escapes it.
+    texts = [text.encode("utf-8", "backslashreplace") for text in data]
+    return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
+
+
+def _requested_outputs(document: Mapping[str, Any], facts: ModelInfo) -> Dict[str, bool]:
+    """The names of the outputs to return, in the order asked for, each with whether it goes in binary form."""
     known = [tensor["name"] for tensor in _outputs(facts)]
-    names = [entry.get("name") if isinstance(entry, dict) else None for entry in outputs] if _is_list(outputs) else [0]
-    if not all(name in known for name in names):
-        raise refusals.malformed(f"the outputs of this model are {', '.join(known)}")
-    return tuple(map(str, names))
+    binary = _flag(_parameters(document, "the request"), "binary_data_output", default=False)
+    entries = document.get("outputs") or [{"name": name} for name in known]
+    found: Dict[str, bool] = {}
+    for entry in entries if isinstance(entries, list) else [entries]:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if name not in known or name in found:
+            raise http_errors.malformed(f"the outputs of this model are {', '.join(known)}, each once")
+        parameters = _parameters(entry, str(name))
+        if "classification" in parameters:
+            raise http_errors.malformed("the classification extension is not supported", "ask for the output `scores`")
+        found[str(name)] = _flag(parameters, "binary_data", default=binary)
+    return found
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
+def _parameters(entry: Mapping[str, Any], owner: str) -> Mapping[str, Any]:
+    found = entry.get("parameters")
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise http_errors.malformed(f"`parameters` of {owner} is no JSON object")
+    return found
 
 
-def _tensor(entry: Tensor, predictions: Sequence[AnyPrediction], facts: Facts) -> Tensor:
+def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise http_errors.malformed(f"`{name}` is true or false")
+    return value
+
+
+def _tensor(entry: Tensor, predictions: Sequence[AnyPrediction], facts: ModelInfo) -> Tensor:
     name, count = entry["name"], len(predictions)
     rows = [_value(name, prediction, facts.labels) for prediction in predictions]
     if name == "scores":

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from edgepack_runtime.serve.batcher import Batch
-from edgepack_runtime.serve.facts import Facts
+from edgepack_runtime.serve.model_info import ModelInfo
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -43,7 +43,7 @@ class Metrics:
             registry=self.registry,
         )
 
-    def describe(self, facts: Facts, queued: Callable[[], int]) -> None:
+    def describe(self, facts: ModelInfo, queued: Callable[[], int]) -> None:
         """Tell which model answers, and where the length of the queue is asked for."""
         providers = ",".join(facts.providers)
         words = (facts.name, facts.version, facts.task, facts.precision, facts.engine, providers)
@@ -61,7 +61,7 @@ class Metrics:
         self._duration.labels(path).observe(seconds)
 
     def rejected(self, reason: str) -> None:
-        """A request got no prediction; `reason` is the code of a refusal."""
+        """A request got no prediction; `reason` is the code of a error."""
         self._rejected.labels(reason).inc()
 
     def waited(self, milliseconds: float) -> None:

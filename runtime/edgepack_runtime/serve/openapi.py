@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from edgepack_runtime.model_config import PAIR, TOKENS
-from edgepack_runtime.serve.facts import Facts
+from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
 
 Schema = Dict[str, Any]
@@ -14,9 +14,10 @@ _SCORE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _REFUSALS = {
     400: "The body is no JSON, or not of the protocol's form.",
     401: "No token, or another one.",
+    403: "A browser sent this for a page of another origin.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
-    415: "The body is not said to be JSON.",
+    415: "The body is compressed.",
     422: "The model cannot be asked that.",
     429: "The queue is full; `Retry-After` tells when to try again.",
     500: "The model failed.",
@@ -25,7 +26,7 @@ _REFUSALS = {
 }
 
 
-def document(facts: Facts, settings: Settings) -> Schema:
+def document(facts: ModelInfo, settings: Settings) -> Schema:
     """The OpenAPI document."""
     model = f"/v2/models/{facts.name}"
     paths = {
@@ -48,7 +49,7 @@ def document(facts: Facts, settings: Settings) -> Schema:
         f"{model}/versions/{facts.version}/ready": {"get": _read("The same as without the version.", unready=True)},
         f"{model}/versions/{facts.version}/infer": {"post": _infer(facts)},
     }
-    components: Schema = {"schemas": {"Answer": _answer(facts), "Refusal": _refusal()}}
+    components: Schema = {"schemas": {"Answer": _answer(facts), "HttpError": _refusal()}}
     found: Schema = {"openapi": "3.1.0", "info": {"title": facts.name, "version": facts.version}, "paths": paths}
     if settings.token is not None:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -56,7 +57,7 @@ def document(facts: Facts, settings: Settings) -> Schema:
     return {**found, "components": components}
 
 
-def _predict(facts: Facts, settings: Settings) -> Schema:
+def _predict(facts: ModelInfo, settings: Settings) -> Schema:
     pairs = facts.task == PAIR
     scores: Schema = {"type": "boolean", "default": False, "description": "Scores of all labels."}
     entry: Schema = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2} if pairs else _TEXT
@@ -74,7 +75,7 @@ def _predict(facts: Facts, settings: Settings) -> Schema:
     return _ask("Answers for a text, or for several.", asked, answered)
 
 
-def _infer(facts: Facts) -> Schema:
+def _infer(facts: ModelInfo) -> Schema:
     tensor = {"type": "object", "required": ["name", "shape", "datatype", "data"]}
     asked = {"type": "object", "required": ["inputs"], "properties": {"inputs": {"type": "array", "items": tensor}}}
     answered = {
@@ -103,7 +104,7 @@ def _read(summary: str, *, media: str = "application/json", open_to_all: bool = 
     return {**found, "security": []} if open_to_all else found
 
 
-def _answer(facts: Facts) -> Schema:
+def _answer(facts: ModelInfo) -> Schema:
     if facts.task == TOKENS:
         place: Schema = {"type": "integer", "minimum": 0}
         span = {"start": place, "end": place, "label": {"type": "string"}, "score": _SCORE, "text": {"type": "string"}}

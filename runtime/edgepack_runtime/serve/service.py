@@ -11,8 +11,8 @@ from edgepack_runtime.answers import AnyPrediction
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.batcher import Answered, Batch, Batcher, Gone
-from edgepack_runtime.serve.facts import Facts
 from edgepack_runtime.serve.metrics import Metrics
+from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
 from edgepack_runtime.texts import Item
 from edgepack_runtime.windows import TRUNCATE
@@ -43,7 +43,7 @@ class Service:
         predictor: is asked from `settings.workers` threads.
     """
 
-    def __init__(self, predictor: Predictor, facts: Facts, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, predictor: Predictor, facts: ModelInfo, settings: Settings, metrics: Metrics) -> None:
         self.facts = facts
         self.settings = settings
         self.pairs = predictor.config.takes_pairs
@@ -74,7 +74,7 @@ class Service:
         """Refuse a request before its body is read, where there is not even room for one text.
 
         Raises:
-            Refusal: as `Batcher.admit`.
+            HttpError: as `Batcher.admit`.
         """
         self.batcher.admit(1, self.settings.timeout_s)
 
@@ -85,7 +85,7 @@ class Service:
             gone: as `Batcher.submit`.
 
         Raises:
-            Refusal, EdgepackError: as `Batcher.submit`.
+            HttpError, EdgepackError: as `Batcher.submit`.
         """
         told["texts"] = len(items)
         found = await self.batcher.submit(items, self.settings.timeout_s, gone)

@@ -19,11 +19,11 @@ from edgepack_runtime.errors import StageFailedError, UsageError
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
-from edgepack_runtime.serve.gatekeeper import Gatekeeper
+from edgepack_runtime.serve.middleware import Middleware
 from edgepack_runtime.serve.settings import Settings
 
 TOKEN = "0123456789abcdef0123"
-Test = Callable[[Gatekeeper], Awaitable[None]]
+Test = Callable[[Middleware], Awaitable[None]]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def served(tmp_path: Path, log: io.StringIO) -> Callable[..., None]:
 
 
 def refused(answer: Answer, status: int, code: str) -> dict[str, Any]:
-    """The error object of a refusal, which is as it should be."""
+    """The error object of a error, which is as it should be."""
     assert (answer.status, answer.json()["error"]["code"]) == (status, code)
     assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
     error: dict[str, Any] = answer.json()["error"]
@@ -60,13 +60,13 @@ def refused(answer: Answer, status: int, code: str) -> dict[str, Any]:
 def test_a_long_text_is_read_in_windows_where_that_is_asked_for(served: Callable[..., None]) -> None:
     text = "很" * 20 + "好" * 20  # 16 tokens are read of it, or all
 
-    async def label(app: Gatekeeper) -> str:
+    async def label(app: Middleware) -> str:
         return str((await post(app, "/predict", {"text": text})).json()["label"])
 
-    async def cut(app: Gatekeeper) -> None:
+    async def cut(app: Middleware) -> None:
         assert await label(app) == "bad"
 
-    async def whole(app: Gatekeeper) -> None:
+    async def whole(app: Middleware) -> None:
         assert await label(app) == "good"
 
     served(cut)
@@ -74,7 +74,7 @@ def test_a_long_text_is_read_in_windows_where_that_is_asked_for(served: Callable
 
 
 def test_one_text_gets_what_predict_prints(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         answer = await post(app, "/predict", {"text": "店很好"})
         assert answer.status == 200
         assert answer.json() == {"label": "good", "score": pytest.approx(0.952574, abs=1e-5)}
@@ -89,7 +89,7 @@ def test_one_text_gets_what_predict_prints(served: Callable[..., None]) -> None:
 
 
 def test_several_texts_are_answered_in_order(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         answer = await post(app, "/predict", {"texts": ["好", "差", "好"]})
         assert [entry["label"] for entry in answer.json()["predictions"]] == ["good", "bad", "good"]
         one = await post(app, "/predict", {"texts": ["好"]})
@@ -99,16 +99,16 @@ def test_several_texts_are_answered_in_order(served: Callable[..., None]) -> Non
 
 
 def test_pairs_labels_and_spans(served: Callable[..., None]) -> None:
-    async def pairs(app: Gatekeeper) -> None:
+    async def pairs(app: Middleware) -> None:
         assert (await post(app, "/predict", {"text": "好", "text_pair": "差"})).json()["label"] == "good"
         assert (await post(app, "/predict", {"texts": [["差", "好"]]})).json()["predictions"][0]["label"] == "bad"
         refused(await post(app, "/predict", {"text": "好"}), 422, "unprocessable")
 
-    async def labels(app: Gatekeeper) -> None:
+    async def labels(app: Middleware) -> None:
         answer = await post(app, "/predict", {"text": "好", "scores": True})
         assert answer.json()["labels"] == ["good"]
 
-    async def spans(app: Gatekeeper) -> None:
+    async def spans(app: Middleware) -> None:
         (span,) = (await post(app, "/predict", {"text": "好店"})).json()["spans"]
         assert (span["start"], span["end"], span["label"], span["text"]) == (1, 2, "place", "店")
 
@@ -137,7 +137,7 @@ def test_pairs_labels_and_spans(served: Callable[..., None]) -> None:
     ],
 )
 def test_what_makes_no_sense_is_422(served: Callable[..., None], document: Any, words: str) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         assert words in refused(await post(app, "/predict", document), 422, "unprocessable")["message"]
 
     served(test)
@@ -145,24 +145,60 @@ def test_what_makes_no_sense_is_422(served: Callable[..., None], document: Any, 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"text": "a"} x', b"[" * 60_000])
 def test_what_is_no_json_is_400(served: Callable[..., None], body: bytes) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         refused(await ask(app, "POST", "/predict", body, content_type="application/json"), 400, "malformed")
 
     served(test)
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_form_of_another_page_is_not_read(served: Callable[..., None], kind: str) -> None:
-    async def test(app: Gatekeeper) -> None:
-        answer = await ask(app, "POST", "/predict", b'{"text": "a"}', content_type=kind)
-        refused(answer, 415, "not_json")
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""])
+def test_the_content_type_does_not_matter(served: Callable[..., None], kind: str) -> None:
+    async def test(app: Middleware) -> None:
+        assert (await ask(app, "POST", "/predict", '{"text": "好"}'.encode(), content_type=kind)).status == 200
+        assert (await ask(app, "POST", "/predict", '{"text": "好"}'.encode())).status == 200
+
+    served(test)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site", "origin": "http://127.0.0.1:3000"},
+        {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:3000"},
+        {"origin": "null"},
+    ],
+)
+def test_a_browser_cannot_ask_for_a_page_of_another_origin(
+    served: Callable[..., None], headers: dict[str, str]
+) -> None:
+    async def test(app: Middleware) -> None:
+        answer = await post(app, "/predict", {"text": "好"}, **headers)
+        refused(answer, 403, "cross_origin")
         assert "access-control-allow-origin" not in answer.headers
+        assert (await ask(app, "GET", "/", **headers)).status == 200  # a link on another page may lead here
+
+    served(test)
+
+
+def test_a_browser_may_ask_for_the_page_of_this_server(served: Callable[..., None]) -> None:
+    async def test(app: Middleware) -> None:
+        own = {"sec_fetch_site": "same-origin", "origin": "http://127.0.0.1:8000"}
+        assert (await post(app, "/predict", {"text": "好"}, **own)).status == 200
+
+    served(test)
+
+
+def test_a_compressed_body_is_refused(served: Callable[..., None]) -> None:
+    async def test(app: Middleware) -> None:
+        refused(await ask(app, "POST", "/predict", b"x", content_encoding="gzip"), 415, "compressed")
 
     served(test)
 
 
 def test_bodies_have_a_limit_while_they_are_read(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         told = await ask(app, "POST", "/predict", b"", content_type="application/json", content_length="1025")
         untold = await ask(app, "POST", "/predict", [b"x" * 600] * 2, hang=True, content_type="application/json")
         for answer in (told, untold):
@@ -175,7 +211,7 @@ def test_bodies_have_a_limit_while_they_are_read(served: Callable[..., None]) ->
 
 
 def test_a_lone_surrogate_goes_back_as_it_came(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         answer = await ask(app, "POST", "/predict", b'{"text": "\\ud800\xe5\xba\x97"}', content_type="application/json")
         assert answer.status == 200
         assert answer.json()["spans"][0]["label"] == "place"
@@ -184,7 +220,7 @@ def test_a_lone_surrogate_goes_back_as_it_came(served: Callable[..., None]) -> N
 
 
 def test_health_readiness_and_facts(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         for path in ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/v2", "/v2/models/hotel/ready"):
             assert (await ask(app, "GET", path)).status == 200, path
         facts = (await ask(app, "GET", "/model")).json()
@@ -214,7 +250,7 @@ def test_nothing_is_answered_before_the_model_is_there(tmp_path: Path) -> None:
 def test_a_hanging_model_is_not_ready(served: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgepack_runtime.serve.batcher.Batcher.longest_run_s", lambda self: 11.0)
 
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         answer = await ask(app, "GET", "/readyz")
         assert (answer.status, answer.json()) == (503, {"status": "stuck"})
 
@@ -222,7 +258,7 @@ def test_a_hanging_model_is_not_ready(served: Callable[..., None], monkeypatch: 
 
 
 def test_unknown_paths_and_methods(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         for path in ("/nothing", "/healthz/", "//healthz", "/v2/"):
             assert (await ask(app, "GET", path)).status == 404
         refused(await ask(app, "GET", "/nothing"), 404, "no_such_path")
@@ -244,14 +280,14 @@ def test_unknown_paths_and_methods(served: Callable[..., None]) -> None:
     ],
 )  # fmt: skip
 def test_a_name_that_points_to_the_loopback_is_not_served(served: Callable[..., None], host: str, status: int) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         assert (await ask(app, "GET", "/healthz", host=host)).status == status
 
     served(test)
 
 
 def test_a_token_is_wanted_by_everything_but_health_and_page(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         for path in ("/healthz", "/readyz", "/", "/v2/health/live", "/v2/health/ready"):
             assert (await ask(app, "GET", path, host="device.example")).status == 200
         for wrong in ({}, {"authorization": TOKEN}, {"authorization": "Bearer "}, {"authorization": f"Bearer {TOKEN}x"},
@@ -266,7 +302,7 @@ def test_a_token_is_wanted_by_everything_but_health_and_page(served: Callable[..
 
 
 def test_request_ids(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         assert (await ask(app, "GET", "/healthz", x_request_id="a-1.b:2")).headers["x-request-id"] == "a-1.b:2"
         for bad in ("", "a b", "x" * 129, 'a"}', "a\r\nb"):
             made = (await ask(app, "GET", "/healthz", x_request_id=bad)).headers["x-request-id"]
@@ -277,7 +313,7 @@ def test_request_ids(served: Callable[..., None]) -> None:
 
 
 def test_log_lines_are_json_and_hold_no_text(served: Callable[..., None], log: io.StringIO) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         await post(app, "/predict", {"text": "好秘密"}, x_request_id="first")
         await post(app, "/predict", {"text": ["好秘密"]})
         await post(app, "/v2/models/hotel/infer", {"inputs": "好秘密"})
@@ -297,7 +333,7 @@ def test_log_lines_are_json_and_hold_no_text(served: Callable[..., None], log: i
 def test_an_unforeseen_error_is_500_and_told_without_its_message(
     served: Callable[..., None], log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         for error, code in ((ValueError("it was 秘密"), "ValueError"), (StageFailedError("the model broke"), None)):
 
             async def fail(*_: Any, error: Exception = error) -> Any:
@@ -316,7 +352,7 @@ def test_an_unforeseen_error_is_500_and_told_without_its_message(
 
 
 def test_metrics_count_what_happened(served: Callable[..., None]) -> None:
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         await post(app, "/predict", {"text": "好"})
         await post(app, "/predict", {"text": ""})
         await ask(app, "GET", "/made/up")
@@ -353,7 +389,7 @@ def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
 
     monkeypatch.setattr(Predictor, "timed_batch", slow)
 
-    async def test(app: Gatekeeper) -> None:
+    async def test(app: Middleware) -> None:
         leaves = asyncio.Event()
         infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["好"]}]}
         stays = asyncio.ensure_future(post(app, "/predict", {"text": "差"}))

@@ -15,7 +15,7 @@ from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.predictor import Split
 from edgepack_runtime.serve import batcher as batcher_module
 from edgepack_runtime.serve.batcher import PADDING, Batch, Batcher
-from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve.http_errors import HttpError
 
 
 class Model:
@@ -181,7 +181,7 @@ def test_a_full_queue_refuses_and_tells_when_to_come_again() -> None:
         model.gate.clear()
         tasks = [await waiting(batcher, text) for text in "abc"]
         for texts in (["d"], ["d", "e"]):
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(HttpError) as caught:
                 await batcher.submit(texts, 20, stays)
             assert (caught.value.status, caught.value.code) == (429, "queue_full")
             assert int(caught.value.headers["Retry-After"]) >= 1
@@ -199,7 +199,7 @@ def test_what_would_wait_for_nothing_is_refused() -> None:
         model.gate.clear()
         task = await waiting(batcher, "a", "b")
         assert batcher.expected_wait_s() == pytest.approx(6)
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(HttpError) as caught:
             await batcher.submit(["c"], 5.0, stays)
         assert caught.value.headers["Retry-After"] == "6"
         model.gate.set()
@@ -215,7 +215,7 @@ def test_time_runs_out_in_the_queue_and_in_a_run() -> None:
         running = await waiting(batcher, "a", timeout_s=0.01)
         queued = await waiting(batcher, "b", timeout_s=0.01)
         for task in (running, queued):
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(HttpError) as caught:
                 await task
             assert caught.value.status == 504
         assert (batcher.queued, batcher.running) == (0, 1)  # what runs cannot be stopped; what waited is forgotten
@@ -260,7 +260,7 @@ def test_a_client_that_is_gone_is_not_computed(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.sleep(0)
         assert batcher.queued == 3
         left.set()
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(HttpError) as caught:
             await task
         assert (caught.value.status, batcher.queued) == (499, 1)
         model.gate.set()
@@ -277,7 +277,7 @@ def test_of_a_client_that_is_gone_what_runs_is_not_waited_for(monkeypatch: pytes
     async def test(model: Model, make: Callable[..., Batcher]) -> None:
         batcher = make(max_batch=1)
         model.gate.clear()
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(HttpError) as caught:
             await batcher.submit(["a", "b"], 20, lambda: asyncio.sleep(0))
         assert (caught.value.status, batcher.queued, batcher.running) == (499, 0, 1)  # what runs cannot be stopped
         model.gate.set()
@@ -297,7 +297,7 @@ def test_who_is_answered_soon_is_not_watched_over(monkeypatch: pytest.MonkeyPatc
         found = await make().submit(["a", "b"], 20, gone)
         assert [answered.prediction for answered in found] == ["a!", "b!"]
         model.gate.clear()
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(HttpError) as caught:
             await make().submit(["a"], 0.01, stays)
         assert caught.value.status == 504
 
@@ -343,7 +343,7 @@ def test_draining_answers_what_waits_and_takes_nothing_more() -> None:
         tasks = [await waiting(batcher, text) for text in "ab"]
         drain = asyncio.ensure_future(batcher.drain(20))
         await asyncio.sleep(0)
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(HttpError) as caught:
             await batcher.submit(["c"], 20, stays)
         assert (caught.value.status, caught.value.code) == (503, "draining")
         model.gate.set()
@@ -359,11 +359,11 @@ def test_what_does_not_end_in_time_is_given_up() -> None:
         model.gate.clear()
         tasks = [await waiting(batcher, text) for text in "ab"]
         late = await waiting(batcher, "c", timeout_s=0.01)
-        with pytest.raises(Refusal):
+        with pytest.raises(HttpError):
             await late
         assert await batcher.drain(0.01) == 2  # nobody waits for the third one any more
         for task in tasks:
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(HttpError) as caught:
                 await task
             assert caught.value.code == "draining"
 
@@ -380,7 +380,7 @@ def test_draining_ends_when_it_is_told_to_give_up() -> None:
         batcher.give_up()
         assert await drain == 3
         for task in tasks:
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(HttpError) as caught:
                 await task
             assert caught.value.code == "draining"
         assert (batcher.queued, batcher.running) == (0, 1)

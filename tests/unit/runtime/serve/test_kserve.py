@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -12,36 +13,46 @@ from hypothesis import strategies as st
 from edgepack_runtime import answers
 from edgepack_runtime.model_config import ONE_TEXT, PAIR, TOKENS
 from edgepack_runtime.serve import kserve
-from edgepack_runtime.serve.facts import Facts
-from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve.http_errors import HttpError
+from edgepack_runtime.serve.model_info import ModelInfo
 
 
-def facts(task: str = ONE_TEXT, *, multi_label: bool = False) -> Facts:
+def facts(task: str = ONE_TEXT, *, multi_label: bool = False) -> ModelInfo:
     labels = ("O", "B-name", "I-name") if task == TOKENS else ("bad", "good")
-    return Facts("hotel", "1.2.0", task, labels, multi_label, 16, "int8", "onnxruntime 1.31.1", ("CPU",), 1)
+    return ModelInfo("hotel", "1.2.0", task, labels, multi_label, 16, "int8", "onnxruntime 1.31.1", ("CPU",), 1)
 
 
 def tensor(data: Any, name: str = "text", **changes: Any) -> dict[str, Any]:
     return {"name": name, "shape": [len(data or ())], "datatype": "BYTES", "data": data, **changes}
 
 
-def parse(document: Any, of: Facts | None = None) -> kserve.Inference:
-    return kserve.parse(document, of or facts(), max_texts=4)
+def packed(*texts: str) -> bytes:
+    """A binary tensor of BYTES."""
+    return b"".join(struct.pack("<I", len(text.encode())) + text.encode() for text in texts)
+
+
+def binary(size: Any, count: int, name: str = "text") -> dict[str, Any]:
+    return {"name": name, "shape": [count], "datatype": "BYTES", "parameters": {"binary_data_size": size}}
+
+
+def parse(document: Any, of: ModelInfo | None = None, tail: bytes = b"") -> kserve.Inference:
+    return kserve.parse(document, of or facts(), max_texts=4, tail=tail)
 
 
 def test_a_request() -> None:
     found = parse({"id": "7", "inputs": [tensor(["好", "差"])], "outputs": [{"name": "score"}]})
-    assert found == (["好", "差"], "7", ("score",))
-    assert parse({"inputs": [tensor([["好"], ["差"]], shape=[2, 1])]}) == (["好", "差"], None, None)
+    assert found == (["好", "差"], "7", ("score",), frozenset())
+    every = ("label", "score", "scores")
+    assert parse({"inputs": [tensor([["好"], ["差"]], shape=[2, 1])]}) == (["好", "差"], None, every, frozenset())
     assert parse({"inputs": [tensor(["好", "差"], shape=[2, 1])], "outputs": []}).items == ["好", "差"]
 
 
 def test_a_request_of_pairs() -> None:
     inputs = [tensor(["b", "d"], "text_pair"), tensor(["a", "c"])]
     assert parse({"inputs": inputs}, facts(PAIR)).items == [("a", "b"), ("c", "d")]
-    with pytest.raises(Refusal, match="`text_pair` is missing"):
+    with pytest.raises(HttpError, match="`text_pair` is missing"):
         parse({"inputs": [tensor(["a"])]}, facts(PAIR))
-    with pytest.raises(Refusal, match="not have the same number"):
+    with pytest.raises(HttpError, match="not have the same number"):
         parse({"inputs": [tensor(["a"]), tensor(["b", "c"], "text_pair")]}, facts(PAIR))
 
 
@@ -56,11 +67,20 @@ def test_a_request_of_pairs() -> None:
         ({"inputs": [tensor(["a"]), tensor(["a"])]}, 400, "each once"),
         ({"inputs": [tensor(["a"], datatype="FP32")]}, 400, "is BYTES"),
         ({"inputs": [tensor([], shape=[0])]}, 400, "there is no text"),
-        ({"inputs": [tensor(["a"], shape=[2])]}, 400, "not that of its data"),
+        ({"inputs": [tensor(["a"], shape=[2])]}, 400, "does not match its data"),
         ({"inputs": [tensor(["a"], shape=[1, 2])]}, 400, "[n] or [n, 1]"),
         ({"inputs": [tensor(["a"], shape=[True])]}, 400, "[n] or [n, 1]"),
         ({"inputs": [tensor(["a"], shape=1)]}, 400, "[n] or [n, 1]"),
-        ({"inputs": [tensor(None, parameters={"binary_data_size": 5})]}, 400, "binary form"),
+        ({"inputs": [tensor(None)]}, 400, "no list `data`"),
+        ({"inputs": [tensor(["a"], parameters=3)]}, 400, "`parameters` of text"),
+        ({"inputs": [tensor(["a"])], "parameters": []}, 400, "`parameters` of the request"),
+        ({"inputs": [tensor(["a"])], "parameters": {"binary_data_output": 1}}, 400, "`binary_data_output` is true or"),
+        ({"inputs": [tensor(["a"])], "outputs": [{"name": "label"}, {"name": "label"}]}, 400, "each once"),
+        (
+            {"inputs": [tensor(["a"])], "outputs": [{"name": "label", "parameters": {"classification": 2}}]},
+            400,
+            "class",
+        ),
         ({"inputs": [tensor(["a"])], "id": 3}, 400, "`id`"),
         ({"inputs": [tensor(["a"])], "outputs": [{"name": "x"}]}, 400, "the outputs of this model are label"),
         ({"inputs": [tensor(["a"])], "outputs": "label"}, 400, "the outputs of this model are label"),
@@ -70,31 +90,88 @@ def test_a_request_of_pairs() -> None:
     ],
 )
 def test_what_is_refused(document: Any, status: int, words: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpError) as caught:
         parse(document)
     assert caught.value.status == status
     assert words in caught.value.message
 
 
+def test_binary_inputs() -> None:
+    first, second = packed("a", "房间"), packed("b", "")
+    document = {"inputs": [binary(len(first), 2), binary(len(second), 2, "text_pair")]}
+    with pytest.raises(HttpError, match="text 2 is empty"):
+        parse(document, facts(PAIR), first + second)
+    second = packed("b", "d")
+    document["inputs"][1] = binary(len(second), 2, "text_pair")
+    assert parse(document, facts(PAIR), first + second).items == [("a", "b"), ("房间", "d")]
+    mixed = {"inputs": [tensor(["c", "e"], "text_pair"), binary(len(first), 2)]}
+    assert parse(mixed, facts(PAIR), first).items == [("a", "c"), ("房间", "e")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "tail", "words"),
+    [
+        ([binary(5, 1)], b"", "does not match the bytes"),
+        ([binary(True, 1)], packed("a"), "does not match the bytes"),
+        ([binary(-1, 1)], packed("a"), "does not match the bytes"),
+        ([{**binary(5, 1), "data": ["a"]}], packed("a"), "does not match the bytes"),
+        ([binary(5, 1)], packed("a") + b"x", "1 bytes after the JSON"),
+        ([tensor(["a"])], b"xy", "2 bytes after the JSON"),
+        ([binary(5, 2)], packed("a"), "does not match its data"),
+        ([binary(3, 1)], packed("a")[:3], "end within a text"),
+        ([binary(4, 1)], struct.pack("<I", 9), "end within a text"),
+        ([binary(5, 1)], struct.pack("<I", 1) + b"\xff", "text 1 of `text` is not UTF-8"),
+    ],
+)
+def test_binary_inputs_that_are_refused(inputs: list[Any], tail: bytes, words: str) -> None:
+    with pytest.raises(HttpError) as caught:
+        parse({"inputs": inputs}, tail=tail)
+    assert caught.value.status == 400
+    assert words in caught.value.message
+
+
 def test_an_answer_with_one_label() -> None:
     predictions = [answers.one_label(("bad", "good"), row) for row in ([0.0, 2.0], [1.0, 0.0])]
-    found = kserve.response(parse({"id": "7", "inputs": [tensor(["a", "b"])]}), predictions, facts())
-    assert (found["model_name"], found["model_version"], found["id"]) == ("hotel", "1.2.0", "7")
+    found, tail = kserve.response(parse({"id": "7", "inputs": [tensor(["a", "b"])]}), predictions, facts())
+    assert (found["model_name"], found["model_version"], found["id"], tail) == ("hotel", "1.2.0", "7", b"")
     label, score, scores = found["outputs"]
     assert label == {"name": "label", "datatype": "BYTES", "shape": [2], "data": ["good", "bad"]}
     assert score["data"] == [0.880797, 0.731059]
     assert (scores["shape"], scores["data"]) == ([2, 2], [0.119203, 0.880797, 0.731059, 0.268941])
-    wanted = parse({"inputs": [tensor(["a", "b"])], "outputs": [{"name": "label"}]})
-    assert [entry["name"] for entry in kserve.response(wanted, predictions, facts())["outputs"]] == ["label"]
+    wanted = parse({"inputs": [tensor(["a", "b"])], "outputs": [{"name": "score"}, {"name": "label"}]})
+    assert [entry["name"] for entry in kserve.response(wanted, predictions, facts())[0]["outputs"]] == [
+        "score",
+        "label",
+    ]
+
+
+def test_binary_outputs() -> None:
+    predictions = [answers.one_label(("bad", "good"), row) for row in ([0.0, 2.0], [1.0, 0.0])]
+    request = {"inputs": [tensor(["a", "b"])], "parameters": {"binary_data_output": True, "priority": 3}}
+    found, tail = kserve.response(parse(request), predictions, facts())
+    label, score, scores = found["outputs"]
+    assert label["parameters"] == {"binary_data_size": 15}
+    assert score["parameters"] == {"binary_data_size": 8}
+    assert "data" not in label
+    assert tail[:15] == packed("good", "bad")
+    assert struct.unpack("<6f", tail[15:]) == pytest.approx(
+        [0.880797, 0.731059, 0.119203, 0.880797, 0.731059, 0.268941]
+    )
+    assert scores["shape"] == [2, 2]
+    outputs = [{"name": "label", "parameters": {"binary_data": False}}, {"name": "score"}]
+    found, tail = kserve.response(parse({**request, "outputs": outputs}), predictions, facts())
+    assert found["outputs"][0]["data"] == ["good", "bad"]
+    assert len(tail) == 8
 
 
 def test_answers_with_several_labels_and_with_spans() -> None:
-    inference = parse({"inputs": [tensor(["a"])]})
+    inference = parse({"inputs": [tensor(["a"])]}, facts(multi_label=True))
     several = [answers.several_labels(("bad", "good"), [3.0, -3.0])]
-    labels, scores = kserve.response(inference, several, facts(multi_label=True))["outputs"]
+    labels, scores = kserve.response(inference, several, facts(multi_label=True))[0]["outputs"]
     assert (labels["data"], scores["shape"]) == (['["bad"]'], [1, 2])
     spans = [answers.SpansPrediction((answers.SpanPrediction(0, 2, "name", 0.97, "温格"),))]
-    (only,) = kserve.response(inference, spans, facts(TOKENS))["outputs"]
+    inference = parse({"inputs": [tensor(["a"])]}, facts(TOKENS))
+    (only,) = kserve.response(inference, spans, facts(TOKENS))[0]["outputs"]
     assert json.loads(only["data"][0]) == [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "温格"}]
 
 
@@ -114,11 +191,24 @@ _JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(["inputs", "id", "outputs"]), _JSON) | _JSON)
-def test_any_json_is_read_or_refused(document: Any) -> None:
+@given(
+    st.dictionaries(st.sampled_from(["inputs", "id", "outputs", "parameters"]), _JSON) | _JSON, st.binary(max_size=20)
+)
+def test_any_json_is_read_or_refused(document: Any, tail: bytes) -> None:
     try:
-        found = parse(document)
-    except Refusal as refusal:
-        assert refusal.status in (400, 422)
+        found = parse(document, tail=tail)
+    except HttpError as error:
+        assert error.status in (400, 422)
     else:
         assert all(isinstance(item, str) and item for item in found.items)
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4), st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(texts: list[str], raw: bytes) -> None:
+    for data in (raw, packed(*(text.encode("utf-8", "replace").decode() for text in texts)) + raw):
+        try:
+            found = parse({"inputs": [binary(len(data), len(texts))]}, tail=data)
+        except HttpError as error:
+            assert error.status in (400, 422)
+        else:
+            assert packed(*map(str, found.items)) == data

@@ -62,7 +62,7 @@ def test_requests_and_answers_fit_their_schemas(tmp_path: Path, task: str, multi
                 assert fits((await post(app, "/predict", document)).json(), answered, whole)
             refused = await post(app, "/predict", {"text": 3})
             assert not fits({"text": 3}, asked, whole)
-            assert fits(refused.json(), {"$ref": "#/components/schemas/Refusal"}, whole)
+            assert fits(refused.json(), {"$ref": "#/components/schemas/HttpError"}, whole)
             assert str(refused.status) in described["responses"]
 
     asyncio.run(main())

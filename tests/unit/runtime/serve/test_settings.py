@@ -13,7 +13,7 @@ from edgepack_runtime import serve_verb
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
-from edgepack_runtime.serve import run
+from edgepack_runtime.serve import server
 from edgepack_runtime.serve.settings import LOOPBACK_HOSTS, Settings, from_environment, token
 
 TOKEN = "abcdefghijklmnop"
@@ -29,7 +29,7 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
     shown = " ".join(capsys.readouterr().out.split())
     names = (*serve_verb._NUMBERS, "long", "log_level")
     defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in names}
-    defaults |= {"host": run.DEFAULT_HOST, "port": run.DEFAULT_PORT}
+    defaults |= {"host": server.DEFAULT_HOST, "port": server.DEFAULT_PORT}
     del defaults["threads"]  # what `tune` found
     for name, value in defaults.items():
         told = re.search(rf"--{name} [^(]*\(([^)]*)\)", shown.partition("options:")[2])

@@ -8,8 +8,8 @@ from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional
 
 from starlette.requests import ClientDisconnect, Request
 
-from edgepack_runtime.serve import refusals
-from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve import http_errors
+from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.settings import Settings
 from edgepack_runtime.texts import Item
 
@@ -20,7 +20,7 @@ _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], 
 _CLOSE = {"Connection": "close"}
 
 
-class Asked(NamedTuple):
+class PredictRequest(NamedTuple):
     """What `/predict` is asked. `several`: a list of answers is wanted, though it may have one."""
 
     items: List[Item]
@@ -28,29 +28,50 @@ class Asked(NamedTuple):
     scores: bool
 
 
-async def read_json(request: Request, settings: Settings) -> Any:
-    """The JSON body of a request.
+async def read_body(request: Request, settings: Settings) -> bytes:
+    """The body of a request.
 
     Raises:
-        Refusal: it is no JSON (400, 415), too large (413) or not there in time (408).
+        HttpError: it is compressed (415), too large (413) or not there in time (408).
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Refusal(
-            415, "not_json", "the body is not said to be JSON", fix="send the header `Content-Type: application/json`"
-        )
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        message = f"the body is compressed ({coding[:20]})"
+        raise HttpError(415, "compressed", message, fix="send it without `Content-Encoding`", headers=_CLOSE)
     try:
-        raw = await asyncio.wait_for(_read(request, settings.max_body_bytes), settings.timeout_s)
+        return await asyncio.wait_for(_read(request, settings.max_body_bytes), settings.timeout_s)
     except asyncio.TimeoutError:
         message = f"the body did not arrive within {settings.timeout_s:g} s"
-        raise Refusal(408, "body_timeout", message, headers=_CLOSE) from None
+        raise HttpError(408, "body_timeout", message, headers=_CLOSE) from None
     except ClientDisconnect:
-        raise refusals.malformed("the connection ended before the body did") from None
+        raise http_errors.malformed("the connection ended before the body did") from None
+
+
+def parse_json(raw: bytes) -> Any:
+    """The JSON document in `raw`; its content type does not matter, since clients of KServe send none.
+
+    Raises:
+        HttpError: it is no JSON (400).
+    """
     try:
         return json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno} column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise refusals.malformed(f"the body is not JSON in UTF-8{where}") from None
+        raise http_errors.malformed(f"the body is not JSON in UTF-8{where}") from None
+
+
+def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:
+    """The JSON at the start of a body and the bytes after it; `length` is the header that counts the JSON's bytes.
+
+    Raises:
+        HttpError: the header does not fit the body, or there is no JSON (400).
+    """
+    if length is None:
+        return parse_json(raw), b""
+    if not length.isdecimal() or not length.isascii() or len(length) > 10 or int(length) > len(raw):
+        raise http_errors.malformed("`Inference-Header-Content-Length` does not fit the body")
+    size = int(length)
+    return parse_json(raw[:size]), raw[size:]
 
 
 def gone(request: Request) -> Callable[[], Coroutine[Any, Any, None]]:
@@ -76,50 +97,52 @@ async def _read(request: Request, most: int) -> bytes:
                 break
             parts.append(part)
     if size > most:
-        raise Refusal(413, "too_large", f"the body is larger than {most} bytes", fix="send fewer texts", headers=_CLOSE)
+        raise HttpError(
+            413, "too_large", f"the body is larger than {most} bytes", fix="send fewer texts", headers=_CLOSE
+        )
     return b"".join(parts)
 
 
-def parse(document: Any, *, pairs: bool, max_texts: int) -> Asked:
+def parse(document: Any, *, pairs: bool, max_texts: int) -> PredictRequest:
     """What the JSON body of `/predict` asks a model of `pairs`, or of single texts.
 
     Raises:
-        Refusal: 422, with what was expected.
+        HttpError: 422, with what was expected.
     """
     form = _PAIR if pairs else _SINGLE
     if not isinstance(document, dict):
-        raise refusals.unfit("the body is no JSON object", form)
+        raise http_errors.unfit("the body is no JSON object", form)
     unknown = sorted(set(document) - set(_KEYS))
     if unknown:
-        raise refusals.unfit(f"there is no key {unknown[0][:60]!r}", f"the keys are {', '.join(_KEYS)}")
+        raise http_errors.unfit(f"there is no key {unknown[0][:60]!r}", f"the keys are {', '.join(_KEYS)}")
     scores = document.get("scores", False)
     if not isinstance(scores, bool):
-        raise refusals.unfit("`scores` is true or false")
+        raise http_errors.unfit("`scores` is true or false")
     several = "texts" in document
     if several == ("text" in document):
-        raise refusals.unfit("the body has either `text` or `texts`", form)
+        raise http_errors.unfit("the body has either `text` or `texts`", form)
     if several and "text_pair" in document:
-        raise refusals.unfit("`text_pair` belongs to `text`", form)
+        raise http_errors.unfit("`text_pair` belongs to `text`", form)
     entries = document["texts"] if several else [_entry(document, pairs=pairs)]
     if not isinstance(entries, list) or not entries:
-        raise refusals.unfit("`texts` is a list with something in it", form)
-    return Asked(checked(entries, pairs=pairs, max_texts=max_texts, form=form), several, scores)
+        raise http_errors.unfit("`texts` is a list with something in it", form)
+    return PredictRequest(checked(entries, pairs=pairs, max_texts=max_texts, form=form), several, scores)
 
 
 def checked(entries: Sequence[Any], *, pairs: bool, max_texts: int, form: str) -> List[Item]:
     """`entries` as what the model is asked; texts of a pair are lists of two.
 
     Raises:
-        Refusal: 422; it tells the number of the text and never the text.
+        HttpError: 422; it tells the number of the text and never the text.
     """
     if len(entries) > max_texts:
-        raise refusals.unfit(f"{len(entries)} texts are more than {max_texts}", "send them in several requests")
+        raise http_errors.unfit(f"{len(entries)} texts are more than {max_texts}", "send them in several requests")
     return [_item(entry, number, pairs, form) for number, entry in enumerate(entries, start=1)]
 
 
 def _entry(document: Mapping[str, Any], *, pairs: bool) -> Any:
     if not pairs and "text_pair" in document:
-        raise refusals.unfit("this model takes one text at a time", "leave out `text_pair`")
+        raise http_errors.unfit("this model takes one text at a time", "leave out `text_pair`")
     return [document["text"], document.get("text_pair")] if pairs else document["text"]
 
 
@@ -127,14 +150,14 @@ def _item(entry: Any, number: int, pairs: bool, form: str) -> Item:
     if not pairs:
         return _text(entry, number, form)
     if not isinstance(entry, list) or len(entry) != 2:
-        raise refusals.unfit(f"text {number} is no pair of texts", form)
+        raise http_errors.unfit(f"text {number} is no pair of texts", form)
     found: Tuple[str, str] = (_text(entry[0], number, form), _text(entry[1], number, form))
     return found
 
 
 def _text(value: Any, number: int, form: Optional[str]) -> str:
     if not isinstance(value, str):
-        raise refusals.unfit(f"text {number} is no text", form or "")
+        raise http_errors.unfit(f"text {number} is no text", form or "")
     if not value.strip():
-        raise refusals.unfit(f"text {number} is empty", "remove it, or give it a text")
+        raise http_errors.unfit(f"text {number} is empty", "remove it, or give it a text")
     return value

@@ -1,8 +1,8 @@
-"""What a server answers when it does not answer: an HTTP status, a code for programs, words for people.
+"""HTTP errors: a status, a code for programs, a message for people.
 
-400 no JSON, or not the form of the protocol    401 no token, or another     404, 405 no such path or method
-408 the body did not arrive in time             413 the body is too large    415 the body is not said to be JSON
-421 another host is meant                       422 JSON that makes no sense to this model
+400 no JSON, or not the form of the protocol    401 no token, or another     403 sent for a page of another origin
+404, 405 no such path or method                 408 the body came too late   413 the body is too large
+415 the body is compressed                      421 another host is meant    422 the model cannot take these texts
 429 the queue is full                           499 the client is gone       500 the model failed
 503 stopping, or not ready                      504 no answer in time
 """
@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional
 GONE = 499
 
 
-class Refusal(Exception):
+class HttpError(Exception):
     """A request that gets no prediction.
 
     Args:
@@ -44,37 +44,39 @@ class Refusal(Exception):
         return {"error": {**found, "fix": self.fix} if self.fix else found}
 
 
-def malformed(message: str, fix: str = "") -> Refusal:
+def malformed(message: str, fix: str = "") -> HttpError:
     """The request is not what the protocol says."""
-    return Refusal(400, "malformed", message, fix=fix)
+    return HttpError(400, "malformed", message, fix=fix)
 
 
-def unfit(message: str, fix: str = "") -> Refusal:
+def unfit(message: str, fix: str = "") -> HttpError:
     """The request is well-formed, and the model cannot be asked that."""
-    return Refusal(422, "unprocessable", message, fix=fix)
+    return HttpError(422, "unprocessable", message, fix=fix)
 
 
-def overloaded(message: str, retry_after_s: int) -> Refusal:
+def overloaded(message: str, retry_after_s: int) -> HttpError:
     """Try again later."""
     fix = f"try again in {retry_after_s} s"
-    return Refusal(429, "queue_full", message, fix=fix, headers={"Retry-After": str(retry_after_s)})
+    return HttpError(429, "queue_full", message, fix=fix, headers={"Retry-After": str(retry_after_s)})
 
 
-def gone() -> Refusal:
+def gone() -> HttpError:
     """Nobody is there to be answered: this is for log and metrics alone, with the number that nginx gave it."""
-    return Refusal(GONE, "client_gone", "the client went away before its answer")
+    return HttpError(GONE, "client_gone", "the client went away before its answer")
 
 
-def draining() -> Refusal:
+def draining() -> HttpError:
     """The server was told to stop."""
-    return Refusal(503, "draining", "this server is stopping", fix="try again", headers={"Retry-After": "1"})
+    return HttpError(503, "draining", "this server is stopping", fix="try again", headers={"Retry-After": "1"})
 
 
-def expired(timeout_s: float) -> Refusal:
+def expired(timeout_s: float) -> HttpError:
     """Nothing came of it in time."""
-    return Refusal(504, "timeout", f"no answer within {timeout_s:g} s", fix="try again, or send fewer texts at a time")
+    return HttpError(
+        504, "timeout", f"no answer within {timeout_s:g} s", fix="try again, or send fewer texts at a time"
+    )
 
 
-def broken(what: str) -> Refusal:
+def broken(what: str) -> HttpError:
     """The model failed."""
-    return Refusal(500, "failed", what, fix="look for the request id in the server's log")
+    return HttpError(500, "failed", what, fix="look for the request id in the server's log")

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.serve import asking
-from edgepack_runtime.serve.refusals import Refusal
+from edgepack_runtime.serve import requests
+from edgepack_runtime.serve.http_errors import HttpError
 
 _KEYS = st.sampled_from(["text", "text_pair", "texts", "scores", "other"])
 _JSON = st.recursive(
@@ -19,10 +19,10 @@ _JSON = st.recursive(
 @given(st.dictionaries(_KEYS, _JSON) | _JSON, st.booleans())
 def test_any_json_is_read_or_refused(document: Any, pairs: bool) -> None:
     try:
-        found = asking.parse(document, pairs=pairs, max_texts=3)
-    except Refusal as refusal:
-        assert refusal.status == 422
-        assert all(str(word) not in refusal.message for word in _texts(document) if len(word) > 60)
+        found = requests.parse(document, pairs=pairs, max_texts=3)
+    except HttpError as error:
+        assert error.status == 422
+        assert all(str(word) not in error.message for word in _texts(document) if len(word) > 60)
     else:
         assert 1 <= len(found.items) <= 3
         for item in found.items:

@@ -13,7 +13,7 @@ import stat
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any, Iterator, NamedTuple, NoReturn, Optional, Type
+from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Type
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -21,9 +21,28 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
-from edgepack_runtime.serve.gatekeeper import Gatekeeper
-from edgepack_runtime.serve.notify import notify
+from edgepack_runtime.serve.middleware import Middleware
 from edgepack_runtime.serve.settings import TOKEN_VARIABLE, Settings
+
+VARIABLE = "NOTIFY_SOCKET"
+
+
+def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Send `READY=1`, `STOPPING=1` or the like; return whether anybody listens.
+
+    Raises:
+        OSError: there is a socket to tell, and it cannot be.
+    """
+    address = environment.get(VARIABLE, "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):  # the abstract namespace
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.connect(address)
+        sock.sendall(state.encode("ascii"))
+    return True
+
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 _BACKLOG = 512
@@ -243,7 +262,7 @@ class Server(uvicorn.Server):
     """uvicorn that tells the application when it is to stop, and systemd when it serves and stops."""
 
     def __init__(
-        self, app: Gatekeeper, settings: Settings, sock: socket.socket, logger: logging.Logger, *, uds: Optional[Path]
+        self, app: Middleware, settings: Settings, sock: socket.socket, logger: logging.Logger, *, uds: Optional[Path]
     ) -> None:
         self._uds = uds
         self._controls = app.controls

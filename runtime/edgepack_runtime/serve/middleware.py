@@ -1,9 +1,9 @@
-"""What every request passes first and last: request id, who may ask, headers, metrics, one log line, errors.
+"""Middleware around every request: request id, access checks, response headers, metrics, one log line, errors.
 
 A loopback address alone protects little: any page in a browser on the same machine can send requests to it. Without a
-token only the names of the loopback itself are served (a page that lets its own name point there sends that as
-`Host`), nothing allows a page of another origin to read an answer, and `asking` takes nothing but
-`application/json`, for which a browser asks first and is told no.
+token the server therefore answers only under the names of the loopback (a page that lets its own name point there sends
+that name as `Host`), and takes no POST that a browser sends for a page of another origin (`Sec-Fetch-Site`, `Origin`).
+No page of another origin can read an answer, since no header allows it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import uuid
 from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, NamedTuple, Tuple
 
 from edgepack_runtime.errors import EdgepackError
-from edgepack_runtime.serve import logs, refusals
+from edgepack_runtime.serve import http_errors, logs
+from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.metrics import Metrics
-from edgepack_runtime.serve.refusals import Refusal
 from edgepack_runtime.serve.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -50,12 +50,12 @@ class Controls(NamedTuple):
     busy: Callable[[], bool]
 
 
-class Gatekeeper:
+class Middleware:
     """An ASGI application around `app`.
 
     Args:
-        app: raises `Refusal`, or EdgepackError of the model, for what it does not answer. It puts the path of the route
-            into `scope["route_path"]`, and what the log line should tell besides into `scope["told"]`.
+        app: raises `HttpError`, or EdgepackError of the model, for what it does not answer. It puts the path of the route
+            into `scope["route_path"]`, and what the log line should tell besides into `scope["log_fields"]`.
         controls: of `app`.
     """
 
@@ -77,34 +77,38 @@ class Gatekeeper:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         given = headers.get("x-request-id", "")
         scope["request_id"] = given if _ID.match(given) else uuid.uuid4().hex
-        scope["told"] = {}
+        scope["log_fields"] = {}
         sent = _Sent(send, scope["request_id"])
         self._metrics.begin()
         try:
-            self._check(scope["path"], headers)
+            self._check(scope["method"], scope["path"], headers)
             await self._app(scope, receive, sent)
-        except Refusal as refusal:
-            await self._refuse(scope, sent, refusal)
+        except HttpError as error:
+            await self._refuse(scope, sent, error)
         except EdgepackError as error:
             # The model's own errors name the file and the logits, and no text.
-            scope["told"]["why"] = str(error)
-            await self._refuse(scope, sent, refusals.broken(error.what))
+            scope["log_fields"]["why"] = str(error)
+            await self._refuse(scope, sent, http_errors.broken(error.what))
         except Exception as error:  # noqa: BLE001 - the last place that can answer; it is logged
-            scope["told"].update(logs.error((type(error), error, error.__traceback__)))
-            await self._refuse(scope, sent, refusals.broken("an error nobody foresaw"))
+            scope["log_fields"].update(logs.error((type(error), error, error.__traceback__)))
+            await self._refuse(scope, sent, http_errors.broken("an error nobody foresaw"))
         finally:
             self._close(scope, sent.status, time.perf_counter() - begin)
 
-    def _check(self, path: str, headers: Dict[str, str]) -> None:
-        host = re.sub(r":[0-9]*\Z", "", headers.get("host", "")).lower()
-        if self._hosts and host not in self._hosts:
-            raise Refusal(421, "wrong_host", "this server does not answer under that name", fix="ask 127.0.0.1")
-        if self._token is None or path in OPEN_PATHS:
+    def _check(self, method: str, path: str, headers: Dict[str, str]) -> None:
+        address = headers.get("host", "").lower()
+        if self._hosts and re.sub(r":[0-9]*\Z", "", address) not in self._hosts:
+            raise HttpError(421, "wrong_host", "this server does not answer under that name", fix="ask 127.0.0.1")
+        if self._token is None:
+            if method not in ("GET", "HEAD") and _is_cross_origin(address, headers):
+                raise HttpError(403, "cross_origin", "a page of another origin sent this request")
+            return
+        if path in OPEN_PATHS:
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
         # In constant time: how long it takes must not tell how much of a guess was right.
         if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self._token):
-            raise Refusal(
+            raise HttpError(
                 401,
                 "unauthorized",
                 "this server wants a token",
@@ -112,20 +116,20 @@ class Gatekeeper:
                 headers={"WWW-Authenticate": 'Bearer realm="edgepack"'},
             )
 
-    async def _refuse(self, scope: Scope, sent: _Sent, refusal: Refusal) -> None:
-        self._metrics.rejected(refusal.code)
-        scope["told"]["code"] = refusal.code
+    async def _refuse(self, scope: Scope, sent: _Sent, error: HttpError) -> None:
+        self._metrics.rejected(error.code)
+        scope["log_fields"]["code"] = error.code
         if sent.status:  # too late: what was begun cannot be taken back
             return
-        if refusal.status == refusals.GONE:
-            sent.status = refusals.GONE
+        if error.status == http_errors.GONE:
+            sent.status = http_errors.GONE
             return
         kserve = scope["path"] == KSERVE or scope["path"].startswith(KSERVE + "/")
-        document = refusal.document(scope["request_id"], kserve=kserve)
+        document = error.document(scope["request_id"], kserve=kserve)
         body = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **refusal.headers}
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
         pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await sent({"type": "http.response.start", "status": refusal.status, "headers": pairs})
+        await sent({"type": "http.response.start", "status": error.status, "headers": pairs})
         await sent({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     def _close(self, scope: Scope, status: int, seconds: float) -> None:
@@ -144,8 +148,19 @@ class Gatekeeper:
             path=path,
             status=status,
             ms=round(seconds * 1e3, 3),
-            **scope["told"],
+            **scope["log_fields"],
         )
+
+
+def _is_cross_origin(address: str, headers: Dict[str, str]) -> bool:
+    """Whether a browser sent this for a page that does not come from this server; other programs send neither header.
+
+    `same-site` is another origin too: every port of localhost is the same site.
+    """
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return True
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2].lower() != address
 
 
 class _Sent:

@@ -17,7 +17,7 @@ _UNNAMED_VERSION = "0.0.0"  # of a model folder, which has none
 
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class ModelInfo:
     """A model that is loaded. `labels` are in the order of the scores; the tags of tokens for token classification."""
 
     name: str
@@ -49,10 +49,10 @@ def named(found: Located) -> Tuple[str, str]:
     return manifest.name, manifest.version
 
 
-def of(predictor: Predictor, name: str, version: str) -> Facts:
+def of(predictor: Predictor, name: str, version: str) -> ModelInfo:
     """The facts of a model that `predictor` has loaded."""
     config = predictor.config
-    return Facts(
+    return ModelInfo(
         name=name,
         version=version,
         task=config.task,

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.serve import run
+from edgepack_runtime.serve import server
 from edgepack_runtime.serve.settings import Settings
 
 
@@ -19,11 +19,11 @@ def test_sigterm_while_the_model_is_loaded_is_what_was_asked_for(monkeypatch: py
         except BaseException as error:
             raise ImportError("initialization failed") from error
 
-    monkeypatch.setattr(run.application, "load", load)
+    monkeypatch.setattr(server.application, "load", load)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit) as ended:
-            run._loaded(Settings())
+            server._loaded(Settings())
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 0
@@ -33,10 +33,10 @@ def test_a_model_that_cannot_be_loaded_is_an_error(monkeypatch: pytest.MonkeyPat
     def load(settings: Settings) -> None:
         raise StageFailedError("it cannot be loaded")
 
-    monkeypatch.setattr(run.application, "load", load)
+    monkeypatch.setattr(server.application, "load", load)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(StageFailedError):
-            run._loaded(Settings())
+            server._loaded(Settings())
     finally:
         signal.signal(signal.SIGTERM, before)
