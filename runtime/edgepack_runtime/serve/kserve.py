@@ -151,7 +151,7 @@ def _from_json(data: Any, count: int, nested: bool, name: str) -> List[Any]:
         data = [row[0] for row in data]
     if count != len(data):
         raise http_errors.malformed(f"the shape of `{name}` does not match its data")
-    return data
+    return list(data)
 
 
 def _from_bytes(raw: bytes, count: int, name: str) -> List[str]:

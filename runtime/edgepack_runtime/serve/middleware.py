@@ -54,8 +54,8 @@ class Middleware:
     """An ASGI application around `app`.
 
     Args:
-        app: raises `HttpError`, or EdgepackError of the model, for what it does not answer. It puts the path of the route
-            into `scope["route_path"]`, and what the log line should tell besides into `scope["log_fields"]`.
+        app: raises `HttpError`, or `EdgepackError` where the model fails. It puts the path of the route into
+            `scope["route_path"]`, and further fields of the log line into `scope["log_fields"]`.
         controls: of `app`.
     """
 
