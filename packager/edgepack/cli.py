@@ -27,14 +27,18 @@ COMMANDS: Final = (
     "gate",
     "sign",
     "verify",
-    "split",
     "inspect",
     "diff",
     "report",
     "receipts",
     "clean",
-    "completion",
 )  # in the order in which they are needed
+_SPLIT: Final = "cut the bundle with `split -b 60M FILE FILE.part`; join it with `cat FILE.part* > FILE` on the device"
+REMOVED: Final = {
+    "split": _SPLIT,
+    "--split": _SPLIT,
+    "completion": "`_EDGEPACK_COMPLETE=bash_source edgepack` prints the script; zsh_source and fish_source too",
+}  # commands and options of earlier versions, and what replaces them
 
 
 class _Commands(click.Group):
@@ -55,6 +59,8 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(context, arguments)
         except click.UsageError as error:
+            if arguments[0] in REMOVED:
+                raise UsageError(f"`{arguments[0]}` was removed", fix=REMOVED[arguments[0]]) from error
             near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
             if not near:
                 raise
@@ -82,7 +88,9 @@ class _Commands(click.Group):
             sys.exit(int(ExitCode.USAGE))
         except click.ClickException as error:
             where = getattr(error, "ctx", None)
-            _end(UsageError(error.format_message(), fix=f"{where.command_path if where else 'edgepack'} --help"))
+            instead = REMOVED.get(getattr(error, "option_name", ""))  # of an option that there is not
+            fix = instead or f"{where.command_path if where else 'edgepack'} --help"
+            _end(UsageError(error.format_message(), fix=fix))
         except click.Abort:
             click.echo("interrupted", err=True)
             sys.exit(128 + 2)

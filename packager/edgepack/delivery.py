@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -17,13 +16,9 @@ from edgepack.choice import TEXTS_FILE
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.outcome import NOT_RUN_HERE, Build, Delivery
-from edgepack.recipe.model import Recipe, Sign
+from edgepack.recipe.model import Sign
 from edgepack.report import document
-from edgepack.targets import splitting
 from edgepack.wording import UNGATED
-from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import EdgepackError
-from edgepack_runtime.verify import read_sealed
 
 BUNDLE_SUFFIX = ".edgepack"
 REPORTS = ("report.html", "report.json", "junit.xml", "models")
@@ -52,36 +47,21 @@ def require_writable(dist: Path) -> None:
                 folder.rmdir()
 
 
-def require_room_for_parts(dist: Path, recipe: Recipe) -> None:
-    """Whether the parts of the bundles of `recipe` may be put where an earlier build, and nobody else, put some.
-
-    Raises:
-        UsageError: there is something else.
-    """
-    for target in recipe.targets:
-        name = f"{recipe.name}-{recipe.version}-{target}{BUNDLE_SUFFIX}"
-        splitting.require_ours(dist / f"{name}{splitting.SUFFIX}", name, option="--dist")
-
-
-def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | None = None) -> list[Path]:
+def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
     """Fill `dist` and return what was put there, bundles first. `report` is that of `report.document`.
 
     Where the recipe says so bundles are signed here and not in their stage: a key in hardware then need not be touched
     for a bundle that lies there signed already.
 
     A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
-    in `dist` has passed. With `part_bytes` a folder `BUNDLE.split` holds each in parts of that size. Reports are
-    written whatever the verdict. `NAME.sha256` lists the digests of it all, for `sha256sum -c` and for the next build,
-    which writes again what is not as it was. Golden rows that do not travel lie beside their bundle, readable for
-    their owner, and are not listed: they are not to be copied along.
+    in `dist` has passed. Reports are written whatever the verdict. `NAME.sha256` lists the digests of it all, for
+    `sha256sum -c` and for the next build, which writes again what is not as it was. Golden rows that do not travel lie
+    beside their bundle, readable for their owner, and are not listed: they are not to be copied along.
 
     Raises:
         StageFailedError: when `dist` cannot be written, or a bundle not be signed.
-        UsageError: as `require_room_for_parts`.
         UsageError, EnvironmentUnfitError: the key cannot be used, or there is no ssh-keygen.
     """
-    if part_bytes is not None:
-        require_room_for_parts(dist, build.recipe)
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
     names = [f"{stem}.{name}" for name in REPORTS]
@@ -91,10 +71,6 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
             fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged, build.recipe.sign))]
-            if part_bytes is not None:
-                for name in tuple(fresh):
-                    splitting.split(staged / name, staged / f"{name}{splitting.SUFFIX}", part_bytes)
-                    fresh.append(f"{name}{splitting.SUFFIX}")
             json_file = dist / f"{stem}.report.json"
             if not (
                 json_file.is_file()
@@ -104,9 +80,6 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
                 _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
             # All of it is written before anything in `dist` is replaced: a full disk leaves what was there.
             kept = [name for item in build.deliveries if (name := _rows(item, dist, staged))]
-            if part_bytes is None:
-                for name in fresh:
-                    _drop_parts_of_another(staged / name, dist / f"{name}{splitting.SUFFIX}")
             for path in sorted(staged.iterdir()):
                 _put(path, dist / path.name)
             everything = [dist / name for name in [*fresh, *names]]
@@ -117,17 +90,6 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, part_bytes: int | 
             f"{dist} cannot be written", why=_reason(error), fix="free space or choose --dist; the stages are kept"
         ) from error
     return [*everything, *(dist / name for name in kept), sums]
-
-
-def _drop_parts_of_another(bundle: Path, parts: Path) -> None:
-    """Remove the `parts` of an earlier build where they are of another bundle than `bundle`, by the same name."""
-    try:
-        with Archive(parts / bundle.name) as split, Archive(bundle) as whole:
-            same = read_sealed(split) == read_sealed(whole)
-    except EdgepackError:
-        return  # not there, or nothing that a build has made
-    if not same:
-        splitting.remove(parts, bundle.name)
 
 
 def _put(source: Path, target: Path) -> None:
@@ -154,8 +116,7 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
     if not sums.is_file() or not all(path.exists() for path in reports):
         return False
     listed = sums.read_text(encoding="utf-8", errors="replace").splitlines()
-    of_bundles = re.compile(rf".*{re.escape(BUNDLE_SUFFIX)}({re.escape(splitting.SUFFIX)}/.*)?")
-    return [line for line in listed if not of_bundles.fullmatch(line)] == _sums(reports, dist).splitlines()
+    return [line for line in listed if not line.endswith(BUNDLE_SUFFIX)] == _sums(reports, dist).splitlines()
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:
@@ -176,7 +137,6 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str 
     name = item.bundle.file_name
     if item.verdict not in ("pass", NOT_RUN_HERE, UNGATED):
         (dist / name).unlink(missing_ok=True)
-        splitting.remove(dist / f"{name}{splitting.SUFFIX}", name)
         return None
     if sign is not None:
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)

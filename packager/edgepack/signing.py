@@ -59,14 +59,12 @@ def sign(bundle: Path, key: Path, out: Path, *, known: Path | None = None) -> Si
 
     Raises:
         BundleInvalidError: `bundle` is damaged.
-        UsageError: `key` is no key, or `bundle` is in parts.
+        UsageError: `key` is no key.
         EnvironmentUnfitError: there is no ssh-keygen, or one that cannot sign.
         StageFailedError: it did not sign, or `out` cannot be written.
     """
     who = require(key)
     with Archive(bundle) as archive:
-        if archive.is_in_parts:
-            raise UsageError(f"{bundle.name} is in parts", fix="sign the whole bundle, and split it then")
         raw, _ = verify.read_sealed(archive)
         verify.verify_archive(archive, raw)
         kept = None if known is None else _kept(known, raw, who)

@@ -12,7 +12,6 @@ before the comment's two-byte length. The format has no zip64: a bundle has to f
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import struct
 import zlib
@@ -21,7 +20,6 @@ from types import TracebackType
 from typing import BinaryIO, Dict, Iterator, Optional, Tuple, Type
 
 from edgepack_runtime import manifest as contract
-from edgepack_runtime import split
 from edgepack_runtime.durable import FILE_MODE
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.hashing import CHUNK_BYTES, hash_prefix
@@ -41,7 +39,6 @@ _MADE_BY = 3 << 8 | _VERSION  # 3: Unix, so that the mode below is read
 _DATE = 1 << 5 | 1  # 1980-01-01, the zip epoch: a bundle carries no wall-clock time
 _MODE = (0o100000 | FILE_MODE) << 16
 _UTF8 = 0x800
-_SHOWN = 5  # parts named in one message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,11 +89,7 @@ def comment(digest: str) -> bytes:
 class Archive:
     """An open bundle whose structure (headers, directory, end record) is exact. Use it in a `with` block.
 
-    `members` maps path to member, in file order. The contents are checked by `verify.verify_archive`. Where `path` is
-    what starts a bundle in parts, what is open is the whole bundle, and `size` is that of all parts.
-
-    Args:
-        join: False to look at what starts a bundle in parts, and not at the parts.
+    `members` maps path to member, in file order. The contents are checked by `verify.verify_archive`.
 
     Raises:
         UsageError: `path` is no file.
@@ -104,25 +97,17 @@ class Archive:
         BundleInvalidError: naming the region of the file that is not as the writer writes it.
     """
 
-    def __init__(self, path: Path, *, join: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._file = _open(path)
-        self._joined: Optional[split.Joined] = None
         try:
             self.members, self._recorded_digest = self._read_structure()
-            if join and split.LIST_NAME in self.members:
-                self._join()
         except OSError as error:
             self.close()
             raise self.damaged("the file", f"it cannot be read: {error.strerror or error}") from error
         except BaseException:
             self.close()
             raise
-
-    @property
-    def is_in_parts(self) -> bool:
-        """Whether what is open lies in several files."""
-        return self._joined is not None
 
     def close(self) -> None:
         self._file.close()
@@ -137,13 +122,10 @@ class Archive:
 
     def damaged(self, region: str, why: str) -> BundleInvalidError:
         """The error for a damaged `region` of this file, ready to be raised."""
-        what = "the bundle"
-        if self._joined is not None and (differing := self._joined.differing()):
-            what = ", ".join(differing)
         return BundleInvalidError(
             f"{self.path.name} is damaged: {region}",
             why=why,
-            fix=f"copy {what} again from where it was built, and compare with `verify` there",
+            fix="copy the bundle again from where it was built, and compare with `verify` there",
         )
 
     def chunks(self, member: Member) -> Iterator[bytes]:
@@ -216,29 +198,6 @@ class Archive:
             yield data
         if inflater.unused_data or next(raw, b""):
             raise self.damaged(f"member {member.path}", "bytes follow the end of its compressed data")
-
-    def _join(self) -> None:
-        """Go on with the whole bundle, of which the open file is what starts it."""
-        region = f"member {split.LIST_NAME}"
-        try:
-            listed = split.parse(self.read(split.LIST_NAME, split.MAX_LIST_BYTES))
-        except ValueError as error:
-            raise self.damaged(region, str(error)) from error
-        if sum(part.size for part in listed) > MAX_BUNDLE_BYTES:  # before they are read to tell which one is damaged
-            raise self.damaged(region, f"its parts have more than {MAX_BUNDLE_BYTES} bytes in all")
-        joined = split.Joined(self.path.parent, listed)
-        missing = joined.missing()
-        if missing:
-            raise BundleInvalidError(
-                f"{self.path.name} is one of {len(listed) + 1} files, and not all of them are here",
-                why="; ".join(missing[:_SHOWN]) + (f"; and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else ""),
-                fix="copy them into one folder, under the names they had",
-            )
-        self._file.close()
-        self._file, self._joined = io.BufferedReader(joined, CHUNK_BYTES), joined
-        self.members, self._recorded_digest = self._read_structure()
-        if split.LIST_NAME in self.members:
-            raise self.damaged(region, "its parts are in parts again")
 
     def _read_structure(self) -> Tuple[Dict[str, Member], str]:
         self.size = self._file.seek(0, os.SEEK_END)

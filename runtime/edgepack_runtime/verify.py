@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from edgepack_runtime import manifest as contract
-from edgepack_runtime import onnx_file, split
+from edgepack_runtime import onnx_file
 from edgepack_runtime.archive import Archive, Member
 from edgepack_runtime.durable import os_errors
 from edgepack_runtime.errors import BundleInvalidError, UsageError
@@ -79,34 +79,7 @@ def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manif
             raise archive.damaged(f"member {path}", "the manifest lists it, and it is missing")
         _verify_member(archive, member, entry)
     archive.check_digest()
-    if archive.is_in_parts:
-        _verify_starter(archive, listed)
     return manifest, raw
-
-
-def _verify_starter(whole: Archive, listed: Dict[str, FileEntry]) -> None:
-    """That what starts a bundle in parts holds files of that bundle and nothing else: Python runs it, as it lies there.
-
-    Args:
-        listed: what the manifest of the whole lists, every member of which was found to be so.
-    """
-    unlisted = (contract.MANIFEST_NAME, contract.SIGNATURE_NAME)
-    with Archive(whole.path, join=False) as starter:
-        for path in unlisted:  # before what they list: parts of another bundle are told as that
-            if path in starter.members:
-                _compare_members(whole, starter, path)
-        for path, member in starter.members.items():
-            if path in listed:
-                _verify_member(starter, member, listed[path])
-            elif path not in (*unlisted, split.LIST_NAME):
-                raise starter.damaged(f"member {path}", "the manifest does not list it")
-        starter.check_digest()
-
-
-def _compare_members(whole: Archive, starter: Archive, path: str) -> None:
-    limit = contract.MAX_MANIFEST_BYTES
-    if path not in whole.members or starter.read(path, limit) != whole.read(path, limit):
-        raise whole.damaged(f"member {path}", "the parts hold another one")
 
 
 def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:

@@ -312,16 +312,6 @@ def test_a_wheel_that_a_recipe_names_twice_is_a_finding(folder: Path) -> None:
     assert f"r.yaml:14: error: `wheels.jetpack7`: './{WHEEL}' stands twice" in " ".join(result.stderr.split())
 
 
-def test_a_place_for_parts_that_is_taken_shows_before_anything_runs(folder: Path) -> None:
-    taken = folder / "dist" / "tiny-0.1.0-linux-x86_64-cpu.edgepack.split" / "notes.txt"
-    taken.parent.mkdir(parents=True)
-    taken.touch()
-    result = run("build", "r.yaml", "--split", "60M")
-    assert result.exit_code == ExitCode.USAGE
-    assert "holds something else than a bundle in parts" in result.stderr
-    assert not (folder / ".edgepack").exists()
-
-
 @pytest.mark.parametrize("command", ["plan", "build"])
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -367,6 +357,8 @@ def test_clean_keeps_what_a_recipe_takes_up(folder: Path) -> None:
         (["build"], "Missing argument 'RECIPE'", "edgepack build --help"),
         (["build", "r.yaml", "--untill", "data"], "No such option '--untill'", "edgepack build --help"),
         (["gate", "gone.edgepack"], "'gone.edgepack' does not exist", "edgepack gate --help"),
+        (["split", "x.edgepack", "--size", "60M"], "`split` was removed", cli.REMOVED["split"]),
+        (["build", "r.yaml", "--split", "60M"], "No such option '--split'", cli.REMOVED["--split"]),
     ],
 )
 def test_usage_errors_look_like_all_others(folder: Path, arguments: list[str], words: str, fix: str) -> None:
@@ -379,7 +371,7 @@ def test_usage_errors_look_like_all_others(folder: Path, arguments: list[str], w
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [["--help"], ["plan", "r.yaml"], ["completion", "zsh"]], ids=lambda a: a[0])
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "r.yaml"]], ids=lambda a: a[0])
 def test_output_that_finds_no_room_is_a_plain_error(folder: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [sys.executable, "-m", "edgepack.cli", *arguments]

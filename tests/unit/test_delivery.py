@@ -13,9 +13,9 @@ import pytest
 from ssh_keys import make_key, needs_ssh_keygen
 from tests.unit.conftest import ungated_of
 
-from edgepack.delivery import deliver as deliver_report
+from edgepack import delivery
 from edgepack.delivery import require_writable
-from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.outcome import NotRunHere
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
@@ -23,11 +23,10 @@ from edgepack.report import document, html
 from edgepack.signing import verified
 from edgepack.targets.archive import write_bundle
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
-from edgepack_runtime.verify import verify_file
 
 
 def deliver(build: Any, dist: Path) -> list[Path]:
-    return deliver_report(build, document.make(build), dist)
+    return delivery.deliver(build, document.make(build), dist)
 
 
 NAMES = ["report.html", "report.json", "junit.xml", "models", "sha256"]
@@ -121,86 +120,6 @@ def test_a_bundle_that_did_not_pass_is_taken_away(passed: Any, tmp_path: Path) -
     failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
     assert bundle not in deliver(failed, dist)
     assert not bundle.exists()
-
-
-def write_real_bundle(passed: Any, seed: bytes = b"") -> None:
-    """One of 2 MiB and some, in the place of the one that the build made."""
-    noise = hashlib.shake_256(seed).digest(2 << 20)
-    facts = TargetFacts("test", "Linux", "x86_64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
-    files = (FileEntry("a", len(noise), hashlib.sha256(noise).hexdigest()),)
-    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, files)
-    write_bundle({"a": noise, "manifest.json": dump(manifest)}, passed.deliveries[0].bundle.path)
-
-
-def test_parts_of_another_bundle_do_not_stay_beside_it(passed: Any, tmp_path: Path) -> None:
-    write_real_bundle(passed)
-    dist = tmp_path / "dist"
-    split = deliver_report(passed, document.make(passed), dist, 1 << 20)[1]
-    deliver(passed, dist)
-    assert split.is_dir(), "they are of this very bundle"
-    write_real_bundle(passed, b"another")
-    bundle = deliver(passed, dist)[0]
-    assert not split.exists()
-    assert verify_file(bundle) == verify_file(passed.deliveries[0].bundle.path)
-
-
-@pytest.fixture
-def somebodys(passed: Any, tmp_path: Path) -> Path:
-    """A file beside the parts of an earlier build."""
-    write_real_bundle(passed)
-    split = deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)[1]
-    note = split / "notes.txt"
-    note.write_text("mine", encoding="utf-8")
-    return note
-
-
-def test_what_somebody_put_beside_the_parts_is_not_replaced(passed: Any, tmp_path: Path, somebodys: Path) -> None:
-    write_real_bundle(passed, b"another")
-    before = {path: path.read_bytes() for path in (tmp_path / "dist").rglob("*") if path.is_file()}
-    with pytest.raises(UsageError, match="holds something else") as caught:
-        deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)
-    assert (caught.value.why, caught.value.fix) == ("notes.txt", "choose another folder with --dist")
-    assert {path: path.read_bytes() for path in (tmp_path / "dist").rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize("why", ["another bundle", "a gate that failed"])
-def test_what_somebody_put_beside_the_parts_stays_when_they_go(passed: Any, somebodys: Path, why: str) -> None:
-    if why == "another bundle":
-        write_real_bundle(passed, b"another")
-        deliver(passed, somebodys.parent.parent)
-    else:
-        (item,) = passed.deliveries
-        failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
-        deliver(failed, somebodys.parent.parent)
-    assert list(somebodys.parent.iterdir()) == [somebodys]
-
-
-def test_nothing_is_drawn_again_for_a_bundle_in_parts(
-    passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(report: object) -> str:
-        raise AssertionError("the page was drawn again")
-
-    write_real_bundle(passed)
-    deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)
-    monkeypatch.setattr(html, "render", never)
-    deliver_report(passed, document.make(passed), tmp_path / "dist", 1 << 20)
-
-
-def test_what_passed_is_there_in_parts_too(passed: Any, tmp_path: Path) -> None:
-    write_real_bundle(passed)
-    dist = tmp_path / "dist"
-    paths = deliver_report(passed, document.make(passed), dist, 1 << 20)
-    bundle, split = paths[:2]
-    assert split == bundle.with_name(bundle.name + ".split")
-    assert verify_file(split / bundle.name) == verify_file(bundle)
-    assert len(list(split.iterdir())) == 4
-    done = subprocess.run(["sha256sum", "-c", paths[-1].name], cwd=dist, capture_output=True, text=True, check=False)
-    assert f"{split.name}/{bundle.name}.part3: OK" in done.stdout
-    item = passed.deliveries[0]
-    failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
-    deliver(failed, dist)
-    assert not split.exists()
 
 
 def test_a_bundle_that_could_not_be_gated_here_is_delivered(passed: Any, tmp_path: Path) -> None:

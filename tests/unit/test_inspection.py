@@ -7,7 +7,6 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from edgepack import bundle_tables, cli
@@ -134,10 +133,3 @@ def test_a_difference_is_told_by_value_and_by_file(tmp_path: Path) -> None:
         "other": {"came": ["LICENSE"]},
     }
     assert "files of model: 1 changed (model/model.onnx)" in run("diff", one, two).stdout
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_completion_scripts_name_the_command(shell: str) -> None:
-    result = run("completion", shell)
-    assert result.exit_code == 0
-    assert "_EDGEPACK_COMPLETE" in result.stdout

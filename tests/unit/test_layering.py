@@ -54,7 +54,7 @@ LAYERS: list[set[str]] = [
 ]
 HEAVY = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}
 STDLIB_ONLY = {
-    "archive", "split", "unpacking", "manifest", "verify", "install", "durable", "recovery", "hashing",
+    "archive", "unpacking", "manifest", "verify", "install", "durable", "recovery", "hashing",
     "doctor", "state", "cli", "launcher", "errors",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "distributions", "clusters",

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     help="Where bundles that passed and reports go.",
 )
 @supplies.options
-@click.option("--split", "part_bytes", type=common.SIZE, help="Deliver in parts as well, of this size at most: 60M.")
 @part.options
 @click.option("--keep-going", is_flag=True, help="Go on with the other candidates or targets when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
@@ -44,7 +43,6 @@ def command(
     workspace: Path,
     dist: Path,
     drawn: supplies.Drawn,
-    part_bytes: int | None,
     until: str | None,
     start: str | None,
     force: bool,
@@ -68,8 +66,6 @@ def command(
     choice = part.chosen(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)
-        if part_bytes is not None:
-            delivery.require_room_for_parts(dist, loaded)
         if loaded.sign is not None:
             from edgepack import signing
 
@@ -83,7 +79,7 @@ def command(
     delivered: list[Path] = []
     undelivered: EdgepackError | None = None
     try:
-        delivered = delivery.deliver(built, report, dist, part_bytes)
+        delivered = delivery.deliver(built, report, dist)
     except EdgepackError as error:  # what was measured is told all the same, and a gate that failed comes before it
         undelivered = error
     _show(built, report, console, as_json)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -54,23 +53,6 @@ settings_option = click.option(
     multiple=True,
     help="Set a value of the recipe, as `--set teacher.epochs=5`; wins over the file. Repeatable.",
 )
-
-
-class _Size(click.ParamType[int]):
-    """A number of bytes: `60M` and `1G` are powers of 1024, as of `split` and `du`."""
-
-    name = "size"
-    _FACTORS: ClassVar = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """Bytes."""
-        found = re.fullmatch(r"([1-9][0-9]{0,9})([KMG]?)", str(value), re.ASCII)
-        if found is None:
-            self.fail(f"{value!r} is no size: 60M, 1G, 500000", parameter, context)
-        return int(found[1]) * self._FACTORS[found[2]]
-
-
-SIZE = _Size()
 
 
 def console(context: click.Context) -> Console:

@@ -18,7 +18,7 @@ import edgepack_runtime
 # Of the runtime, with what they import; `test_sent.py` runs the program with these alone.
 RUNTIME_MODULES: Final = (
     "errors", "wording", "hashing", "durable", "manifest", "spans", "model_config", "device", "jetson",
-    "nvidia_libraries", "cuda_driver", "doctor", "split", "onnx_file", "archive", "sshsig", "state", "verify", "trust",
+    "nvidia_libraries", "cuda_driver", "doctor", "onnx_file", "archive", "sshsig", "state", "verify", "trust",
     "unpacking", "isolated", "alone",
 )  # fmt: skip
 OWN_MODULES: Final = (

@@ -28,7 +28,7 @@ from edgepack.errors import (
     TargetUnreachableError,
 )
 from edgepack.stages.gate import NO_ROWS, gate_installed, gate_there
-from edgepack.targets import distant, splitting
+from edgepack.targets import distant
 from edgepack.targets.address import Address
 from edgepack.targets.distant import Gated, Parcel, Place
 from edgepack.targets.rows import Rows
@@ -524,13 +524,3 @@ def test_what_nobody_has_read_yet_takes_no_more_memory_than_is_allowed(
         while link.receive():
             heard += 1
     assert heard == 9
-
-
-def test_a_bundle_in_parts_is_sent_as_the_whole(far: Far, tmp_path: Path) -> None:
-    whole = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(2 << 20)})
-    starter, *parts = splitting.split(whole, tmp_path / "x.split", 1 << 20)
-    assert len(parts) == 3
-    code, receipt, gated = gate(far, starter)
-    assert (code, receipt["checks"][0]["value"]) == (0, whole.stat().st_size / 2**20)
-    assert gate(far, whole)[2].copied.files == 0
-    assert gated.copied.files > 50
