@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from edgepack.report import CHOSEN_ON_DEV, NOTHING, quantity, span
+from edgepack.report import NOTHING, quantity, span
+from edgepack.report.i18n import text
 from edgepack.tables import gap, mib_column, one_by_one, score_head, table
 from edgepack.wording import duration, metric_name, safe
 from edgepack_runtime.model_config import ONNXRUNTIME
@@ -85,7 +86,7 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
     yield made
     yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
     basis = f"{100 * first.confidence:.4g} %, n={first.n}"
-    yield Text(f"{CHOSEN_ON_DEV} Intervals: {basis}.\n", style="dim")
+    yield Text(f"{text('en', 'candidates.chosen_on_dev')} Intervals: {basis}.\n", style="dim")
 
 
 def _basis(row: LedgerRow) -> str:

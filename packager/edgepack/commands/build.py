@@ -147,7 +147,7 @@ def _raise_unless_passed(built: Build, undelivered: EdgepackError | None, consol
 
 def _not_passed(built: Build) -> EdgepackError | None:
     from edgepack.artifacts import GateArtifact
-    from edgepack.report.blame import explain
+    from edgepack.report.loss_attribution import explain
 
     if built.failures:
         names = ", ".join(failure.name for failure in built.failures)

@@ -25,9 +25,6 @@ NOTHING: Final = "-"
 NOT_MEASURED: Final = "not measured"
 # What is said of results that did not pass, by their verdict.
 _OF_RESULTS: Final = {"fail": "failed", "inconclusive": "inconclusive", NOT_MEASURED: NOT_MEASURED}
-CHOSEN_ON_DEV: Final = (
-    "The best of several on the same dev rows looks better there than it is; the test rows had no say in the choice."
-)
 
 
 def quantity(value: float | None, unit: str) -> str:

@@ -10,29 +10,15 @@ import jinja2
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from edgepack.report import (
-    CHOSEN_ON_DEV,
-    NOTHING,
-    device_plots,
-    int8_plots,
-    limit,
-    plots,
-    quantity,
-    span,
-    unmet,
-)
+from edgepack.report import NOTHING, limit, plots, quantity, span, svg, unmet
 from edgepack.report.document import dumps
-from edgepack.report.drawing import svg
-from edgepack.report.languages import CHINESE, both
-from edgepack.report.said import CONDITIONS, both_of, condition, in_chinese, said, warned
+from edgepack.report.i18n import MESSAGES, t
 from edgepack.wording import UNGATED, metric_name
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
 MOST_LATENCY_PLOTS: Final = 8  # of 18 KB each
-_ON: Final = "on "  # before the name of a target, in the ledger
 _POINTS: Final = " points"  # the one unit of figures that is a word
-_LIMITS: Final = {">=": ">= {} points", "<=": "<= {} points"}
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -61,33 +47,23 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
     timed = plots.timed(ledger)
     bundles = [(target["target"], target["bundle"]["bytes_by_part"]) for target in report["targets"]]
     int8 = report["quantization"]["int8"]
-    costly = int8_plots.costly(int8["parts"]) if int8 else []
-    widest = int8_plots.widest(report["quantization"]["parts"], int8["way"]) if int8 else []
+    costly = plots.costly(int8["parts"]) if int8 else []
+    widest = plots.widest(report["quantization"]["parts"], int8["way"]) if int8 else []
     candidates = report["selection"]["candidates"] if report["selection"] else []
     asked: list[tuple[str, Callable[[Figure], None], float]] = [
         ("accuracy", lambda figure: plots.accuracy(figure, ledger, gates["accuracy"]), len(ledger)),
         ("cost", lambda figure: plots.cost(figure, costed), len(costed)),
         ("trade", lambda figure: plots.trade(figure, timed, gates), max(8, len(timed)) if timed else 0),
         ("candidates", lambda figure: plots.candidates(figure, report), 8 if candidates else 0),
-        ("sizes", lambda figure: device_plots.sizes(figure, bundles), len(bundles) and len(bundles) + 0.8),
-        ("parts", lambda figure: int8_plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
+        ("sizes", lambda figure: plots.sizes(figure, bundles), len(bundles) and len(bundles) + 0.8),
+        ("parts", lambda figure: plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
         (
             "calibration",
-            lambda figure: int8_plots.calibrated(figure, widest, int8["way"], int8["kept_float"]),
+            lambda figure: plots.calibrated(figure, widest, int8["way"], int8["kept_float"]),
             0.6 * len(widest),
         ),
     ]
-    stages = {row["stage"]: _stage_in_chinese(row["stage"]) for row in ledger}
-    return {name: svg(name, draw, rows, stages) if rows else Markup() for name, draw, rows in asked}
-
-
-def _stage(name: str) -> Markup:
-    """The name of a row of the ledger; in both languages, where it is that of a target."""
-    return both_of(name, _stage_in_chinese(name))
-
-
-def _stage_in_chinese(name: str) -> str:
-    return CHINESE["on {}"].format(name.removeprefix(_ON)) if name.startswith(_ON) else name
+    return {name: svg.inline(name, draw, rows) if rows else Markup() for name, draw, rows in asked}
 
 
 def _latency_plots(receipts: Sequence[Mapping[str, Any] | None]) -> list[Markup]:
@@ -111,7 +87,7 @@ def _is_fast(receipt: Mapping[str, Any]) -> bool:
 
 
 def _latency(number: int, receipt: Mapping[str, Any]) -> Markup:
-    return svg(f"latency{number}", lambda figure: device_plots.latency(figure, receipt), 8.4)
+    return svg.inline(f"latency{number}", lambda figure: plots.latency(figure, receipt), 7)
 
 
 def environment() -> jinja2.Environment:
@@ -125,10 +101,9 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(
-        metric_name=metric_name, quantity=_quantity, span=_span, limit=_limit, size=_size, t=both, told=_told,
-        stage=_stage, unmet=unmet, MOST_REASONS=MOST_REASONS,
-        said=said, warned=warned, condition=condition, shares=device_plots.shares, spread=int8_plots.spread,
-        NOTHING=NOTHING, UNGATED=UNGATED, CHOSEN_ON_DEV=CHOSEN_ON_DEV, MOST_PARTS=int8_plots.MOST_PARTS,
+        t=t, metric_name=metric_name, metric=_metric, quantity=_quantity, span=_span, limit=_limit, size=_size,
+        condition_name=_condition_name, condition=_condition, unmet=unmet, shares=plots.shares, spread=plots.spread,
+        NOTHING=NOTHING, UNGATED=UNGATED, MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
     )  # fmt: skip
     return made
 
@@ -145,47 +120,47 @@ def _examples(targets: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], Map
     return found
 
 
-def _quantity(value: float | None, unit: str) -> str:
+def _metric(name: str) -> Markup:
+    return t(f"metric.{name}")
+
+
+def _quantity(value: float | None, unit: str) -> Markup:
     """A figure; in both languages, where its unit is a word."""
-    return _with_unit(quantity(value, unit), "{} points")
+    shown = quantity(value, unit)
+    return t("figure.points", value=shown.removesuffix(_POINTS)) if shown.endswith(_POINTS) else escape(shown)
 
 
-def _limit(check: Mapping[str, Any]) -> str:
+def _limit(check: Mapping[str, Any]) -> Markup:
     """A limit with its direction, as `_quantity`."""
-    shown = limit(check)
-    direction, figure = shown.split(" ", 1)
-    return _with_unit(figure, _LIMITS[direction]) if shown.endswith(_POINTS) else shown
-
-
-def _with_unit(shown: str, words: str) -> str:
-    return both(words, shown.removesuffix(_POINTS)) if shown.endswith(_POINTS) else shown
+    direction, _ = limit(check).split(" ", 1)
+    return Markup("{} {}").format(direction, _quantity(check["limit"], check["unit"]))
 
 
 def _span(low: float | None, high: float | None, unit: str) -> Markup:
     """An interval; where it has one end, in both languages."""
     if (low is None) is (high is None):
-        return Markup(escape(span(low, high, unit)))
-    return both("{} or less", _quantity(high, unit)) if low is None else both("{} or more", _quantity(low, unit))
+        return escape(span(low, high, unit))
+    if low is None:
+        return t("figure.or_less", value=_quantity(high, unit))
+    return t("figure.or_more", value=_quantity(low, unit))
 
 
-def _told(value: Any) -> Markup:
-    """A condition of a measurement in both languages, whatever it is made of."""
-    return both_of(_plain(value, chinese=False), _plain(value, chinese=True))
+def _condition_name(name: str) -> Markup:
+    """A key of a receipt's conditions; that of a runtime with further ones as it is."""
+    message = f"condition.{name}"
+    return t(message) if message in MESSAGES else escape(name)
 
 
-def _plain(value: Any, *, chinese: bool) -> str:
+def _condition(value: Any) -> Markup:
+    """A condition of a measurement, whatever it is made of."""
     if isinstance(value, Mapping):
-        names = {name: CONDITIONS.get(name, name) if chinese else name for name in value}
-        told = (f"{names[name]} {_plain(member, chinese=chinese)}" for name, member in value.items())
-        return ("，" if chinese else ", ").join(told) or NOTHING
+        members = [Markup("{} {}").format(_condition_name(name), _condition(member)) for name, member in value.items()]
+        return t("mark.comma").join(members) or escape(NOTHING)
     if isinstance(value, list | tuple):
-        return " ".join(_plain(member, chinese=chinese) for member in value) or NOTHING
+        return Markup(" ").join(map(_condition, value)) or escape(NOTHING)
     if isinstance(value, bool):
-        english = "yes" if value else "no"
-        return CHINESE[english] if chinese else english
-    if value is None:
-        return NOTHING
-    return in_chinese(str(value)) if chinese else str(value)
+        return t("figure.yes") if value else t("figure.no")
+    return escape(NOTHING if value is None else value)
 
 
 def _size(size_bytes: float) -> str:

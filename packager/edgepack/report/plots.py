@@ -1,4 +1,7 @@
-"""The plots of the report that score and cost are in: what the stages made of a model, and candidates of a search."""
+"""The plots of the report: score and cost of stages and candidates, latency, sizes, and what INT8 is made of.
+
+Kinds are told apart by hatching or by shape, not by colour alone. Axes have units and metrics, and the page the words.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,26 @@ from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from edgepack.report import drawing
-from edgepack.report.drawing import ACCENT, LIMIT, SECOND, words
+from edgepack.report import svg
+from edgepack.report.svg import ACCENT, GRID, INK, LIMIT, SECOND, Fill
 from edgepack.wording import metric_name
 
 _SAME_PERCENT: Final = 1e-4  # receipts round a fraction to six digits, and one row of 100,000 is ten times as much
 _BUBBLE: Final = 600  # square points, of the largest file
+_FILLS: Final[tuple[Fill, ...]] = (  # no dots: each would be a path, a quarter of a megabyte in all
+    (ACCENT, ACCENT, ""),
+    ("none", SECOND, "////"),
+    ("none", INK, "||||"),
+    (GRID, GRID, ""),
+    ("none", ACCENT, "xxxx"),
+)
+_LIMITED: Final = ("p50_ms", "p95_ms", "p99_ms")
+_FAR: Final = 1.3  # times the slowest answer: a limit beyond that would squeeze the curve
+_TICKS: Final = 5  # at most, of times: there may be many targets
+_WIDE: Final = 5.0  # from where on the slowest answer against the fastest makes the axis logarithmic
+MOST_PARTS: Final = 20  # of a model, that a plot has room for
 
 
 def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[str, Any] | None = None) -> None:
@@ -24,7 +40,7 @@ def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[st
     """
     (metric,) = {row["score"]["metric"] for row in rows}
     axes = figure.subplots()
-    drawing.named_rows(axes, [row["stage"] for row in rows])
+    svg.named_rows(axes, [row["stage"] for row in rows])
     for y, row in enumerate(rows):
         value, low, high = (100 * row["score"][key] for key in ("value", "low", "high"))
         axes.plot([low, high], [y, y], color=ACCENT, linewidth=2, solid_capstyle="butt")
@@ -32,31 +48,28 @@ def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[st
         axes.annotate(f"{value:.1f}", (value, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
     if gate is not None and gate["min"] is not None and gate["metric"] == metric:
         axes.axvline(100 * gate["min"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
-        told = words("gate {}", f"{100 * gate['min']:.1f}")
-        axes.annotate(
-            told, (100 * gate["min"], -0.5), (4, -2), textcoords="offset points", color=LIMIT, fontsize=9, va="top",
-        )  # fmt: skip
-    axes.set_xlabel(words("{} on the test rows, with its interval, %", metric_name(metric)))
+        axes.set_title(f"≥ {100 * gate['min']:.1f} %")
+    axes.set_xlabel(f"{metric_name(metric)}, %")
 
 
 def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
     """MiB on the left; on the right p50 as a bar and p95 as a line beyond it."""
     left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
-    drawing.named_rows(left, [row["stage"] for row in rows])
+    svg.named_rows(left, [row["stage"] for row in rows])
     right.tick_params(length=0)
     for y, row in enumerate(rows):
         if row["model_mib"] is not None:
             left.barh(y, row["model_mib"], height=0.5, color=ACCENT)
-            drawing.label(left, y, row["model_mib"], f"{row['model_mib']:.3g}")
+            svg.label(left, y, row["model_mib"], f"{row['model_mib']:.3g}")
         if row["p50_ms"] is not None:
             p95_ms = row["p95_ms"] if row["p95_ms"] is not None else row["p50_ms"]
             right.plot([row["p50_ms"], p95_ms], [y, y], color=SECOND, linewidth=2, solid_capstyle="butt")
             right.plot([p95_ms], [y], "|", color=SECOND, markersize=10, markeredgewidth=2)
             right.barh(y, row["p50_ms"], height=0.5, color=SECOND)
-            drawing.label(right, y, p95_ms, f"{row['p50_ms']:.3g} / {p95_ms:.3g}")
-    for axes, label in ((left, "model, MiB"), (right, "text in to label out, ms: p50 / p95")):
+            svg.label(right, y, p95_ms, f"{row['p50_ms']:.3g} / {p95_ms:.3g}")
+    for axes, label in ((left, "MiB"), (right, "p50 / p95, ms")):
         axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.3)
-        axes.set_xlabel(words(label))
+        axes.set_xlabel(label)
         axes.grid(axis="x", linewidth=0.6)
         axes.set_axisbelow(True)
 
@@ -80,9 +93,9 @@ def trade(figure: Figure, rows: Sequence[Mapping[str, Any]], gates: Mapping[str,
         axes.plot([x, x], ends, "_", color=ACCENT, markersize=7, zorder=2)
         axes.plot([x], [y], "o", color=ACCENT, markersize=6, zorder=3)
     _limits(axes, points, latency.get("p50_ms"), right.get("min") if right.get("metric") == metric else None)
-    axes.set_xlabel(words("text in to label out, p50, ms"))
-    axes.set_ylabel(words("{} on the test rows, %", metric_name(metric)))
-    drawing.names_beside(axes, points, [row["stage"] for row in rows])
+    axes.set_xlabel("p50, ms")
+    axes.set_ylabel(f"{metric_name(metric)}, %")
+    svg.names_beside(axes, points, [row["stage"] for row in rows])
 
 
 def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
@@ -109,8 +122,8 @@ def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
         latency.get("p50_ms") if timed_alike else None,
         right.get("min") if right.get("metric") == metric else None,
     )
-    axes.set_xlabel(words("text in to label out, p50, ms; area: size of the file"))
-    axes.set_ylabel(words("{} on the dev rows, %", metric_name(metric)))
+    axes.set_xlabel("p50, ms")
+    axes.set_ylabel(f"{metric_name(metric)}, %")
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -131,11 +144,183 @@ def _front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def _limits(axes: Axes, points: Sequence[tuple[float, float]], p50_ms: float | None, least: float | None) -> None:
-    """Dashed lines where the gates on the median and on the score (a fraction) have their limits."""
+    """Dashed lines where the gates on the median and on the score (a fraction) have their limits, named above."""
     axes.margins(0.15)
-    if p50_ms is not None:
-        drawing.gate(axes, "x", p50_ms, [x for x, _ in points], f"{p50_ms:g} ms")
+    named = []
     if least is not None:
-        drawing.gate(axes, "y", 100 * least, [y for _, y in points], f"{100 * least:.1f} %")
+        named.append(f"≥ {100 * least:.1f} %{svg.limit(axes, 'y', 100 * least, [y for _, y in points])}")
+    if p50_ms is not None:
+        named.append(f"≤ {p50_ms:g} ms{svg.limit(axes, 'x', p50_ms, [x for x, _ in points])}")
+    axes.set_title(", ".join(named))
     axes.grid(linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def shares(distribution: Mapping[str, float]) -> list[tuple[float, float]]:
+    """(ms, percent of the answers that took no longer), of a receipt's `latency.distribution`, in order."""
+    ends = {"min_ms": 0.0, "max_ms": 100.0}
+    found = [(ms, ends[key] if key in ends else _percent(key)) for key, ms in distribution.items()]
+    return sorted(found, key=lambda point: point[1])
+
+
+def latency(figure: Figure, receipt: Mapping[str, Any]) -> None:
+    """How many answers took how long, with the limits of the gates on percentiles."""
+    axes = figure.subplots()
+    points = shares(receipt["latency"]["distribution"])
+    _cumulative(axes, points)
+    limits = {check["gate"].removeprefix("latency."): check["limit"] for check in receipt["checks"]}
+    named = []
+    for key in [key for key in _LIMITED if key in limits]:
+        near = limits[key] <= _FAR * points[-1][0]
+        if near:  # a dashed line that the curve has to reach its height left of
+            axes.plot([limits[key]] * 2, [0, _percent(key)], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
+            axes.plot([limits[key]], [_percent(key)], "_", color=LIMIT, markersize=12, markeredgewidth=2)
+        named.append(f"{key.removesuffix('_ms')} ≤ {limits[key]:g} ms{'' if near else ' →'}")
+    axes.set_title(", ".join(named))
+    axes.set_xlabel("ms")
+    axes.set_ylabel("%")
+
+
+def sizes(figure: Figure, bundles: Sequence[tuple[str, Mapping[str, int]]]) -> None:
+    """A bar of packed MiB for each target, made of its parts, the largest part of all first."""
+    axes = figure.subplots()
+    svg.named_rows(axes, [target for target, _ in bundles])
+    names = sorted({part for _, sizes in bundles for part in sizes})
+    names.sort(key=lambda part: -sum(sizes.get(part, 0) for _, sizes in bundles))
+    fills = [_FILLS[place % len(_FILLS)] for place in range(len(names))]
+    for y, (_, parts) in enumerate(bundles):
+        end = 0.0
+        for name, (inside, edge, hatch) in zip(names, fills, strict=True):
+            width = parts.get(name, 0) / 2**20
+            axes.barh(y, width, left=end, height=0.6, facecolor=inside, edgecolor=edge, hatch=hatch, linewidth=0.8)
+            end += width
+        svg.label(axes, y, end, f"{end:.1f}")
+    axes.set_xlim(0, axes.get_xlim()[1] * 1.1)
+    axes.set_xlabel("MiB")
+    svg.key(axes, list(zip(names, fills, strict=True)))
+
+
+def _percent(key: str) -> float:
+    """95 of `p95_ms`."""
+    return float(key.removeprefix("p").removesuffix("_ms"))
+
+
+def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    axes.plot(*zip(*points, strict=True), "o-", color=ACCENT, linewidth=2, markersize=4, zorder=3)
+    axes.set_ylim(0, 104)
+    axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 95]))
+    axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
+    fastest, slowest = points[0][0], points[-1][0]
+    if 0 < _WIDE * fastest < slowest:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.margins(x=0.06)
+    axes.grid(linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def costly(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The at most `MOST_PARTS` parts of an INT8 model that cost most, the worst first; [] where none costs anything."""
+    found = sorted(parts, key=lambda part: (-part["divergence"], part["part"]))[:MOST_PARTS]
+    return found if found and found[0]["divergence"] > 0 else []
+
+
+def divergence(figure: Figure, parts: Sequence[Mapping[str, Any]], kept_float: Sequence[str]) -> None:
+    """A mark for each of `costly` parts on a logarithmic axis; a hollow diamond for one that went back to float."""
+    axes = figure.subplots()
+    svg.named_rows(axes, [part["part"] for part in parts])
+    axes.set_xscale("log")
+    drawn = [part["divergence"] for part in parts if part["divergence"] > 0]
+    axes.set_xlim(min(drawn) / 1.8, max(drawn) * 1.8)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if max(drawn) < 100 * min(drawn) else (1.0,)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+    for y, part in enumerate(parts):
+        kept = part["part"] in kept_float
+        if part["divergence"] > 0:
+            inside = "none" if kept else ACCENT
+            axes.plot(
+                [part["divergence"]], [y], "D" if kept else "o", color=ACCENT, markerfacecolor=inside, markersize=7
+            )  # fmt: skip
+        else:
+            axes.annotate("≤ 0", (0.0, y), (3, 0), axes.get_yaxis_transform(), "offset points", fontsize=9, va="center")
+    axes.set_xlabel("KL, nat")
+
+
+def widest(parts: Sequence[Mapping[str, Any]], way: str) -> list[Mapping[str, Any]]:
+    """The at most `MOST_PARTS` calibrated parts with the widest ranges, the worst first.
+
+    Ranges are those of `way`, or of the others where that has none; without any range, columns that differ most count.
+    """
+
+    def width(part: Mapping[str, Any]) -> float:
+        ranges = part["activation"]
+        counted = [ranges[way]] if way in ranges else list(ranges.values())
+        return max((one["high"] - one["low"] for one in counted), default=0.0)
+
+    return sorted(parts, key=lambda part: (-width(part), -(spread(part) or 0.0), part["part"]))[:MOST_PARTS]
+
+
+def spread(part: Mapping[str, Any]) -> float | None:
+    """How many times the least magnitude of a column of a part's weights its largest is; None if that one is all 0."""
+    weight = part["weight"]
+    return weight["most"] / weight["least"] if weight["least"] > 0 else None
+
+
+def calibrated(figure: Figure, parts: Sequence[Mapping[str, Any]], way: str, kept_float: Sequence[str]) -> None:
+    """Of each of the `widest` parts, on the left ranges of what it reads, on the right its weights' columns.
+
+    A bar is the range of `way`, hollow of a part that went back to float, with its step beside it; a line is what the
+    other ways found at most. Where no way found ranges, there is nothing on the left.
+    """
+    ranged = any(part["activation"] for part in parts)
+    axes = figure.subplots(1, 2 if ranged else 1, squeeze=False, sharey=True, gridspec_kw={"wspace": 0.08})[0]
+    svg.named_rows(axes[0], [part["part"] for part in parts])
+    if ranged:
+        _ranges(axes[0], parts, way, kept_float)
+    _columns(axes[-1], parts)
+
+
+def _ranges(axes: Axes, parts: Sequence[Mapping[str, Any]], way: str, kept_float: Sequence[str]) -> None:
+    others: list[tuple[float, float, float]] = []
+    bars: list[tuple[float, float, float]] = []
+    for y, part in enumerate(parts):
+        found = dict(part["activation"])
+        own = found.pop(way, None)
+        if own is not None:
+            bars.append((y, own["low"], own["high"]))
+            inside = "none" if part["part"] in kept_float else ACCENT
+            width = own["high"] - own["low"]
+            axes.barh(y, width, left=own["low"], height=0.5, facecolor=inside, edgecolor=ACCENT)
+        if found:
+            others.append((y, min(one["low"] for one in found.values()), max(one["high"] for one in found.values())))
+        if part["step"] is not None:
+            end = max(one["high"] for one in part["activation"].values())
+            svg.label(axes, y, end, f"{part['step']:.2g}")
+    svg.beams(axes, others, color=INK, linewidth=1)
+    drawn = [*others, *bars]
+    low, high = min(one[1] for one in drawn), max(one[2] for one in drawn)
+    axes.set_xlim(low - 0.04 * (high - low), high + 0.2 * (high - low))
+    axes.set_xlabel("x")
+
+
+def _columns(axes: Axes, parts: Sequence[Mapping[str, Any]]) -> None:
+    """On a logarithmic axis, from the least to the largest magnitude of a column. One of zeros has no place there."""
+    axes.set_xscale("log")
+    axes.tick_params(length=0)
+    lines = []
+    for y, part in enumerate(parts):
+        if (times := spread(part)) is not None:
+            lines.append((y, part["weight"]["least"], part["weight"]["most"]))
+            svg.label(axes, y, part["weight"]["most"], f"× {times:.{0 if times >= 10 else 1}f}")
+    svg.beams(axes, lines, color=SECOND, linewidth=1.5)
+    low, high = min((one[1] for one in lines), default=0.1), max((one[2] for one in lines), default=1.0)
+    axes.set_xlim(low / 1.3, high * max(1.6, (high / low) ** 0.25))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 50 * low else (1.0,)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(axis="x", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("max |w|")

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.conftest import dynamic, linears
 
 from edgepack.quantization import LinearScales, Quantization
-from edgepack.report import calibration
-from edgepack.report.int8_plots import MOST_PARTS, spread, widest
+from edgepack.report.document import calibrated_parts, part_of
+from edgepack.report.plots import MOST_PARTS, spread, widest
 
 HIST = Quantization("ptq", "hist", linears())
 
@@ -30,11 +30,11 @@ HIST = Quantization("ptq", "hist", linears())
     ],
 )
 def test_a_layer_has_the_name_of_its_part(layer: str, part: str) -> None:
-    assert calibration.part_of(layer) == part
+    assert part_of(layer) == part
 
 
 def test_a_part_has_the_union_of_what_its_products_read_and_zero() -> None:
-    together, down, head = calibration.parts((HIST,), "ptq (hist)")
+    together, down, head = calibrated_parts((HIST,), "ptq (hist)")
     assert [one["part"] for one in (together, down, head)] == ["layers.0.query_key_value", "layers.3.down", "head"]
     assert [name.rpartition(".")[2] for name in together["layers"]] == ["q_proj", "k_proj", "v_proj"]
     assert together["activation"] == {"ptq (hist)": {"low": -3.25, "high": 4.5}}
@@ -45,45 +45,45 @@ def test_a_part_has_the_union_of_what_its_products_read_and_zero() -> None:
 
 def test_each_way_that_found_ranges_is_told_and_the_step_is_that_of_the_one_taken() -> None:
     narrower = Quantization("ptq", "kl", tuple(replace(one, activation=(-1.0, 1.55)) for one in linears()))
-    told = calibration.parts((HIST, narrower, dynamic()), "ptq (kl)")
+    told = calibrated_parts((HIST, narrower, dynamic()), "ptq (kl)")
     assert {tuple(one["activation"]) for one in told} == {("ptq (hist)", "ptq (kl)")}
     assert {one["step"] for one in told} == {0.01}
 
 
 @pytest.mark.parametrize("taken", ["dynamic", None])
 def test_ranges_found_in_each_run_have_no_step(taken: str | None) -> None:
-    told = calibration.parts((HIST, dynamic()), taken)
+    told = calibrated_parts((HIST, dynamic()), taken)
     assert [one["step"] for one in told] == [None] * 3
     assert {tuple(one["activation"]) for one in told} == {("ptq (hist)",)}
-    alone = calibration.parts((dynamic(),), taken)
+    alone = calibrated_parts((dynamic(),), taken)
     assert [one["activation"] for one in alone] == [{}] * 3
     assert [one["weight"] for one in alone] == [one["weight"] for one in told]
 
 
 def test_a_range_of_some_of_its_products_is_none_of_a_part() -> None:
     query, *others = linears()
-    told = calibration.parts((Quantization("qat", "lsq", (replace(query, activation=None), *others)),), "qat (lsq)")
+    told = calibrated_parts((Quantization("qat", "lsq", (replace(query, activation=None), *others)),), "qat (lsq)")
     assert (told[0]["activation"], told[0]["step"]) == ({}, None)
     assert told[1]["step"] == 0.2
 
 
 def test_nothing_calibrated_is_nothing_told() -> None:
-    assert calibration.parts((), None) == []
-    assert calibration.parts((Quantization("ptq", "hist", ()),), "ptq (hist)") == []
+    assert calibrated_parts((), None) == []
+    assert calibrated_parts((Quantization("ptq", "hist", ()),), "ptq (hist)") == []
 
 
 def test_figures_are_as_long_as_they_mean_something() -> None:
     way = Quantization("ptq", "hist", (LinearScales("classifier", "e" * 64, (-1 / 3, 2 / 3), (1 / 7,)),))
-    (told,) = calibration.parts((way,), "ptq (hist)")
+    (told,) = calibrated_parts((way,), "ptq (hist)")
     assert told["activation"]["ptq (hist)"] == {"low": -0.333333, "high": 0.666667}
     assert (told["weight"]["least"], told["step"]) == (0.142857, 0.00392157)
 
 
 def test_the_widest_come_first_by_the_way_taken() -> None:
-    told = calibration.parts((HIST, dynamic()), "ptq (hist)")
+    told = calibrated_parts((HIST, dynamic()), "ptq (hist)")
     assert [one["part"] for one in widest(told, "ptq (hist)")] == ["layers.3.down", "layers.0.query_key_value", "head"]
     assert widest(told, "dynamic") == widest(told, "ptq (hist)")  # by the ways that found ranges
-    alone = calibration.parts((dynamic(),), "dynamic")
+    alone = calibrated_parts((dynamic(),), "dynamic")
     assert [one["part"] for one in widest(alone, "dynamic")] == ["layers.3.down", "layers.0.query_key_value", "head"]
     assert [spread(one) for one in alone] == pytest.approx([8.0, 17.0, 1.111], abs=1e-3)
     assert len(widest([*told] * MOST_PARTS, "ptq (hist)")) == MOST_PARTS
@@ -91,5 +91,5 @@ def test_the_widest_come_first_by_the_way_taken() -> None:
 
 def test_columns_of_zeros_have_no_ratio() -> None:
     way = Quantization("dynamic", None, (LinearScales("classifier", "e" * 64, None, (0.0, 0.5)),))
-    (told,) = calibration.parts((way,), "dynamic")
+    (told,) = calibrated_parts((way,), "dynamic")
     assert (told["weight"]["least"], spread(told)) == (0.0, None)

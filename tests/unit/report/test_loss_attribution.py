@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgepack.artifacts import LedgerRow, Variation, proportion
-from edgepack.report.blame import explain
+from edgepack.report.loss_attribution import explain
 from edgepack_runtime import stats
 from edgepack_runtime.gate_limits import read_once, sampled
 
@@ -112,28 +112,33 @@ def test_a_ledger_in_the_metric_of_the_gate_tells_where_it_was_lost() -> None:
 def test_a_ledger_in_another_metric_does_not_tell() -> None:
     missed = receipt([check("accuracy.min", 0.85, 0.9, "fraction")], metric="macro_f1")
     (line,) = explain(missed, ledger(teacher=950, student=880))
-    assert line.endswith("missed by 5.00 points; the ledger is in accuracy, and does not tell where")
+    assert line.endswith("missed by 5.00 points; the ledger is in accuracy, so the stage is not known")
 
 
 @pytest.mark.parametrize(
     ("gate", "unit", "detail", "lost_by"),
     [
-        ("latency.p99_ms", "ms", "why", "the ledger has no p99; of all texts it has p95 of no stage"),
+        ("latency.p99_ms", "ms", "why", "the ledger has no p99; its p95: -"),
         (
             "latency.max_tokens_32.p50_ms",
             "ms",
             "why",
-            "the ledger has no texts of that length; of all texts it has p95",
+            "the ledger has no texts of that length; p95 of all texts: -",
         ),
-        ("latency.open_loop.p95_ms", "ms", "20 a second, busy 80%", "texts wait for each other, 20 a second, busy 80%"),
-        ("latency.after_idle.ms", "ms", "after 5 s", "lost on the device, not by a stage: after 5 s"),
+        (
+            "latency.open_loop.p95_ms",
+            "ms",
+            "20 a second, busy 80%",
+            "texts wait for each other; p50 of one text: student 1.00 ms; 20 a second, busy 80%",
+        ),
+        ("latency.after_idle.ms", "ms", "after 5 s", "lost on the device, not by a stage; after 5 s"),
         (
             "latency.sustained.max_slowdown_percent",
             "percent",
             "the last third; 2 throttling events",
-            "missed by 5.0 %; lost on the device, not by a stage: 2 throttling events",
+            "missed by 5.0 %; lost on the device, not by a stage; the last third; 2 throttling events",
         ),
-        ("energy.mj_per_text", "mJ", "RAPL, with all", "missed by 5.00 mJ; lost on the device, not by a stage: RAPL"),
+        ("energy.mj_per_text", "mJ", "RAPL, with all", "missed by 5.00 mJ; lost on the device, not by a stage; RAPL"),
     ],
 )
 def test_what_the_build_did_not_measure_is_not_blamed_on_a_stage(

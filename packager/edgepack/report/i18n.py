@@ -1,0 +1,31 @@
+"""Messages of the report by id, in English and Chinese, from one catalogue: `messages.toml`.
+
+A page holds both languages and shows the one that its reader selects.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from edgepack import toml
+
+# id ("section.name") -> {"en": template, "zh": template}
+MESSAGES: Final[dict[str, dict[str, str]]] = {
+    f"{section}.{name}": texts
+    for section, messages in toml.loads((Path(__file__).parent / "messages.toml").read_text(encoding="utf-8")).items()
+    for name, texts in messages.items()
+}
+
+
+def text(language: str, message: str, /, **fields: object) -> str:
+    """A message in one language, "en" or "zh", as plain text."""
+    return MESSAGES[message][language].format(**fields)
+
+
+def t(message: str, /, **fields: object) -> Markup:
+    """A message in both languages, each in an element of its class; fields that are no markup are escaped."""
+    english, chinese = (Markup(escape(MESSAGES[message][language])).format(**fields) for language in ("en", "zh"))
+    return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(english, chinese)

@@ -1,0 +1,137 @@
+"""Which stage lost a figure that missed its gate, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from edgepack.artifacts import LedgerRow
+from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.report.i18n import text
+from edgepack.wording import metric_name
+from edgepack_runtime.accuracy_limits import PER_CLASS
+
+_ON: Final = "on "  # before the name of a target, in the ledger
+_BY_DEVICE: Final = (
+    "lost.on_device",
+    "lost.open_loop",
+)  # the build measured nothing of these: the detail has the reason
+
+
+class _Loss(NamedTuple):
+    message: str  # its id in messages.toml
+    fields: Mapping[str, str] = MappingProxyType({})
+
+
+def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
+    """One line for each check that did not pass; `ledger` is that of its target alone (`Build.ledger_of`)."""
+    metric = str(receipt["accuracy"]["metric"])
+    return [_line(check, ledger, metric) for check in receipt["checks"] if check["verdict"] != "pass"]
+
+
+def losses(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+    """Each check that failed by a figure: its distance from the limit, and the message that names what lost it.
+
+    `why` is all of that in English.
+    """
+    metric = str(receipt["accuracy"]["metric"])
+    return [
+        {
+            "gate": str(check["gate"]),
+            "missed_by": _missed_by(check),
+            **_lost_by(check, ledger, metric)._asdict(),
+            "why": _why(check, ledger, metric),
+        }
+        for check in receipt["checks"]
+        if check["verdict"] == "fail" and check["value"] is not None
+    ]
+
+
+def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
+    gate, unit, value = check["gate"], check["unit"], check["value"]
+    if value is None:
+        return f"{gate}: {check['verdict']}: {check['detail']}"
+    head = f"{gate}: {quantity(value, unit)} where {limit(check)} is due"
+    if check["verdict"] == "inconclusive":
+        return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
+    detail = f"; {check['detail']}" if _lost_by(check, ledger, metric).message in _BY_DEVICE else ""
+    return f"{head}: {_why(check, ledger, metric)}{detail}"
+
+
+def _missed_by(check: Mapping[str, Any]) -> dict[str, Any]:
+    """The distance from the limit, in points for a fraction."""
+    distance, unit = abs(check["value"] - check["limit"]), check["unit"]
+    if unit == "fraction":
+        distance, unit = 100 * distance, "points"
+    return {"value": round(distance, 6), "unit": unit}
+
+
+def _why(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
+    message, fields = _lost_by(check, ledger, metric)
+    missed_by = text("en", "lost.missed_by", distance=quantity(**_missed_by(check)))
+    return f"{missed_by}; {text('en', message, **fields)}"
+
+
+def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> _Loss:
+    gate = check["gate"]
+    if gate == "accuracy.min":
+        if any(row.score.metric != metric for row in ledger):
+            return _Loss("lost.other_metric", {"metric": metric_name(ledger[0].score.metric)})
+        return _lost_accuracy(float(check["limit"]), ledger)
+    if gate == "accuracy.max_drop_points":
+        return _Loss("lost.quantized")
+    if gate == "accuracy.max_regression_points":
+        return _Loss("lost.earlier_release")
+    if gate.startswith(PER_CLASS):
+        return _Loss("lost.classes")
+    if gate in ("latency.p50_ms", "latency.p95_ms"):
+        return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger)
+    if gate == "latency.p99_ms":
+        return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
+    if gate.startswith("latency.max_tokens_"):
+        return _Loss("lost.no_lengths", {"times": _times(ledger, "p95_ms")})
+    if gate.startswith("latency.open_loop."):
+        return _Loss("lost.open_loop", {"times": _times(ledger, "p50_ms")})
+    if gate.startswith(("latency.", "energy.")):
+        return _Loss("lost.on_device")
+    return _Loss("lost.model_size" if gate == "size.model_mib" else "lost.bundle")
+
+
+def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:
+    """The time of each stage that was timed."""
+    return ", ".join(f"{stage} {quantity(ms, 'ms')}" for stage, ms in _of_stages(ledger, percentile)) or NOTHING
+
+
+def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, float]]:
+    """The times on the build machine: not that of the target itself, which is the figure that missed."""
+    timed = [(row.stage, getattr(row, percentile)) for row in ledger if not row.stage.startswith(_ON)]
+    return [(stage, value) for stage, value in timed if value is not None]
+
+
+def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) -> _Loss:
+    """The last timed row that keeps to the limit lost it on the way to the next; none: the model is too slow."""
+    times = _times(ledger, percentile)
+    kept = [stage for stage, value in _of_stages(ledger, percentile) if value <= most_ms]
+    if not kept:
+        return _Loss("lost.too_slow", {"times": times})
+    return _Loss("lost.by_target", {"stage": kept[-1], "times": times})
+
+
+def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> _Loss:
+    """The stage after which it is below the limit for good: what fell below before that was made good again.
+
+    What is at the limit has reached it, as for the gate.
+    """
+    reached = [place for place, row in enumerate(ledger) if row.score.value >= least]
+    if not reached:
+        best = max(ledger, key=lambda row: row.score.value)
+        return _Loss("lost.never_reached", {"stage": best.stage, "score": quantity(best.score.value, "fraction")})
+    before, *after = ledger[reached[-1] :]
+    if not after:
+        return _Loss("lost.by_no_stage", {"stage": before.stage})
+    points = {"points": f"{100 * (before.score.value - after[0].score.value):.2f}", "before": before.stage}
+    stage = after[0].stage
+    if stage.startswith(_ON):
+        return _Loss("lost.on_target", {"target": stage.removeprefix(_ON), **points})
+    return _Loss("lost.at_stage", {"stage": stage, **points})

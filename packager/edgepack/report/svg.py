@@ -1,0 +1,135 @@
+"""Inline SVG of what matplotlib draws. A plot holds names and figures, no words: those stand in the page around it."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+Fill = tuple[str, str, str]  # colour inside, colour of the edge and of the hatching, hatching
+_TAG: Final = re.compile(r"<[^>]*>")
+# Hundredths of a point are more than anyone sees, and a text that is not turned need not say so.
+_NEEDLESS: Final = re.compile(r"(?<=\.\d\d)\d+| transform=\"rotate\(-0 [^\"]*\"")
+_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)  # matplotlib repeats each text in one
+_REACH: Final = 2  # how far from the figures, in their own spread, a limit is still drawn
+_WIDTH: Final = 8.4  # inches of 72 points; the page scales it
+# Those of the light page (style.css.jinja), which inverts plots where it is dark.
+INK, ACCENT, SECOND, LIMIT, GRID = "#1c2430", "#2563c9", "#0f8a80", "#c62828", "#d5dae1"
+_STYLE: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",  # text stays text: the reader's fonts hold Chinese, matplotlib's may not
+    "text.parse_math": False,  # a `$` in a stage's name is a dollar
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": INK,
+    "xtick.color": GRID,
+    "xtick.labelcolor": INK,
+    "ytick.color": GRID,
+    "ytick.labelcolor": INK,
+    "grid.color": GRID,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "right",
+    "axes.titlesize": 9,
+    "axes.titlecolor": LIMIT,
+}
+
+
+def inline(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
+    """Draw into inline SVG whose ids are the same every time and shared with no other plot of the page."""
+    stream = io.StringIO()
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()  # not what this machine's matplotlibrc says
+        mpl.rcParams.update({**_STYLE, "svg.hashsalt": name})  # the salt makes ids repeatable
+        # The browser draws the glyphs, so it does not matter which ones matplotlib's fonts lack.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(_WIDTH, 0.42 * rows + 0.9), layout="constrained")
+        FigureCanvasSVG(figure)
+        figure.patch.set_alpha(0)
+        draw(figure)
+        for axes in figure.axes:
+            axes.patch.set_alpha(0)
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(stream, format="svg", metadata=nothing)
+    drawing = stream.getvalue()
+    drawing = _COMMENT.sub("", drawing[drawing.index("<svg") :])
+    drawing = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), drawing)
+    return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawing))
+
+
+def limit(axes: Axes, axis: str, value: float, figures: Sequence[float]) -> str:
+    """Draw a dashed line where a gate has its limit, and return "".
+
+    A limit far from all figures would squeeze them: it is not drawn, and the return value is an arrow towards it.
+    """
+    reach = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
+    if value > max(figures) + reach:
+        return " →" if axis == "x" else " ↑"
+    if value < min(figures) - reach:
+        return " ←" if axis == "x" else " ↓"
+    line = axes.axvline if axis == "x" else axes.axhline
+    line(value, color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)), zorder=0.8)
+    return ""
+
+
+def label(axes: Axes, y: int, end: float, text: str) -> None:
+    """Figures right of what ends at `end`."""
+    axes.annotate(text, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9)
+
+
+def beams(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -> None:
+    """A line with a stroke across each of its ends for every (y, from, to)."""
+    if ends:
+        rows, low, high = (list(column) for column in zip(*ends, strict=True))
+        axes.hlines(rows, low, high, **look)
+        axes.plot(low + high, rows + rows, "|", markersize=7, color=look["color"])
+
+
+def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+    """A name for each of `points` right of the plot, none over another, with a dotted line to what it names.
+
+    Dotted, so that nobody takes it for data. Of points of one height the rightmost has the highest name, so that no
+    line to a name runs through another point.
+    """
+    low, high = axes.get_ylim()
+    step = min(0.09, 1 / len(names))
+    places = [(y - low) / (high - low) for _, y in points]
+    order = sorted(range(len(names)), key=lambda place: (-round(places[place], 2), -points[place][0], place))
+    heights = [places[place] for place in order]
+    for rank in range(len(order)):  # down from the top, each at least a step below the one before it
+        heights[rank] = min(heights[rank], heights[rank - 1] - step if rank else 1.0)
+    for rank in reversed(range(len(order))):  # and up again from the bottom
+        heights[rank] = max(heights[rank], heights[rank + 1] + step if rank + 1 < len(order) else 0.0)
+    for place, height in zip(order, heights, strict=True):
+        axes.annotate(
+            names[place], points[place], (1.04, height), textcoords="axes fraction", fontsize=9, va="center",
+            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.9, "linestyle": (0, (1, 3)), "alpha": 0.8,
+                        "shrinkA": 2, "shrinkB": 7, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def named_rows(axes: Axes, names: Sequence[str]) -> None:
+    """One line of the plot for each name, the first on top."""
+    axes.set_yticks(range(len(names)), list(names))
+    axes.set_ylim(len(names) - 0.5, -0.7)
+    axes.tick_params(length=0)
+    axes.grid(axis="x", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def key(axes: Axes, fills: Sequence[tuple[str, Fill]]) -> None:
+    """What each fill means, in a line above the plot."""
+    patches = [
+        Patch(facecolor=inside, edgecolor=edge, hatch=hatch, linewidth=0.8, label=text)
+        for text, (inside, edge, hatch) in fills
+    ]
+    axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(patches), frameon=False, fontsize=9)

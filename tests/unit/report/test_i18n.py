@@ -1,0 +1,61 @@
+"""The catalogue: both languages of every message, each used, none missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Formatter
+from typing import get_args
+
+import pytest
+
+from edgepack import report
+from edgepack.outcome import Verdict
+from edgepack.report.i18n import MESSAGES, t, text
+from edgepack_runtime import conditions
+from edgepack_runtime.metrics import METRICS
+from edgepack_runtime.throttling import Throttle
+
+PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
+FOLDER = Path(report.__file__).parent
+SOURCES = "".join(file.read_text(encoding="utf-8") for file in FOLDER.rglob("*") if file.suffix in (".py", ".jinja"))
+SOURCES += (FOLDER.parent / "ledger_tables.py").read_text(encoding="utf-8")
+# Messages that are looked up by a value, by section.
+BY_VALUE = {
+    "verdict": set(get_args(Verdict)),
+    "metric": set(METRICS),
+    "condition": {*conditions.collect(threads=1, engine="e", providers=[]), *Throttle._fields, "after"} - PROGRAMS,
+}
+
+
+def test_every_message_is_used_and_every_used_message_is_there() -> None:
+    sections = "|".join({message.partition(".")[0] for message in MESSAGES})
+    used = set(re.findall(rf'"((?:{sections})\.[a-z0-9_]+)"', SOURCES))
+    used |= {f"{section}.{value}" for section, values in BY_VALUE.items() for value in values}
+    assert used == set(MESSAGES)
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_has_the_same_fields_in_both_languages(message: str) -> None:
+    texts = MESSAGES[message]
+    assert set(texts) == {"en", "zh"}
+    english, chinese = (sorted(filter(None, fields(texts[language]))) for language in ("en", "zh"))
+    assert english == chinese
+
+
+def fields(template: str) -> list[str | None]:
+    return [field for _, field, _, _ in Formatter().parse(template)]
+
+
+def test_fields_are_escaped_in_both_languages() -> None:
+    assert t("candidates.failed", candidates="<b>&") == (
+        '<span class="en">Failed: &lt;b&gt;&amp;.</span><span class="zh" lang="zh">失败：&lt;b&gt;&amp;。</span>'
+    )
+    assert text("zh", "figure.points", value="0.25") == "0.25 个百分点"
+
+
+def test_an_unknown_message_and_a_missing_field_are_errors() -> None:
+    with pytest.raises(KeyError):
+        t("candidates.unknown")
+    with pytest.raises(KeyError):
+        t("candidates.failed")
