@@ -1,7 +1,8 @@
-"""What only shows when the three splits lie side by side: leaks, labels that do not match, repeated rows."""
+"""Checks across the three splits: leaks, labels that do not match, repeated rows, and which rows to leave out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
@@ -9,17 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.datasets.choose import measurements
-from edgepack.datasets.facts import SplitFacts
+from edgepack.datasets.facts import SplitFacts, SplitName
 from edgepack.datasets.log import MAX_LISTED
 from edgepack.datasets.sniff import are_measurements
 from edgepack.datasets.texts import shortened
 from edgepack.datasets.variants import check_variants
 from edgepack.recipe.findings import Finding, Severity
+from edgepack.recipe.model import Choice
 from edgepack.wording import counted
 
-# Above this share of test rows that training or selection has seen, a test figure may flatter the model by as
-# much as a tight gate decides about (one point of accuracy), so the build stops. Below it, a warning.
-MAX_LEAKED_SHARE: Final = 0.01
 MIN_ROWS: Final = 2
 MIN_LABEL_ROWS: Final = 10  # fewer training rows of a label than this teach next to nothing about it
 MAX_IMBALANCE: Final = 100  # the most frequent label may have as many times the rows of the rarest
@@ -27,21 +26,51 @@ EXAMPLES: Final = 5  # leaked rows that are named; the count tells the rest
 _SHOWN_LABELS: Final = 10
 
 _Indices = NDArray[np.intp]
+_Rows = NDArray[np.bool_]
 
 
-def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[Finding]:
-    """Everything found while the splits of one data set were read, and what shows when they are compared.
+def rows_to_drop(
+    splits: Mapping[SplitName, SplitFacts], leaks: Choice, repeats: Choice
+) -> dict[SplitName, tuple[_Rows, _Rows]]:
+    """Which rows of train and dev to leave out: those that leak, and those that repeat an earlier row; shapes (rows,).
 
-    Errors: fewer than two rows in a split; one label only in train or test; a label that train does not have;
-    more than MAX_LEAKED_SHARE of the test rows in train or dev. Warnings: fewer leaks than that, leaks of train
-    into dev (they mislead selection, not the gates), rows that differ from one of another split in nothing that
-    `texts.normalise` keeps, repeated rows, two labels of a text, labels that look
-    alike, labels test lacks, labels with too few rows. A pair
-    of texts is compared as a whole.
+    A row of train leaks where dev or test holds its text, exactly or normalised, a row of dev where test does. Test
+    loses no row. Only splits with such a row are returned.
     """
-    splits = (train, dev, test)
-    complete = {split.name: split.complete for split in splits}  # before findings about the splits are added
-    for split in splits:
+    found: dict[SplitName, tuple[_Rows, _Rows]] = {}
+    held: list[SplitFacts] = [splits["test"]]
+    names: tuple[SplitName, ...] = ("dev", "train")
+    for name in names:
+        split = splits[name]
+        leaked = np.zeros(len(split), bool)
+        for other in held if leaks == "drop" else ():
+            leaked |= np.isin(split.exact, other.exact)
+            leaked |= np.isin(split.normalised, other.normalised) & (split.normalised != 0)
+        repeated = np.zeros(len(split), bool)
+        if name == "train" and repeats == "drop":
+            again, first = _repeats(split)
+            repeated[again[split.answers[again] == split.answers[first]]] = True
+        repeated &= ~leaked
+        if leaked.any() or repeated.any():
+            found[name] = leaked, repeated
+        held.append(split)
+    return found
+
+
+def check_splits(
+    splits: Mapping[SplitName, SplitFacts], leaks: Choice = "drop", repeats: Choice = "drop"
+) -> list[Finding]:
+    """Everything found while the splits of one data set were read, and what their comparison shows.
+
+    Errors: fewer than two rows in a split; one label only in train or test; a label that train does not have; and where
+    the recipe asks for it, exact leaks and repeated rows. Warnings: leaks and repeated rows otherwise, two labels of a
+    text, labels that look alike, labels that test lacks, labels with too few rows. A pair of texts is compared as a
+    whole.
+    """
+    train, dev, test = splits["train"], splits["dev"], splits["test"]
+    ordered = (train, dev, test)
+    complete = {split.name: split.complete for split in ordered}  # before findings about the splits are added
+    for split in ordered:
         if complete[split.name]:
             _check_size(split)
         if split is train and complete["train"]:
@@ -50,12 +79,11 @@ def check_splits(train: SplitFacts, dev: SplitFacts, test: SplitFacts) -> list[F
             _check_measured(train)
         elif complete[split.name] and complete["train"]:
             _check_labels(split, train)
-        _check_repeats(split)
-    check_variants(splits)
-    _check_leak(test, train, stops=True)
-    _check_leak(test, dev, stops=True)
-    _check_leak(dev, train, stops=False)
-    return list(chain.from_iterable(split.log.findings() for split in splits))
+        _check_repeats(split, "keep" if repeats == "drop" and split is not train else repeats)
+    check_variants(ordered)
+    for split, source in ((test, train), (test, dev), (dev, train)):
+        _check_leak(split, source, leaks)
+    return list(chain.from_iterable(split.log.findings() for split in ordered))
 
 
 def _check_size(split: SplitFacts) -> None:
@@ -132,14 +160,19 @@ def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
         split.log.add("labels that test lacks", "warning", None, reason, "split so that test holds every label")
 
 
-def _check_repeats(split: SplitFacts) -> None:
-    order, ranked = _ranked(split.exact)
-    after_first = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
-    again: _Indices = np.sort(order[after_first])  # rows whose text stands before them already, in file order
-    first = order[np.searchsorted(ranked, split.exact[again])]  # where it stands for the first time
+def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
+    again, first = _repeats(split)
     same = split.answers[again] == split.answers[first]
-    for kind, chosen in (("repeated rows", same), ("texts with two labels", ~same)):
-        for row, first_row in zip(again[chosen][: MAX_LISTED["warning"]], first[chosen], strict=False):
+    if repeats == "drop" and (count := int(np.count_nonzero(same))):
+        reason = f"{counted(count, 'row')} with the text and the answer of an earlier row: left out"
+        fix = "nothing needs to be done; `data.repeats: keep` keeps them"
+        split.log.add("repeated rows", "warning", int(split.lines[again[same][0]]), reason, fix)
+    severity: Severity = "error" if repeats == "error" else "warning"
+    kinds = [*([] if repeats == "drop" else [("repeated rows", same)]), ("texts with two labels", ~same)]
+    for kind, chosen in kinds:
+        kind_severity: Severity = severity if kind == "repeated rows" else "warning"
+        listed = MAX_LISTED[kind_severity]
+        for row, first_row in zip(again[chosen][:listed], first[chosen], strict=False):
             line, before = int(split.lines[row]), int(split.lines[first_row])
             if kind == "repeated rows":
                 reason, fix = f"this row stands on line {before} already", "remove one of the two"
@@ -149,27 +182,36 @@ def _check_repeats(split: SplitFacts) -> None:
             else:
                 reason = f"the same text has other {split.columns.answer} on line {before}"
                 fix = f"decide on the {split.columns.answer} of this text"
-            split.log.add(kind, "warning", line, reason, fix)
-        split.log.count_more(kind, int(np.count_nonzero(chosen)) - MAX_LISTED["warning"])
+            split.log.add(kind, kind_severity, line, reason, fix)
+        split.log.count_more(kind, int(np.count_nonzero(chosen)) - listed)
 
 
-def _check_leak(split: SplitFacts, source: SplitFacts, *, stops: bool) -> None:
+def _repeats(split: SplitFacts) -> tuple[_Indices, _Indices]:
+    """Rows with the text of an earlier row, in file order, and the first row with that text; shapes (repeats,)."""
+    order, ranked = _ranked(split.exact)
+    after_first = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
+    again: _Indices = np.sort(order[after_first])
+    return again, order[np.searchsorted(ranked, split.exact[again])]
+
+
+def _check_leak(split: SplitFacts, source: SplitFacts, leaks: Choice) -> None:
     """Texts of `split` that `source` holds too: as they are, then those that are alike once they are normalised."""
     found = _matches(split.exact, source.exact)
+    dropped = f"; left out of {source.name}" if leaks == "drop" else ""
+    fix = f"remove them from {source.name}, or set `data.leaks: drop`"
+    if dropped:
+        fix = "nothing needs to be done; `data.leaks: keep` keeps them, `error` stops the build"
     if leaked := np.count_nonzero(found >= 0):
-        severity: Severity = "error" if stops and leaked / len(split) > MAX_LEAKED_SHARE else "warning"
-        what = f"{_share(leaked, split)} are in {source.name} too"
-        what += f"; at most {MAX_LEAKED_SHARE:.0%} may be" if stops else ""
-        reason = f"{what}: {_examples(found, split, source)}"
+        reason = f"{_share(leaked, split)} are in {source.name} too{dropped}: {_examples(found, split, source)}"
         first = int(split.lines[np.argmax(found >= 0)])
-        split.log.add(f"leak from {source.name}", severity, first, reason, f"remove them from {source.name}")
+        severity: Severity = "error" if leaks == "error" else "warning"
+        split.log.add(f"leak from {source.name}", severity, first, reason, fix)
     alike = _matches(split.normalised, source.normalised)
     alike[(found >= 0) | (split.normalised == 0)] = -1
     if similar := np.count_nonzero(alike >= 0):
         what = f"{_share(similar, split)} differ from a {source.name} row in case, width, spaces or punctuation alone"
-        reason = f"{what}: {_examples(alike, split, source)}"
+        reason = f"{what}{dropped}: {_examples(alike, split, source)}"
         first = int(split.lines[np.argmax(alike >= 0)])
-        fix = f"remove them from {source.name} if they say the same"
         split.log.add(f"near leak from {source.name}", "warning", first, reason, fix)
 
 

@@ -17,7 +17,7 @@ from edgepack.datasets.split import DEV, HELD_OUT_SHARE, LEFT_OUT, TEST, TRAIN, 
 from edgepack.datasets.write import writing, written_columns, written_suffix
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import Progress
-from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.findings import Finding
 
 _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}
 
@@ -132,10 +132,10 @@ def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:
 
 
 def _checked(facts: Mapping[SplitName, SplitFacts], file: Path) -> list[Finding]:
-    """The warnings about three splits; raises when they have errors."""
-    findings = check_splits(facts["train"], facts["dev"], facts["test"])
-    if errors(findings):
-        raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=findings)
+    """What `edgepack check` will report of three splits; only an empty one keeps a recipe from being drafted."""
+    findings = check_splits(facts)
+    if not all(map(len, facts.values())):
+        raise RecipeInvalidError(f"no recipe was drafted for {file}: too few rows", findings=findings)
     return findings
 
 

@@ -9,6 +9,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -133,11 +134,12 @@ def read_facts(
     advance: Callable[[int], None] = no_progress,
     form: Form | None = None,
     label_separator: str = "|",
+    kept: Iterable[bool] | None = None,
 ) -> SplitFacts:
-    """One pass over a split's file; whatever is wrong with it is in the `log` of the result."""
+    """One pass over a split's file, or over the rows of it that are `kept`; the result's `log` has the findings."""
     log = FindingLog(file)
     rows = read_rows(file, columns, log, advance, form, label_separator)
-    return gather_facts(SplitFacts(name, file, log, columns), rows)
+    return gather_facts(SplitFacts(name, file, log, columns), rows if kept is None else compress(rows, kept))
 
 
 def gather_facts(facts: SplitFacts, rows: Iterable[tuple[int, Row]]) -> SplitFacts:

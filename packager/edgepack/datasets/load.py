@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Final, Protocol
 
 from edgepack.artifacts import Row
 from edgepack.datasets import reviews_zh
-from edgepack.datasets.check import check_splits
+from edgepack.datasets.check import check_splits, rows_to_drop
 from edgepack.datasets.facts import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
 from edgepack.datasets.lengths import Lengths
 from edgepack.datasets.lines import no_progress
@@ -28,6 +29,7 @@ BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, 
 _GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
 _MIB: Final = 2**20
 
+_Kept = list[bool]  # of each row of a file, whether it stays
 State = tuple[int, int]  # of a file: its size in bytes, and when it was changed
 
 
@@ -99,7 +101,13 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     with counted_bytes("reading", list(states), progress) as advance:
         facts = {name: _facts(name, section, file, advance) for name, file in files.items()}
         facts = facts or {name: _facts_of(name, rows) for name, rows in made.items()}
-        findings = [] if made else check_splits(facts["train"], facts["dev"], facts["test"])
+        findings = [] if made else check_splits(facts, section.leaks, section.repeats)
+        kept: dict[SplitName, _Kept] = {}
+        if not made and not errors(findings):
+            kept = _rows_to_keep(facts, section)
+            facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
+            # What is wrong only now, as a label that train lost with the rows left out.
+            findings += errors(check_splits(facts, section.leaks, section.repeats)) if kept else []
         unlabelled = None
         for file in texts:
             held = HeldTexts.of_splits([facts[name] for name in HELD_OUT])
@@ -110,7 +118,10 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     if stopping := errors(findings):
         raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
     return Splits(
-        {name: made.get(name) or _file_rows(split, section, states[split.file]) for name, split in facts.items()},
+        {
+            name: made.get(name) or _file_rows(split, section, states[split.file], kept.get(name))
+            for name, split in facts.items()
+        },
         tuple(findings),
         {name: split.label_rows for name, split in facts.items()},
         {name: split.lengths for name, split in facts.items()},
@@ -118,8 +129,16 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     )
 
 
-def _facts(name: SplitName, section: Data, file: Path, advance: Callable[[int], None]) -> SplitFacts:
-    return read_facts(name, file, section.columns, advance, label_separator=section.label_separator)
+def _rows_to_keep(facts: Mapping[SplitName, SplitFacts], section: Data) -> dict[SplitName, _Kept]:
+    """For each split that loses rows, whether each of its rows stays."""
+    dropped = rows_to_drop(facts, section.leaks, section.repeats)
+    return {name: (~(leaked | repeated)).tolist() for name, (leaked, repeated) in dropped.items()}
+
+
+def _facts(
+    name: SplitName, section: Data, file: Path, advance: Callable[[int], None], kept: _Kept | None = None
+) -> SplitFacts:
+    return read_facts(name, file, section.columns, advance, label_separator=section.label_separator, kept=kept)
 
 
 def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
@@ -127,10 +146,11 @@ def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
     return gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), enumerate(rows, start=1))
 
 
-def _file_rows(facts: SplitFacts, section: Data, state: State | None) -> FileRows:
+def _file_rows(facts: SplitFacts, section: Data, state: State | None, kept: _Kept | None) -> FileRows:
     def read() -> Iterator[Row]:
         log = FindingLog(facts.file)
-        for _, row in read_rows(facts.file, section.columns, log, label_separator=section.label_separator):
+        rows = read_rows(facts.file, section.columns, log, label_separator=section.label_separator)
+        for _, row in rows if kept is None else compress(rows, kept):
             yield row
 
     return FileRows(facts.file, len(facts), state, read)

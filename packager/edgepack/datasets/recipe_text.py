@@ -59,7 +59,7 @@ class Draft:
 
 
 def recipe_text(draft: Draft) -> str:
-    """The recipe as YAML, one that `edgepack check` passes."""
+    """The recipe as YAML: `edgepack check` passes it where the data have no errors."""
     max_length = suggest_max_length(draft.facts["train"].lengths)
     fields = {
         "source": _printable(draft.source.name),

@@ -76,6 +76,9 @@ class Columns(Section):
         return {"spans": "spans"} if task == "token-classification" and self.task != task else {}
 
 
+Choice = Literal["drop", "error", "keep"]
+
+
 class Calibration(Section):
     """Rows that set the quantization ranges; never dev or test rows."""
 
@@ -93,6 +96,17 @@ class Data(Section):
     test: str | None = Field(None, description="Rows for the gates only, which nothing else sees; files need it.")
     unlabelled: str | None = Field(
         None, description="Texts without labels, for distillation: .txt with one a line, or .tsv, .csv or .jsonl."
+    )
+    leaks: Choice = Field(
+        "drop",
+        description="Texts of train that dev or test holds too, and of dev that test holds, also with other case, "
+        "width, spaces or punctuation: `drop` leaves these rows out of train, or dev; `error` stops where texts are "
+        "exactly the same; `keep` warns.",
+    )
+    repeats: Choice = Field(
+        "drop",
+        description="Rows of train with the text and the answer of an earlier row: `drop` leaves them out; `error` "
+        "stops, also where dev or test repeats a row; `keep` warns.",
     )
     train_rows: int | None = Field(None, ge=1, description="Train on a seeded sample of this many rows; null for all.")
     seed: int = Field(0, ge=0, description="Seed of built-in data, of the sample and of the calibration rows.")

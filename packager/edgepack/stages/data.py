@@ -17,7 +17,7 @@ from edgepack.datasets.unlabelled import HeldTexts
 from edgepack.progress import SILENT, Progress, Task
 from edgepack.recipe.model import AnswerKey, Data
 
-VERSION = 4
+VERSION = 5
 BAR_FROM_ROWS: Final = 200_000  # fewer are written within two seconds, and need no bar
 _SAY_EACH: Final = 10_000  # rows between two moves of the bar
 

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
-from edgepack.datasets.check import MAX_IMBALANCE, MAX_LEAKED_SHARE, MIN_LABEL_ROWS, check_splits
+from edgepack.datasets.check import MAX_IMBALANCE, MIN_LABEL_ROWS, check_splits, rows_to_drop
 from edgepack.datasets.facts import MAX_LABELS, SplitFacts, SplitName, gather_facts, read_facts
 from edgepack.datasets.log import FindingLog
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Choice, Columns
 from edgepack_runtime.spans import Span
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "splits"
 CASES = sorted(folder.name for folder in GOLDEN.iterdir())
+_CLEAN: dict[SplitName, int] = {"train": 40, "dev": 2, "test": 3}
 NAMES: tuple[SplitName, ...] = ("train", "dev", "test")
 
 
@@ -33,10 +34,14 @@ def numbered(name: SplitName, count: int, written: str = "{} {}") -> SplitFacts:
     return facts(name, *(f"{index % 2} " + written.format(name, index) for index in range(count)))
 
 
-def check(**other: SplitFacts) -> list[Finding]:
+def check(leaks: Choice = "drop", repeats: Choice = "drop", **other: SplitFacts) -> list[Finding]:
     """Findings of clean splits, of which those named are replaced."""
-    splits = {"train": numbered("train", 40), "dev": numbered("dev", 2), "test": numbered("test", 3)} | other
-    return check_splits(**splits)
+    return check_splits(splits(**other), leaks, repeats)
+
+
+def splits(**other: SplitFacts) -> dict[SplitName, SplitFacts]:
+    clean: dict[SplitName, SplitFacts] = {name: numbered(name, rows) for name, rows in _CLEAN.items()}
+    return clean | {split.name: split for split in other.values()}
 
 
 def said(findings: list[Finding]) -> list[str]:
@@ -50,31 +55,52 @@ def test_clean_splits_have_no_findings() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_findings_read_as_written_down(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(GOLDEN / case)
-    train, dev, test = (read_facts(name, Path(f"{name}.tsv"), Columns()) for name in NAMES)
-    found = "".join(f"{finding}\n" for finding in check_splits(train, dev, test))
+    read = {name: read_facts(name, Path(f"{name}.tsv"), Columns()) for name in NAMES}
+    found = "".join(f"{finding}\n" for finding in check_splits(read))
     assert found == Path("found.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("leaked", "severity"), [(1, "warning"), (2, "warning"), (3, "error")])
+@pytest.mark.parametrize(("leaks", "severity"), [("drop", "warning"), ("error", "error"), ("keep", "warning")])
 @pytest.mark.parametrize("source", ["train", "dev"])
-def test_a_leak_into_test_stops_above_the_stated_share(leaked: int, severity: str, source: SplitName) -> None:
-    rows = 200
-    assert rows * MAX_LEAKED_SHARE == 2
-    texts = [f"{source} {i}" if i < leaked else f"test {i}" for i in range(rows)]
+def test_the_recipe_decides_about_leaks(leaks: Choice, severity: str, source: SplitName) -> None:
+    texts = [f"{source} 0", *(f"test {i}" for i in range(1, 200))]
     test = facts("test", *(f"{i % 2} {text}" for i, text in enumerate(texts)))
-    assert said(check(**{source: numbered(source, 50), "test": test})) == [f"test.tsv:2: {severity}"]
+    (found,) = check(leaks, **{source: numbered(source, 50), "test": test})
+    assert said([found]) == [f"test.tsv:2: {severity}"]
+    assert ("left out of" in found.reason) == (leaks == "drop")
 
 
-def test_a_leak_into_dev_never_stops() -> None:
-    dev = facts("dev", *(f"{i % 2} train {i}" for i in range(10)))
-    assert said(check(dev=dev)) == ["dev.tsv:2: warning"]
+def test_rows_that_leak_leave_the_split_that_matters_less() -> None:
+    test = facts("test", "0 a", "1 这家酒店的房间很大")
+    dev = facts("dev", "0 b", "1 a", "0 c")
+    train = facts("train", "0 a", "0 b", "1 这家酒店的房间，很大！", "1 d", "1 d", "0 d", "0 e")
+    found = rows_to_drop({"train": train, "dev": dev, "test": test}, "drop", "drop")
+    leaked, repeated = found["train"]
+    assert leaked.tolist() == [True, True, True, False, False, False, False]
+    assert repeated.tolist() == [False, False, False, False, True, False, False]
+    assert found["dev"][0].tolist() == [False, True, False]
+    assert "test" not in found
+    assert list(rows_to_drop({"train": train, "dev": dev, "test": test}, "keep", "drop")) == ["train"]
+    assert rows_to_drop({"train": train, "dev": dev, "test": test}, "keep", "error") == {}
+
+
+def test_the_recipe_decides_about_repeated_rows() -> None:
+    rows = [*(f"{i % 2} {i}" for i in range(40)), "0 0", "1 1", "1 2"]
+    assert [finding.reason for finding in check(train=facts("train", *rows))] == [
+        "2 rows with the text and the answer of an earlier row: left out",
+        "the same text has the label `0` on line 4",
+    ]
+    choices: tuple[tuple[Choice, str], ...] = (("error", "error"), ("keep", "warning"))
+    for repeats, severity in choices:
+        found = said(check(repeats=repeats, train=facts("train", *rows)))
+        assert found == [f"train.tsv:42: {severity}", f"train.tsv:43: {severity}", "train.tsv:44: warning"]
 
 
 def test_a_near_leak_never_stops_and_is_counted_apart() -> None:
     train = numbered("train", 40, "酒店的房间{}很大{}")
     written = ["酒店的房间train很大1", "酒店的房间, TRAIN 很大 2!", "酒店的房间ｔｒａｉｎ很大３"]
     test = facts("test", *(f"{i % 2} {text}" for i, text in enumerate(written)))
-    found = check(train=train, test=test)
+    found = check("error", train=train, test=test)
     assert said(found) == ["test.tsv:2: error", "test.tsv:3: warning"]
     assert "1 of 3 test rows" in found[0].reason
     assert "2 of 3 test rows" in found[1].reason
@@ -137,7 +163,7 @@ def test_what_a_broken_file_lacks_is_not_said() -> None:
 
 def test_more_repeated_rows_than_are_listed_are_counted() -> None:
     train = facts("train", *(f"{i % 2} text {i % 20}" for i in range(60)), *(f"{i} text 1" for i in range(2)))
-    reasons = [finding.reason for finding in check(train=train)]
+    reasons = [finding.reason for finding in check(repeats="keep", train=train)]
     assert reasons[0] == "this row stands on line 2 already"
     assert reasons[5:] == ["36 more: repeated rows (41 in all)", "the same text has the label `1` on line 3"]
 
@@ -165,7 +191,7 @@ def test_a_pair_leaks_as_a_whole() -> None:
     train = pairs("train", 40)
     seen = of("test", PAIRS, Row("train 第 1 问", "1", "另外一个"), Row("train 第 2 问", "0", " train 第 2 答 "))
     found = check(train=train, dev=pairs("dev", 4), test=seen)
-    assert said(found) == ["test.tsv:3: error"]
+    assert said(found) == ["test.tsv:3: warning"]
     near = of("test", PAIRS, Row("train 第 1 答", "1", "train 第 1 问"), Row("Train 第 2 问？", "0", "train，第2答"))
     found = check(train=train, dev=pairs("dev", 4), test=near)
     assert said(found) == ["test.tsv:3: warning"]
@@ -227,7 +253,7 @@ def test_labels_that_are_never_several_may_want_another_separator() -> None:
 def test_a_text_with_two_answers_is_named() -> None:
     rows = [Row(f"第 {n} 条", (Span(0, 1, "x"),)) for n in range(40)]
     train = of("train", SPANS, *rows, Row("第 3 条", (Span(0, 2, "x"),)), Row("第 4 条", (Span(0, 1, "x"),)))
-    found = check(train=train, dev=spanned("dev", 6), test=spanned("test", 6))
+    found = check(repeats="keep", train=train, dev=spanned("dev", 6), test=spanned("test", 6))
     assert sorted(f"{finding.line}: {finding.reason}" for finding in found) == [
         "42: the same text has other spans on line 5",
         "43: this row stands on line 6 already",

@@ -89,3 +89,25 @@ def test_large_files_have_a_bar_of_their_size_and_small_ones_none(
     ((total, *steps),) = listener.bars
     size = sum(Path(str(file)).stat().st_size for file in (section.train, section.dev, section.test))
     assert total == sum(steps) == size // 100
+
+
+def test_rows_that_leak_or_repeat_are_left_out_of_train(tmp_path: Path) -> None:
+    rows = {
+        "train": ["seen\t0", *(f"train {n}\t{n % 2}" for n in range(40)), "train 1\t1", "only here\tx", "shared\ty"],
+        "dev": ["dev 0\t0", "dev 1\t1"],
+        "test": ["seen\t0", "test 1\t1", "test 2\tx"],
+    }
+    for name, lines in rows.items():
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines, ""]), encoding="utf-8")
+    section = Data(**{name: str(tmp_path / f"{name}.tsv") for name in rows})
+    splits = load_splits(section)
+    assert [row.text for row in splits.rows["train"]] == [*(f"train {n}" for n in range(40)), "only here", "shared"]
+    assert splits.labels["train"] == {"0": 20, "1": 20, "x": 1, "y": 1}
+    assert sum("left out" in finding.reason for finding in splits.warnings) == 2
+    with pytest.raises(RecipeInvalidError, match="1 error"):
+        load_splits(section.model_copy(update={"leaks": "error"}))
+    assert len(load_splits(section.model_copy(update={"leaks": "keep", "repeats": "keep"})).rows["train"]) == 44
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nshared\ty\ndev 1\t1\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as caught:  # no row of `y` is left in train
+        load_splits(section)
+    assert "the label `y` (1 row) is not in the train split" in caught.value.findings[-1].reason

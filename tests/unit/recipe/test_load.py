@@ -79,7 +79,7 @@ def test_the_error_says_how_many_and_the_first_reasons() -> None:
     with pytest.raises(RecipeInvalidError, match=r"kinds\.yaml has 14 errors") as caught:
         load_recipe(GOLDEN / "kinds.yaml", TARGETS)
     assert caught.value.why.endswith("; ...")
-    with pytest.raises(RecipeInvalidError, match=r"empty\.yaml has 1 error$"):
+    with pytest.raises(RecipeInvalidError, match=r"empty\.yaml has 1 error\n"):
         load_recipe(GOLDEN / "empty.yaml", TARGETS)
 
 
