@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from edgepack.engines import Engine
 
 from edgepack import engines
-from edgepack.engines import Engine
 from edgepack.graph.compose import PLAIN, compose
 from edgepack.graph.encoder import Attention, Embeddings, Encoder, Float, Layer, Linear, Norm, Range, Ranges
 from edgepack.graph.half import half

@@ -20,7 +20,6 @@ from edgepack.examples import Examples
 from edgepack.quantization import Int8Choice, Quantization
 from edgepack.recipe.model import AnswerKey, TaskName
 from edgepack_runtime import stats
-from edgepack_runtime.model_config import ONNXRUNTIME
 from edgepack_runtime.spans import Span, tag_names
 
 ROWS_SUFFIX = ".rows.jsonl"  # in place of a bundle's: its golden rows, where they do not travel
@@ -256,17 +255,13 @@ class Variation:
     """
 
     targets: tuple[str, ...]
-    engine: str
     model: ModelFile
     reason: str
 
 
 @dataclass(frozen=True)
 class ExportArtifact(Artifact):
-    """`paddle/` (static graph), `onnx-float/`, and unless nothing smaller was asked for `onnx-int8/` or `onnx-fp16/`.
-
-    Where two engines were measured, the folders of the second have its name behind theirs.
-    """
+    """`paddle/` (static graph), `onnx-float/`, and where less was asked for `onnx-int8/` or `onnx-fp16/`."""
 
     static_graph: LedgerRow
     float_model: ModelFile
@@ -274,8 +269,6 @@ class ExportArtifact(Artifact):
     shipped: Precision
     reason: str  # why that one ships, with the figures that decided
     int8: Int8Choice | None = None  # how `small_model`, if it is that, came to be what it is
-    engine: str = ONNXRUNTIME  # what runs those two, and what ships
-    others: tuple[ModelFile, ...] = ()  # of the engine that was measured too and does not ship
     variations: tuple[Variation, ...] = ()
 
     def for_target(self, target: str) -> ExportArtifact:
@@ -291,15 +284,13 @@ class ExportArtifact(Artifact):
             shipped=found.model.precision,
             reason=found.reason,
             int8=None,
-            engine=found.engine,
-            others=(),
         )
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
-        """Every file that was measured, those of the engine that ships first."""
+        """Every file that was measured, the float one first."""
         small = (self.small_model,) if self.small_model is not None else ()
-        return (self.float_model, *small, *self.others)
+        return (self.float_model, *small)
 
     @property
     def shipped_model(self) -> ModelFile:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from edgepack import scores
 from edgepack.artifacts import DataArtifact, LedgerRow, ModelFile, Precision, Row, mebibytes
-from edgepack.engines import Engine
 from edgepack.graph.parity import Parity
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import Quantize
-from edgepack.targets import carried, measure
-from edgepack.targets.supply import Supply
-from edgepack.wording import counted, mib
+from edgepack.targets import measure
+from edgepack.wording import counted
 from edgepack_runtime import device
 
 LEAST_GAIN: Final = 0.10  # a small file ships when it is at least this much smaller and faster than the float file
-LEAST_GAIN_OF_ENGINE: Final = 0.05  # of `auto`: what an engine other than the first has to be faster by
 TEXTS_FILE: Final = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
 SHORT: Final[Mapping[Precision, str]] = {"float32": "float", "float16": "FP16", "int8": "INT8"}
 _TIMED_TEXTS = 200
@@ -80,92 +77,26 @@ class Doubts:
 
 
 @dataclass(frozen=True)
-class OfEngine:
-    """The files of one engine, float and a small one if there is one; of INT8 also how that came to be."""
-
-    engine: Engine
-    files: tuple[Exported, ...]
-    doubts: Doubts = Doubts()
-    made: Int8Choice | None = None
-
-
-@dataclass(frozen=True)
 class Chosen:
-    """What ships, and why: nothing is said where there was nothing to choose."""
+    """The measured files, the one that ships, and why: no reason where there was nothing to choose."""
 
-    engine: Engine
-    made: Int8Choice | None
     float_model: ModelFile
     small_model: ModelFile | None
     ships: ModelFile
     reason: str
-    others: tuple[ModelFile, ...]
 
 
-def of_engines(
-    engines: Sequence[OfEngine],
-    target: str,
-    data: DataArtifact,
-    supply: Supply,
-    progress: Progress,
+def of_files(
+    float_file: Exported, small_file: Exported | None, doubts: Doubts, data: DataArtifact, progress: Progress
 ) -> Chosen:
-    """Measure the files of all engines side by side: for each float, and the small one if there is one.
-
-    A small one has to be worth it beside the fastest float file, whichever engine that is for. What would ship of
-    another engine than the first has to be faster than what would of that by `LEAST_GAIN_OF_ENGINE`.
-    Of several, what the wheels of each take on `target` is told too.
-    """
-    models = iter(measured([file for one in engines for file in one.files], data, progress))
-    files = [(one, [next(models) for _ in one.files]) for one in engines]
-    floats = [(one.engine, float_model) for one, (float_model, *_) in files]
-    fastest = min(floats, key=lambda one: _p50_ms(one[1]))
-    candidates = [_of_engine(one, own, fastest) for one, own in files]
-    for chosen in candidates:
-        if chosen.reason:
-            progress.line(f"{chosen.engine.title}: {chosen.reason}" if len(engines) > 1 else chosen.reason)
-    best = candidates[0]
-    for other in candidates[1:]:
-        best = _faster(best, other)
-    if len(candidates) > 1:
-        best = replace(
-            best, reason=f"{best.reason}; {_carried([one.engine for one in candidates], target, supply, progress)}"
-        )
-        progress.line(best.reason)
-    return best
-
-
-def _carried(engines: Sequence[Engine], target: str, supply: Supply, progress: Progress) -> str:
-    """What the wheels of each take of a device."""
-    sizes = [(engine.title, carried.site_bytes(target, engine.name, supply, progress)) for engine in engines]
-    return "wheels on the device: " + ", ".join(f"{title} {mib(size)}" for title, size in sizes)
-
-
-def _of_engine(one: OfEngine, models: Sequence[ModelFile], fastest: tuple[Engine, ModelFile]) -> Chosen:
-    """What would ship of one engine; `fastest` is the fastest float file of all, with its engine."""
-    float_model, *small_models = models
-    if not small_models:
-        return Chosen(one.engine, None, float_model, None, float_model, "", ())
-    engine, base = fastest
-    ships, reason = choose(float_model, small_models[0], one.doubts, base, "" if base is float_model else engine.title)
-    return Chosen(one.engine, one.made, float_model, small_models[0], ships, reason, ())
-
-
-def _faster(first: Chosen, other: Chosen) -> Chosen:
-    """`other` where it is faster by enough; its ledger rows come behind those of what ships."""
-    other_ms, first_ms = _p50_ms(other.ships), _p50_ms(first.ships)
-    ratio = other_ms / first_ms
-    figures = (
-        f"{other.engine.title} takes {ratio:.2f} x the p50 of {first.engine.title} "
-        f"({other_ms:.2f} against {first_ms:.2f} ms)"
-    )
-    if ratio <= 1 - LEAST_GAIN_OF_ENGINE:
-        winner, loser, verdict = other, first, f"{figures}: it ships"
-    else:
-        winner, loser = first, other
-        verdict = f"{figures} and must take at most {1 - LEAST_GAIN_OF_ENGINE:.2f} x: {first.engine.title} ships"
-    reason = "; ".join(part for part in (winner.reason, verdict) if part)
-    left = (loser.float_model, *((loser.small_model,) if loser.small_model else ()))
-    return replace(winner, reason=reason, others=left)
+    """Measure the float file and the small one, if there is one, side by side, and choose."""
+    if small_file is None:
+        (float_model,) = measured([float_file], data, progress)
+        return Chosen(float_model, None, float_model, "")
+    float_model, small_model = measured([float_file, small_file], data, progress)
+    ships, reason = choose(float_model, small_model, doubts)
+    progress.line(reason)
+    return Chosen(float_model, small_model, ships, reason)
 
 
 def _line(row: Row) -> str:
@@ -173,24 +104,15 @@ def _line(row: Row) -> str:
     return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
 
 
-def choose(
-    float_model: ModelFile, small_model: ModelFile, doubts: Doubts, base: ModelFile | None = None, base_engine: str = ""
-) -> tuple[ModelFile, str]:
+def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tuple[ModelFile, str]:
     """The small model ships only where it pays: at least `LEAST_GAIN` smaller and faster than float.
 
     Where it does not, the reason names what is known to be in its way.
-
-    Args:
-        float_model: of the same engine: what ships instead.
-        base: the float file that it is held against, where that is another engine's.
-        base_engine: the name of that engine.
     """
-    base = base or float_model
-    size = small_model.onnx_bytes / base.onnx_bytes
-    speed = _p50_ms(small_model) / _p50_ms(base)
+    size = small_model.onnx_bytes / float_model.onnx_bytes
+    speed = _p50_ms(small_model) / _p50_ms(float_model)
     title = SHORT[small_model.precision]
-    against = f"float on {base_engine}, which is faster" if base_engine else "float"
-    figures = f"{title} has {size:.2f} x the bytes and {speed:.2f} x the p50 of {against}"
+    figures = f"{title} has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
     if doubts.refusal:
         return float_model, f"{figures}, and {doubts.refusal}: float ships"
     if max(size, speed) <= 1 - LEAST_GAIN:
@@ -218,8 +140,8 @@ def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
 
 
 def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
-    """What it loses on dev, where that is more than it may; a CPU whose engines do not compute in float16."""
-    found = () if device.half_flags() else ("on this CPU the engine computes float16 in float32",)
+    """What it loses on dev, where that is more than it may; a CPU on which ONNX Runtime does not compute in float16."""
+    found = () if device.half_flags() else ("on this CPU ONNX Runtime computes float16 in float32",)
     if scores.exceeds(tried.drop_points, may_lose_points):
         limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
         return Doubts(found, f"it loses {tried.drop_points:.2f} points on dev, where {limit}")

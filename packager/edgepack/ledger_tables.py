@@ -13,7 +13,6 @@ from edgepack.report import NOTHING, quantity, span
 from edgepack.report.i18n import text
 from edgepack.tables import gap, mib_column, one_by_one, score_head, table
 from edgepack.wording import duration, metric_name, safe
-from edgepack_runtime.model_config import ONNXRUNTIME
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow
@@ -79,7 +78,7 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
             f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')}",
             quantity(one.p50_ms, "ms").removesuffix(" ms"),
             mib_column(one.onnx_bytes),
-            one.precision if one.engine == ONNXRUNTIME else f"{one.precision} {one.engine}",
+            one.precision,
             "yes" if one.name == selected.chosen else "",
             safe("; ".join((one.name, *(f"misses {gate}" for gate in one.missed)))),
         )

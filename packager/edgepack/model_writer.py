@@ -12,35 +12,37 @@ from typing import Final
 import onnx
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, Precision
-from edgepack.engines import Engine
-from edgepack.graph.compose import Layout, compose
+from edgepack.graph.compose import Layout, compose, fastest
 from edgepack.graph.encoder import Encoder
+from edgepack.graph.forms import OrtCpuForm
 from edgepack.graph.half import half
 from edgepack.targets import measure
 from edgepack_runtime import model_config
-from edgepack_runtime.model_config import TokenizerConfig
+from edgepack_runtime.model_config import CPU, PAIR, EngineConfig, TokenizerConfig
 from edgepack_runtime.predictor import Predictor
 
+# The fused kernel takes 537 us a run where the parts it replaces take about 120 (4 layers x 312, x86).
+ON_CPU: Final = EngineConfig(CPU, disabled_optimizers=("SkipLayerNormFusion",))
 _FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for all that is in a batch
 
 
 @dataclass(frozen=True)
 class ModelWriter:
-    """Writes models of one student as the runtime loads them, for one engine."""
+    """Writes models of one student as the runtime loads them."""
 
-    engine: Engine
     student: ModelArtifact
     data: DataArtifact
     tokenizer: TokenizerConfig
     reduced: bool = False  # weights of 7 bits, where they are INT8
+    engine: EngineConfig = ON_CPU
 
     @property
     def layout(self) -> Layout:
-        return self.engine.layout(self.data.task, self.student.max_length)
+        return fastest(pairs=self.data.task == PAIR, tokens=self.student.max_length)
 
     def write_as(self, precision: Precision, folder: Path, encoder: Encoder) -> None:
-        """The encoder in `precision`, in the form in which the engine runs it fastest."""
-        form = self.engine.int8(reduced=self.reduced) if precision == "int8" else None
+        """The encoder in `precision`, in the form in which ONNX Runtime runs it fastest."""
+        form = OrtCpuForm(reduced=self.reduced) if precision == "int8" else None
         graph = compose(encoder, self.layout, form)
         self.write(folder, half(graph) if precision == "float16" else graph, precision)
 
@@ -65,7 +67,7 @@ class ModelWriter:
             hides_padding=not (as_laid_out and self.layout.unpadded),
             run_alone=any(node.op_type == _FINDS_RANGE for node in graph.graph.node),
             tokenizer=self.tokenizer,
-            engine=self.engine.config,
+            engine=self.engine,
         )
         folder.mkdir()
         onnx.save(graph, str(folder / "model.onnx"))

@@ -125,7 +125,7 @@ class Build:
         exported = self.export.for_target(item.bundle.target)
         shipped = exported.shipped_model
         small = None if shipped is exported.float_model else shipped
-        way = replace(exported, small_model=small, others=(), variations=())
+        way = replace(exported, small_model=small, variations=())
         rows = model_ledger(self.teacher, self.student, self.narrowed, self.pruned, way, self.recipe.gates.metric)
         return (*rows, item.gate.ledger) if isinstance(item.gate, GateArtifact) else rows
 

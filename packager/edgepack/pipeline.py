@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from edgepack import engines
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.suited import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, UsageError
@@ -119,12 +118,8 @@ def run(
 def _check_environment(recipe: Recipe, supply: Supply, listener: Listener) -> None:
     """What is not installed, and what a target lacks, shows now and not after hours of training."""
     environment.versions()
-    asked = dict.fromkeys((recipe.engine, *(candidate.recipe.engine for candidate in recipe.candidates)))
-    for choice in asked:
-        engines.require_installed(choice)
     for target in recipe.targets:
-        for name in engines.of(recipe):
-            wheels.fetch(supply.profile(target), name, supply, listener, serve=recipe.serve)
+        wheels.fetch(supply.profile(target), supply, listener, serve=recipe.serve)
 
 
 def _check_given(recipe: Recipe, supply: Supply, listener: Listener) -> None:
@@ -135,7 +130,7 @@ def _check_given(recipe: Recipe, supply: Supply, listener: Listener) -> None:
     """
     for target, given in supply.given.items():
         if given and target in recipe.targets:
-            carried.require_fitting(target, engines.wanted(recipe.engine)[0].name, supply, listener)
+            carried.require_fitting(target, supply, listener)
 
 
 def _check_device(recipe: Recipe, choice: Choice, stage: str) -> None:

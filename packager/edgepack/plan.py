@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from edgepack import engines
 from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.datasets.load import load_splits
 from edgepack.order import Choice
@@ -87,8 +86,7 @@ def make(
     checkpoint.interval_seconds()
     if not choice.ends_before("teacher"):  # a build looks before it trains
         for target in recipe.targets:
-            for name in engines.of(recipe):
-                wheels.wanted(stock.profile(target), name, stock, serve=recipe.serve)
+            wheels.wanted(stock.profile(target), stock, serve=recipe.serve)
     places = places_of(recipe)
     look = _Look(workspace, places, choice)
     # What is not there yet ends the walk, or its candidate's part of it: all that can be known is known then.
@@ -118,8 +116,7 @@ def _runner(place: Place, supply: Supply) -> Interpreter | NotRunHere | None:
     if place.stage != "gate" or place.target is None:
         return None
     profile = supply.profile(place.target)
-    providers = [engine.provider for engine in profile.engines.values()]
-    return here.runner(profile, providers[0], jetpack=profile.jetpack, pythons=supply.pythons)
+    return here.runner(profile, profile.provider, jetpack=profile.jetpack, pythons=supply.pythons)
 
 
 class _Look:

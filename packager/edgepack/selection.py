@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from edgepack.artifacts import Artifact, Precision, Score
 from edgepack.recipe.model import Prefer
-from edgepack_runtime.model_config import ONNXRUNTIME
 
 
 @dataclass(frozen=True)
 class Compared:
     """What is known of a candidate when one is chosen: nothing of it comes from the answers to test rows.
 
-    `dev_score`, `precision`, `engine`, `onnx_bytes` and the times (text in to label out, batch 1, one thread, all
+    `dev_score`, `precision`, `onnx_bytes` and the times (text in to label out, batch 1, one thread, all
     candidates interleaved) are of the file that would ship, by the runtime; `p95_ms` is null where texts are too few.
     `missed` names the gates that it misses, as far as dev rows and the machine of the build can tell.
     """
@@ -28,7 +27,6 @@ class Compared:
     p50_ms: float
     p95_ms: float | None
     missed: tuple[str, ...] = ()
-    engine: str = ONNXRUNTIME
 
 
 @dataclass(frozen=True)

@@ -229,12 +229,11 @@ class Steps:
     def export(
         self, rows: Result[DataArtifact], learner: Result[ModelArtifact], scales: Result[ScalesArtifact]
     ) -> Result[ExportArtifact]:
-        section, engine, target = self._recipe.quantize, self._recipe.engine, self._recipe.targets[0]
+        section = self._recipe.quantize
         differing = variants.wanted(map(self._supply.profile, self._recipe.targets), section)
         inputs = [*keys.labelled(rows), *keys.model(learner), scales.digest, *keys.runtime()]
         decides = {
             "quantize": keys.dump(section),
-            "engine": engine,
             "differing": {one.name: targets for one, targets in differing.items()},
         }
         key = make_key("export", export.VERSION, decides, inputs, self._tools | host_facts())
@@ -243,12 +242,9 @@ class Steps:
             key,
             lambda out: export.run(
                 section,
-                engine,
-                target,
                 rows.artifact,
                 learner.artifact,
                 scales.artifact,
-                self._supply,
                 out,
                 self._listener,
                 differing=differing,
@@ -296,8 +292,8 @@ class Steps:
             "target": target,
             "ledger": [asdict(row) for row in ledger],
         }
-        supply, engine = self._supply, model.engine
-        about = bundle.inputs(supply.profile(target), engine, supply, serve=recipe.serve)
+        supply = self._supply
+        about = bundle.inputs(supply.profile(target), supply, serve=recipe.serve)
         about += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
         inputs = [rows.digest, exported.digest, *keys.runtime(), *about]
         key = make_key("bundle", bundle.VERSION, facts, inputs, self._tools)
@@ -315,7 +311,7 @@ class Steps:
         """
         target = packed.artifact.target
         model = exported.artifact.for_target(target)
-        found = self._runner(packed.artifact, model.engine)
+        found = self._runner(packed.artifact)
         if isinstance(found, NotRunHere):
             self._listener.line(f"gate of {target}: not run here: {found.why}")
             return found
@@ -332,12 +328,12 @@ class Steps:
             self._workspace.forget(judged.artifact.folder)
         return judged.artifact
 
-    def _runner(self, packed: BundleArtifact, engine: str) -> Interpreter | NotRunHere:
+    def _runner(self, packed: BundleArtifact) -> Interpreter | NotRunHere:
         """What gates this bundle on this machine."""
         profile = self._supply.profile(packed.target)
         found = here.runner(
             profile,
-            profile.engines[engine].provider,
+            profile.provider,
             libc_min=packed.libc_min,
             jetpack=profile.jetpack,
             pythons=self._supply.pythons,

@@ -1,9 +1,8 @@
 """Models for targets that compute otherwise than this machine does, made beside the one that is measured here.
 
-A GPU runs none of the operators that INT8 is fastest with on CPUs, and float16 fastest; TensorRT takes INT8 as pairs of
-standard operators, symmetric. An x86 CPU without VNNI adds pairs of 8-bit products in 16 bits, and cuts off what is too
-large for that: weights of 7 bits never are. Whether such a model is right is found here, on this machine's CPU; whether
-it is fast, and the gate's verdict, only there.
+A GPU runs none of the operators that INT8 is fastest with on CPUs, and float16 fastest. An x86 CPU without VNNI adds
+pairs of 8-bit products in 16 bits, and cuts off what is too large for that: weights of 7 bits never are. Whether such a
+model is right is found here, on this machine's CPU; whether it is fast, and the gate's verdict, only there.
 """
 
 from __future__ import annotations
@@ -20,21 +19,17 @@ import onnx
 
 from edgepack import choice, int8, scores
 from edgepack.artifacts import LedgerRow, ModelFile, Precision, Row, Variation, mebibytes
-from edgepack.engines import Engine
 from edgepack.graph import parity
 from edgepack.graph.encoder import Encoder
-from edgepack.graph.forms import Form, QdqForm
+from edgepack.int8 import Trials
 from edgepack.model_writer import ModelWriter
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice
 from edgepack.recipe.model import Quantize
 from edgepack.targets import measure
 from edgepack.targets.profiles import Profile
-from edgepack.trials import Trials
-from edgepack_runtime.model_config import CUDA, ONNXRUNTIME, TENSORRT, EngineConfig
+from edgepack_runtime.model_config import CUDA, EngineConfig
 
-PAD_TO: Final = 16  # tokens: a GPU keeps buffers, and a CUDA graph or a profile, for each shape
-_WITH_RANGES: Final = ("ptq", "qat", "auto")
 _VNNI: Final = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"})
 
 
@@ -42,13 +37,13 @@ _VNNI: Final = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"
 class Variant:
     """One of them. `precision` is what it is to be, where that loses no more than it may.
 
-    Without an `engine` it is for the one that was chosen here; with `reduced` its weights have 7 bits.
+    It is for the CPU, or with `gpu` for CUDA; with `reduced` its weights have 7 bits.
     """
 
     name: str
     precision: Precision
     why: str
-    engine: Engine | None = None
+    gpu: bool = False
     reduced: bool = False
 
 
@@ -59,7 +54,7 @@ class Source:
     `encoder` is None where the graph was not understood; `ranged` has the ranges of `made`, if anything is INT8.
     """
 
-    writer: ModelWriter  # of the engine that was chosen
+    writer: ModelWriter
     float_folder: Path
     graph: onnx.ModelProto
     encoder: Encoder | None
@@ -70,16 +65,9 @@ class Source:
 
 def variant_of(profile: Profile, section: Quantize) -> Variant | None:
     """How the model of a target has to differ from the one that is measured here; null where it has not."""
-    found = profile.engines.get(ONNXRUNTIME)
-    provider = found.provider if found else ""
-    if provider == CUDA:
+    if profile.provider == CUDA:
         precision: Precision = "float32" if section.method == "none" else "float16"
-        return Variant("cuda", precision, f"{CUDA} runs float16 fastest", _on_gpu(provider))
-    if provider == TENSORRT:
-        if section.method in _WITH_RANGES:
-            return Variant("tensorrt", "int8", "TensorRT takes symmetric INT8 with given ranges", _on_gpu(provider))
-        precision = "float32" if section.method == "none" else "float16"
-        return Variant("tensorrt", precision, "TensorRT finds no ranges by itself", _on_gpu(provider))
+        return Variant("cuda", precision, f"{CUDA} runs float16 fastest", gpu=True)
     lacks_vnni = profile.machine == "x86_64" and profile.isa is not None and not _VNNI.intersection(profile.isa)
     if lacks_vnni and section.method not in ("none", "fp16") and not section.reduced_range:
         return Variant("7-bits", "int8", "not every CPU of the target has VNNI", reduced=True)
@@ -114,11 +102,10 @@ def make(
     Raises:
         StageFailedError: a logit is not a finite number.
     """
-    if variant.engine is None and source.shipped != "int8":
+    if not variant.gpu and source.shipped != "int8":
         return None
-    writer = replace(
-        source.writer, engine=variant.engine or source.writer.engine, reduced=variant.reduced or section.reduced_range
-    )
+    engine = EngineConfig(CUDA) if variant.gpu else source.writer.engine
+    writer = replace(source.writer, engine=engine, reduced=variant.reduced or section.reduced_range)
     precision, encoder, why = _decided(variant, source, writer, section, out, progress)
     folder = out / f"onnx-{variant.name}"
     if encoder is None:
@@ -140,7 +127,7 @@ def make(
     )
     progress.line(f"{name}: {row.note}")
     size = (folder / "model.onnx").stat().st_size
-    return Variation(targets, writer.engine.name, ModelFile(folder.name, precision, size, row, on_test), why)
+    return Variation(targets, ModelFile(folder.name, precision, size, row, on_test), why)
 
 
 def _decided(
@@ -153,9 +140,8 @@ def _decided(
     if variant.precision == "int8":
         if source.made is None or source.ranged is None:
             return "float32", source.encoder, "nothing could be quantized"
-        encoder = source.ranged if variant.engine is None else _without_int8_rows(source.ranged)
         trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
-        encoder, made = int8.elsewhere(encoder, source.made, trials, progress)
+        encoder, made = int8.elsewhere(source.ranged, source.made, trials, progress)
         return "int8", encoder, f"{variant.why}; {choice.note(made, reduced=writer.reduced)}"
     trials = Trials(float_model, writer.trial("float16", out), writer.data, progress)
     tried = trials.tried("float16", source.encoder)
@@ -163,23 +149,3 @@ def _decided(
     if scores.exceeds(tried.drop_points, trials.may_lose(section.max_drop_points)):
         return "float32", source.encoder, f"float16 is {lost}, more than it may: float32"
     return "float16", source.encoder, f"{variant.why}; {lost}"
-
-
-def _without_int8_rows(encoder: Encoder) -> Encoder:
-    """TensorRT knows int8 as what is dequantized alone: rows that are gathered first stay float."""
-    return replace(encoder, embeddings=replace(encoder.embeddings, int8=False))
-
-
-def _on_gpu(provider: str) -> Engine:
-    """Padded to few lengths, so that the graph has to hide padding."""
-    return Engine(
-        ONNXRUNTIME,
-        f"ONNX Runtime ({provider})",
-        EngineConfig(ONNXRUNTIME, provider, pad_to=PAD_TO),
-        _symmetric,
-        padded=True,
-    )
-
-
-def _symmetric(*, reduced: bool) -> Form:
-    return QdqForm(activations="int8", reduced=reduced)

@@ -18,7 +18,6 @@ TOOLS = (
     "paddle2onnx",
     "onnx",
     "onnxruntime",
-    "openvino",
     "tokenizers",
     "numpy",
 )

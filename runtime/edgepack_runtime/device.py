@@ -14,7 +14,7 @@ from typing import List, Mapping, Optional, Tuple
 ROOT = Path("/")
 # Flags as /proc/cpuinfo names them, for instructions that multiply 8-bit numbers and add into 32 bits at once.
 _INT8_FLAGS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm")
-_HALF_FLAGS = ("asimdhp",)  # of ARM64; AVX512-FP16 of x86 is used by none of the engines that a bundle may carry
+_HALF_FLAGS = ("asimdhp",)  # of ARM64; ONNX Runtime does not use AVX512-FP16 of x86
 VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "asimd", "sve", *_HALF_FLAGS, *_INT8_FLAGS)
 _LIBSTDCXX = "libstdc++.so.6"
 _X86 = ("x86_64", "i686", "i586", "i386")
@@ -74,7 +74,7 @@ def int8_flags() -> List[str]:
 
 
 def half_flags() -> List[str]:
-    """Those of them by which an engine computes float16 in float16, and not in float32."""
+    """Those of them by which ONNX Runtime computes float16 in float16, and not in float32."""
     return sorted(set(cpu_flags()).intersection(_HALF_FLAGS))
 
 

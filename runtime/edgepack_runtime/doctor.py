@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from edgepack_runtime import device, jetson, nvidia_libraries
+from edgepack_runtime import device, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.manifest import Manifest, TargetFacts
-from edgepack_runtime.model_config import CUDA, TENSORRT
+from edgepack_runtime.model_config import CUDA
 from edgepack_runtime.wording import counted
 
 MIB = 1024 * 1024
@@ -205,8 +205,8 @@ def _check_library(name: str) -> Check:
 
 
 def _check_gpu(target: TargetFacts) -> List[Check]:
-    """For targets that compute on a GPU: its driver, and TensorRT where that is asked for."""
-    if target.provider not in (CUDA, TENSORRT):
+    """For targets that compute on a GPU: its driver."""
+    if target.provider != CUDA:
         return []
     try:
         from edgepack_runtime import cuda_driver  # needs ctypes, which `_check_modules` speaks of
@@ -217,15 +217,7 @@ def _check_gpu(target: TargetFacts) -> List[Check]:
     except EnvironmentUnfitError as error:
         return [Check("gpu", False, error.what, error.why, error.fix)]
     what = f"{gpu.name}, compute capability {gpu.sm}, driver for CUDA up to {gpu.driver}, {gpu.memory_mib} MiB"
-    checks = [Check("gpu", True, what), *_check_power()]
-    if target.provider == TENSORRT:
-        version = nvidia_libraries.tensorrt_version()
-        if version is None:
-            fix = "install TensorRT (JetPack brings it), or build the bundle for CUDA"
-            checks.append(Check("tensorrt", False, "there is no TensorRT", "libnvinfer cannot be loaded", fix))
-        else:
-            checks.append(Check("tensorrt", True, f"TensorRT {version}"))
-    return checks
+    return [Check("gpu", True, what), *_check_power()]
 
 
 def _check_power() -> List[Check]:

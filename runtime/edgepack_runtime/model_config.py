@@ -20,8 +20,7 @@ VOCAB_NAME = "vocab.txt"
 ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
 PRECISIONS = ("float32", "float16", "int8")
 TOKENIZERS = ("ernie-wordpiece",)
-ONNXRUNTIME, OPENVINO = ENGINES = ("onnxruntime", "openvino")
-CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"  # ONNX Runtime's
+CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
 
@@ -40,21 +39,18 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EngineConfig:
-    """What runs the graph. `provider` must be active in the session; there is no fallback.
+    """How ONNX Runtime runs the graph. `provider` must be active in the session; there is no fallback.
 
-    Texts are padded to a multiple of `pad_to` tokens, though not beyond what the model takes: for an engine that
-    compiles for each length that it meets. `disabled_optimizers` are ONNX Runtime's.
+    `disabled_optimizers` are ONNX Runtime's.
     """
 
-    name: str = ONNXRUNTIME
     provider: str = CPU
     disabled_optimizers: Tuple[str, ...] = ()
-    pad_to: int = 1
 
     @property
     def one_at_a_time(self) -> bool:
         """Whether threads that ask at once wait for each other: one run has all that there is to run on."""
-        return self.name == OPENVINO or self.provider != CPU
+        return self.provider != CPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +132,6 @@ def parse(raw: bytes) -> ModelConfig:
     _whole(fields["max_length"], "max_length", 3, MAX_TOKENS)
     fields["tokenizer"] = _tokenizer(fields["tokenizer"])
     fields["engine"] = _engine(fields["engine"])
-    if fields["engine"].pad_to > 1 and not fields["hides_padding"]:
-        raise _invalid("engine.pad_to asks for padding, and hides_padding is false")
     return ModelConfig(**fields)
 
 
@@ -165,10 +159,8 @@ def _tokenizer(value: Any) -> TokenizerConfig:
 
 def _engine(value: Any) -> EngineConfig:
     fields = _fields(value, EngineConfig, "engine")
-    _one_of(fields["name"], ENGINES, "engine.name")
     fields["disabled_optimizers"] = _texts(fields["disabled_optimizers"], "engine.disabled_optimizers", minimum=0)
-    _texts([fields["provider"]], "engine.provider", minimum=1)
-    _whole(fields["pad_to"], "engine.pad_to", 1, MAX_TOKENS)
+    _one_of(fields["provider"], PROVIDERS, "engine.provider")
     return EngineConfig(**fields)
 
 

@@ -1,31 +1,18 @@
 """Which of NVIDIA's libraries this system has, asked of the libraries themselves (standard library only).
 
-Names and version functions are those of their headers (NvInferRuntime.h, cuda_runtime_api.h, cudnn_version.h).
+Names and version functions are those of their headers (cuda_runtime_api.h, cudnn_version.h).
 """
 
 from __future__ import annotations
 
 from typing import Any, Callable, Optional, Sequence
 
-_TENSORRT = ("libnvinfer.so.10", "libnvinfer.so.8", "libnvinfer.so")
 _RUNTIME = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
 _CUDNN = ("libcudnn.so.9", "libcudnn.so.8")
 
 
-def tensorrt_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
-    """As "10.3.0"; None where there is none. `load` opens a library: by default `ctypes.CDLL`."""
-    library = _first(_TENSORRT, load)
-    if library is None:
-        return None
-    number = int(library.getInferLibVersion())
-    # 10.3.0 is 100300 since TensorRT 10, and 8.5.2 was 8502.
-    if number >= 100_000:
-        return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
-    return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
-
-
 def cuda_runtime_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
-    """Of CUDA's runtime library, as "12.6"; None where there is none. `load` as for `tensorrt_version`."""
+    """Of CUDA's runtime library, as "12.6"; None where there is none. `load` opens a library, as `ctypes.CDLL` does."""
     library = _first(_RUNTIME, load)
     if library is None:
         return None
@@ -38,7 +25,7 @@ def cuda_runtime_version(load: Optional[Callable[[str], Any]] = None) -> Optiona
 
 
 def cudnn_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
-    """As "9.3.0"; None where there is none. `load` as for `tensorrt_version`."""
+    """As "9.3.0"; None where there is none. `load` as for `cuda_runtime_version`."""
     library = _first(_CUDNN, load)
     if library is None:
         return None

@@ -113,15 +113,9 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
     from edgepack_runtime.predictor import Predictor
 
     threads = options.threads
-    if options.input or options.output:
-        # Batches are run side by side, each by one thread, but for an engine that runs one at a time.
-        engine = model_config.load(folder).engine
-        if not engine.one_at_a_time:
-            threads = 1
-        elif engine.name == model_config.OPENVINO:
-            from edgepack_runtime import conditions
-
-            threads, options.threads = threads or conditions.usable_cores(), None
+    # Batches are run side by side, each by one thread; a GPU runs one at a time.
+    if (options.input or options.output) and not model_config.load(folder).engine.one_at_a_time:
+        threads = 1
     return Predictor(folder, threads=threads, long_texts=options.long)
 
 

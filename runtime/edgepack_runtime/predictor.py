@@ -99,7 +99,7 @@ class Predictor:
     @property
     def engine(self) -> str:
         """What runs the model, with its version: `onnxruntime 1.31.1`."""
-        return f"{self.config.engine.name} {self._engine.version}"
+        return f"onnxruntime {self._engine.version}"
 
     def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
         """The answer for one text, or one pair of texts, of any length.
@@ -147,7 +147,7 @@ class Predictor:
         Args:
             items: texts, or pairs as tuples.
             workers: threads that run batches, each with as many threads as `threads` says. Without it, as many as
-                fit the usable cores; two where the engine runs one request at a time.
+                fit the usable cores; two on a GPU, which runs one batch at a time.
             batch_tokens: tokens of a batch, padding included, and 128 rows at most; a longer text is one by itself.
             block_items: items that are read, sorted by length and cut into batches at once.
 
@@ -180,8 +180,7 @@ class Predictor:
             batch_tokens=batch_tokens or stream.BATCH_TOKENS,
             block_items=block_items or stream.BLOCK_ITEMS,
             alone=self.config.run_alone,
-            alike=not self.config.hides_padding or self.config.engine.pad_to > 1,
-            step=self.config.engine.pad_to,
+            alike=not self.config.hides_padding,
         )
         return stream.in_order(items, stream.Model(self._encoding, self._run_rows), settings)
 
@@ -252,28 +251,18 @@ class Predictor:
         With `run_alone` each text is run by itself: its answer is the same, whatever it stands beside.
         """
         if len(ids) == 1 or (self.config.hides_padding and not self.config.run_alone):
-            return self._run_padded(ids, types)
+            return self._engine.run(ids, types)
         lengths = self._tokenizer.lengths(ids)
         axes = ids.shape if self._tokens else ids.shape[:1]
         logits = np.zeros((*axes, len(self.config.labels)), dtype=np.float32)
         for rows in _groups(lengths, alone=self.config.run_alone):
             length = lengths[rows[0]]
-            found = self._run_padded(ids[rows, :length], types[rows, :length])
+            found = self._engine.run(ids[rows, :length], types[rows, :length])
             if self._tokens:
                 logits[rows, :length] = found
             else:
                 logits[rows] = found
         return logits
-
-    def _run_padded(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of a batch that is made as long as the engine wants it, and then cut back."""
-        length, step = ids.shape[1], self.config.engine.pad_to
-        missing = min(-(-length // step) * step, self.config.max_length) - length
-        if missing <= 0:
-            return self._engine.run(ids, types)
-        end = ((0, 0), (0, missing))
-        logits = self._engine.run(np.pad(ids, end, constant_values=self._tokenizer.pad_id), np.pad(types, end))
-        return logits[:, :length] if self._tokens else logits
 
     def _check_shape(self, item: Item) -> None:
         """Run the model once, so that nothing is left to load, on an item of at least one token."""

@@ -56,7 +56,6 @@ def collect(root: Path = device.ROOT) -> Dict[str, Any]:
         "gpu": _gpu(),
         "cuda_runtime": nvidia_libraries.cuda_runtime_version(),
         "cudnn": nvidia_libraries.cudnn_version(),
-        "tensorrt": nvidia_libraries.tensorrt_version(),
         "board": device.board(root),
         "jetson": None if board is None else board._asdict(),
         "openssh": openssh_version(),

@@ -34,7 +34,7 @@ from edgepack_runtime.texts import Item
 # Measured, see docs/21-predicting.md: larger batches leave the second-level cache and take longer a token.
 BATCH_TOKENS = 512
 BLOCK_ITEMS = 1024
-MOST_ROWS = 128  # of a batch: engines that are compiled for ranges of shapes take no more
+MOST_ROWS = 128  # of a batch
 _BLOCK_CHARACTERS = 2**22  # a block of long texts ends earlier
 _ENCODED_AT_ONCE = 64
 
@@ -45,8 +45,7 @@ _Place = Tuple[int, int]  # item of a block, row of that item
 class Settings(NamedTuple):
     """How a stream is run: threads, tokens of a batch with its padding, items of a block.
 
-    `alone`: every row by itself. `alike`: only rows of one length in a batch; lengths count in steps of `step`, and
-    with a step above 1 batches have a power of two of rows, for an engine that compiles each shape it meets.
+    `alone`: every row by itself. `alike`: only rows of one length in a batch.
     """
 
     workers: int = 1
@@ -54,7 +53,6 @@ class Settings(NamedTuple):
     block_items: int = BLOCK_ITEMS
     alone: bool = False
     alike: bool = False
-    step: int = 1
 
 
 class Model(NamedTuple):
@@ -192,23 +190,12 @@ def batches(sizes: Sequence[Tuple[int, _Place]], settings: Settings) -> List[Lis
     found: List[List[_Place]] = []
     widest = 0
     for length, place in sorted(sizes, key=lambda size: (-size[0], size[1])):
-        width = -(-length // settings.step) * settings.step
-        other = not found or settings.alone or (settings.alike and width != widest)
+        other = not found or settings.alone or (settings.alike and length != widest)
         if other or (len(found[-1]) + 1) * widest > settings.batch_tokens or len(found[-1]) == MOST_ROWS:
             found.append([])
-            widest = width
+            widest = length
         found[-1].append(place)
-    if settings.step == 1:
-        return found
-    return [part for batch in found for part in _powers(batch)]
-
-
-def _powers(batch: List[_Place]) -> Iterator[List[_Place]]:
-    """`batch` in parts of 1, 2, 4, 8, ... rows, the largest first."""
-    while batch:
-        size = 1 << (len(batch).bit_length() - 1)
-        yield batch[:size]
-        batch = batch[size:]
+    return found
 
 
 def _blocks(given: Iterable[Tuple[T, Optional[Item]]], most: int) -> Iterator[_Block[T]]:

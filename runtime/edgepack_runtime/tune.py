@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from edgepack_runtime import bench, conditions, golden, selftest, stats, tuning
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.model_config import CPU, CUDA, TENSORRT, EngineConfig
+from edgepack_runtime.model_config import CUDA, EngineConfig
 from edgepack_runtime.predictor import Predictor, Split
 from edgepack_runtime.texts import Item, evenly
 from edgepack_runtime.tuning import Tuning
@@ -92,19 +92,17 @@ def run(release: Path, *, most_threads: int, progress: Say) -> Dict[str, Any]:
 
 
 def steps(config: EngineConfig, most_threads: int) -> List[Step]:
-    """What there is to try with an engine, in order: what comes late is measured with what came before it."""
-    found: List[Step] = []
-    if config.provider in (CUDA, TENSORRT):
-        return found  # a captured graph leaves nothing to choose
-    if config.provider == CPU:
-        other = tuple(name for name in config.disabled_optimizers if name != _SLOW_REWRITE)
-        if other == config.disabled_optimizers:
-            other = (*other, _SLOW_REWRITE)
-        verb = "without" if _SLOW_REWRITE in other else "with"
-        found.append(Step(f"{verb} {_SLOW_REWRITE}", _change(disabled_optimizers=other), _GAIN_OF_REWRITES))
+    """What there is to try, in order: what comes late is measured with what came before it."""
+    if config.provider == CUDA:
+        return []  # a captured graph leaves nothing to choose
+    other = tuple(name for name in config.disabled_optimizers if name != _SLOW_REWRITE)
+    if other == config.disabled_optimizers:
+        other = (*other, _SLOW_REWRITE)
+    verb = "without" if _SLOW_REWRITE in other else "with"
+    found = [Step(f"{verb} {_SLOW_REWRITE}", _change(disabled_optimizers=other), _GAIN_OF_REWRITES)]
     counts = sorted({*(2**power for power in range(1, 9) if 2**power < most_threads), most_threads} - {1})
     found += [Step(f"{count} threads", _change(threads=count), _GAIN_OF_DOUBLING) for count in counts]
-    if config.provider == CPU and counts:
+    if counts:
         found.append(Step("spinning", _change(spinning=True), _GAIN_OF_SPINNING))
     return found
 

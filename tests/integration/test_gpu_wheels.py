@@ -67,7 +67,7 @@ def test_the_one_for_servers_fits_a_jetson_in_all_but_its_kernels(wheel: Path, t
         pythons=("3.12",),
         elf_machine="EM_AARCH64",
         elf_bits=64,
-        engines={},
+        lock="",
         glibc="2.39",
         glibcxx="3.4.33",
         cuda=Cuda("13.0", ("87", "110")),

@@ -19,9 +19,9 @@ import onnx
 import pytest
 from tests.unit.graph.ernie_graphs import VOCABULARY, random_encoder, run, scales_of
 
-from edgepack.graph.compose import PLAIN, Layout, compose, fastest
+from edgepack.graph.compose import Layout, compose, fastest
 from edgepack.graph.encoder import Encoder
-from edgepack.graph.forms import Form, OrtCpuForm, QdqForm
+from edgepack.graph.forms import Form, OrtCpuForm
 from edgepack.graph.half import half
 from edgepack.graph.quantize import with_ranges
 from edgepack.targets.golden import tolerance
@@ -51,8 +51,6 @@ GRAPHS: dict[str, tuple[Any, Layout, Callable[[], Form] | None]] = {
     "float16": ("float16", fastest(pairs=False), None),
     "ort-uint8": ("int8", fastest(pairs=False), OrtCpuForm),
     "ort-7-bits": ("int8", fastest(pairs=False), lambda: OrtCpuForm(reduced=True)),
-    "qdq-uint8": ("int8", PLAIN, QdqForm),
-    "qdq-int8": ("int8", PLAIN, lambda: QdqForm(activations="int8")),
 }
 
 

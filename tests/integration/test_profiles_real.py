@@ -14,15 +14,11 @@ from edgepack.progress import SILENT
 from edgepack.targets import profiles, wheels
 from edgepack.targets.site import assemble
 from edgepack.targets.supply import Supply
-from edgepack_runtime.model_config import CPU, ONNXRUNTIME
+from edgepack_runtime.model_config import CPU
 
 pytestmark = pytest.mark.integration
 # Those without a glibc are of this machine's own kind, and are unpacked by test_site_real.py.
-NAMES = [
-    name
-    for name, profile in profiles.load_profiles().items()
-    if profile.glibc and profile.engines[ONNXRUNTIME].provider == CPU
-]
+NAMES = [name for name, profile in profiles.load_profiles().items() if profile.glibc and profile.provider == CPU]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -30,7 +26,7 @@ def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
     supply = Supply()
     profile = supply.profile(name)
     try:
-        fetched = wheels.fetch(profile, ONNXRUNTIME, supply, SILENT, serve=True)
+        fetched = wheels.fetch(profile, supply, SILENT, serve=True)
     except EnvironmentUnfitError as error:
         pytest.skip(str(error))
     site = assemble(fetched, tmp_path, profile)

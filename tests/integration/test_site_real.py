@@ -20,25 +20,22 @@ from edgepack.targets import wheels
 from edgepack.targets.site import SiteFacts, assemble
 from edgepack.targets.supply import Supply
 from edgepack_runtime.device import libc
-from edgepack_runtime.model_config import EngineConfig
 
 pytestmark = pytest.mark.integration
 TARGET = "linux-x86_64-cpu"
 MIB = 2**20
-SERVING = ("onnxruntime",)
 
 # What the runtime does with the libraries, and what an application may do that calls the predictor from Python.
 PROGRAM = r"""
 import json, pkgutil, importlib, sys
 from pathlib import Path
-site, runtime, model, engine, *serve = sys.argv[1:]
+site, runtime, model = sys.argv[1:]
 sys.path[:0] = [site, runtime]
 sys.dont_write_bytecode = True
 import numpy, tokenizers
 import edgepack_runtime
 for module in pkgutil.walk_packages(edgepack_runtime.__path__, "edgepack_runtime."):
-    wanted = engine in module.name or ".engine." not in module.name
-    if not module.name.endswith("__main__") and wanted and (serve or ".serve" not in module.name):
+    if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 from edgepack_runtime.predictor import Predictor
 predictor = Predictor(Path(model))
@@ -53,54 +50,44 @@ print(json.dumps({
     "mapped": sorted({line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}),
     "outside": [file for file in files if "-packages" in file and not file.startswith(site)],
     "versions": sorted([f"numpy {numpy.__version__}", predictor.engine, f"tokenizers {tokenizers.__version__}"]),
-    "foreign": [n for n in ("onnxruntime", "openvino", "openvino_telemetry") if n != engine and sys.modules.get(n)],
 }))
 """
 
 
-@pytest.fixture(scope="module", params=["onnxruntime", "openvino"])
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def site(engine: str, tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
+def site(tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
     profile = Supply().profile(TARGET)
-    # One of the two with what `serve` needs, and one without.
-    fetched = wheels.fetch(profile, engine, Supply(), SILENT, serve=engine in SERVING)
+    fetched = wheels.fetch(profile, Supply(), SILENT, serve=True)
     return assemble(fetched, tmp_path_factory.mktemp("assembled"), profile)
 
 
 @pytest.fixture
-def answer(engine: str, site: SiteFacts, tmp_path: Path, make_model: Callable[..., Path]) -> dict[str, Any]:
-    provider = Supply().profile(TARGET).engines[engine].provider
-    model = make_model(tmp_path / "model", engine=EngineConfig(engine, provider))
-    arguments = [site.folder / "site", Path(edgepack_runtime.__path__[0]).parent, model, engine]
-    arguments += ["serve"] if engine in SERVING else []
+def answer(site: SiteFacts, tmp_path: Path, make_model: Callable[..., Path]) -> dict[str, Any]:
+    model = make_model(tmp_path / "model")
+    arguments = [site.folder / "site", Path(edgepack_runtime.__path__[0]).parent, model]
     command = [sys.executable, "-I", "-S", "-W", "error", "-c", PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
     return dict(json.loads(done.stdout))
 
 
-def test_the_slimmed_site_runs_a_model(answer: dict[str, Any], engine: str, site: SiteFacts) -> None:
-    assert answer["providers"] == [Supply().profile(TARGET).engines[engine].provider]
+def test_the_slimmed_site_runs_a_model(answer: dict[str, Any], site: SiteFacts) -> None:
+    assert answer["providers"] == ["CPUExecutionProvider"]
     assert [len(row) for row in answer["logits"]] == [2, 2]
     assert answer["label"] in ("0", "1")
-    used = [package for package in site.packages if package.name in ("numpy", engine, "tokenizers")]
+    used = [package for package in site.packages if package.name in ("numpy", "onnxruntime", "tokenizers")]
     assert answer["versions"] == [f"{package.name} {package.version}" for package in used]
 
 
-def test_only_one_engine_travels_and_nothing_that_reports_home(answer: dict[str, Any], site: SiteFacts) -> None:
-    assert answer["foreign"] == []
+def test_nothing_that_reports_home_travels(site: SiteFacts) -> None:
     assert not [path for path in (site.folder / "site").iterdir() if "telemetry" in path.name]
 
 
-def test_everything_came_from_the_site(answer: dict[str, Any], engine: str, site: SiteFacts) -> None:
+def test_everything_came_from_the_site(answer: dict[str, Any], site: SiteFacts) -> None:
     assert answer["outside"] == []
-    engines = [path for path in answer["mapped"] if f"/{engine}/" in path]
-    assert engines
-    assert all(path.startswith(str(site.folder)) for path in engines)
+    libraries = [path for path in answer["mapped"] if "/onnxruntime/" in path]
+    assert libraries
+    assert all(path.startswith(str(site.folder)) for path in libraries)
 
 
 def test_no_bytecode_and_no_scripts_lie_in_the_site(site: SiteFacts) -> None:
@@ -108,16 +95,15 @@ def test_no_bytecode_and_no_scripts_lie_in_the_site(site: SiteFacts) -> None:
     assert not [name for name in names if name == "__pycache__" or name.endswith(".pyc") or name == "bin"]
 
 
-def test_a_server_travels_where_it_is_asked_for(engine: str, site: SiteFacts) -> None:
+def test_a_server_travels_where_it_is_asked_for(site: SiteFacts) -> None:
     serving = [package for package in site.packages if package.name in ("starlette", "uvicorn", "prometheus-client")]
-    assert len(serving) == (3 if engine in SERVING else 0)
+    assert len(serving) == 3
 
 
-def test_what_was_left_out_is_worth_it(engine: str, site: SiteFacts) -> None:
+def test_what_was_left_out_is_worth_it(site: SiteFacts) -> None:
     before = sum(package.bytes_before for package in site.packages)
-    least, most = {"onnxruntime": (110, 92), "openvino": (220, 160)}[engine]
-    assert before > least * MIB
-    assert site.site_bytes < most * MIB
+    assert before > 110 * MIB
+    assert site.site_bytes < 92 * MIB
 
 
 def test_binaries_load_on_the_glibc_they_were_built_for(site: SiteFacts) -> None:

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from edgepack import choice, engines
+from edgepack import choice
 from edgepack.artifacts import LedgerRow, ModelFile, Precision, Score
 from edgepack.graph.parity import Parity
 from edgepack.progress import SILENT
 from edgepack.quantization import Int8Choice, Tried
-from edgepack.recipe.model import EngineChoice, Quantize
-from edgepack.targets import carried
-from edgepack.targets.supply import Supply
+from edgepack.recipe.model import Quantize
 from edgepack_runtime import device
 
 
@@ -73,7 +71,7 @@ def test_float16_may_lose_no_more_than_is_allowed(monkeypatch: pytest.MonkeyPatc
 def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "half_flags", list)
     found = choice.doubts_of_float16(Tried("float16", 0.0, 1e-6), 0.5)
-    assert found == choice.Doubts(("on this CPU the engine computes float16 in float32",))
+    assert found == choice.Doubts(("on this CPU ONNX Runtime computes float16 in float32",))
 
 
 def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
@@ -96,73 +94,21 @@ def test_answers_that_differ_are_counted(flips: int, n: int, told: str) -> None:
     assert choice.differing(Parity(0.1, flips, n)) == told
 
 
-@pytest.mark.parametrize(
-    ("p50_ms", "ships"), [((4.0, 1.0, 4.0, 0.95), "openvino"), ((4.0, 1.0, 4.0, 0.96), "onnxruntime")]
-)
-def test_another_engine_has_to_be_faster_by_a_twentieth(
-    monkeypatch: pytest.MonkeyPatch, p50_ms: tuple[float, ...], ships: str
-) -> None:
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: 2**20)
-    chosen = chosen_of(monkeypatch, "auto", p50_ms)
-    assert chosen.engine.name == ships
-    assert chosen.ships == chosen.small_model
-    assert (
-        f"OpenVINO takes {p50_ms[3]:.2f} x the p50 of ONNX Runtime ({p50_ms[3]:.2f} against 1.00 ms)" in chosen.reason
-    )
-    names = {"onnxruntime": ("a", "b"), "openvino": ("c", "d")}
-    assert chosen.small_model is not None
-    assert (chosen.float_model.folder, chosen.small_model.folder) == names.pop(ships)
-    assert tuple(model.folder for model in chosen.others) == next(iter(names.values()))
-
-
-@pytest.mark.parametrize(
-    ("p50_ms", "ships"),
-    [
-        ((4.0, 3.1, 3.0, 2.95), "c"),  # both INT8 files gain nothing beside OpenVINO's float
-        ((4.0, 3.7, 5.0, 3.75), "a"),  # 0.94 of the fastest float is not enough, whatever it is of its own
-        ((4.0, 2.6, 3.0, 2.95), "b"),
-    ],
-)
-def test_int8_is_held_against_the_fastest_float_of_all(
-    monkeypatch: pytest.MonkeyPatch, p50_ms: tuple[float, ...], ships: str
-) -> None:
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: 2**20)
-    chosen = chosen_of(monkeypatch, "auto", p50_ms)
-    assert chosen.ships.folder == ships
-    if ships == "c":
-        assert "0.98 x the p50 of float" in chosen.reason
-
-
-def test_it_is_said_which_float_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: 2**20)
-    reason = chosen_of(monkeypatch, "auto", (4.0, 2.6, 3.0, 2.95)).reason
-    assert "0.87 x the p50 of float on OpenVINO, which is faster: INT8 ships" in reason
-
-
-def test_wheels_of_both_engines_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"onnxruntime": 80 * 2**20, "openvino": 145 * 2**20}
-    monkeypatch.setattr(carried, "site_bytes", lambda target, engine, supply, progress: sizes[engine])
-    reason = chosen_of(monkeypatch, "auto", (4.0, 1.0, 4.0, 0.5)).reason
-    assert "wheels on the device: ONNX Runtime 80.0 MiB, OpenVINO 145.0 MiB" in reason
-
-
-def test_one_engine_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = chosen_of(monkeypatch, "openvino", (4.0, 1.0))
-    assert (chosen.engine.name, chosen.others) == ("openvino", ())
-    assert "ONNX Runtime" not in chosen.reason
-
-
-def chosen_of(monkeypatch: pytest.MonkeyPatch, asked: EngineChoice, p50_ms: tuple[float, ...]) -> choice.Chosen:
-    """Of float and INT8 for each engine, in folders a, b, c and d, whose latencies are these."""
-    forms: list[tuple[str, Precision, int]] = [
-        ("a", "float32", 1000), ("b", "int8", 270), ("c", "float32", 1000), ("d", "int8", 270),
-    ]  # fmt: skip
-    models = [
-        ModelFile(name, precision, size, file(precision, size, ms).ledger, {})
-        for ms, (name, precision, size) in zip(p50_ms, forms, strict=False)
-    ]
+def of_files(monkeypatch: pytest.MonkeyPatch, *precisions: Precision) -> choice.Chosen:
+    """Of measured files of these precisions: float is slower and larger than all others."""
+    models = [file(one, 1000, 4.0) if one == "float32" else file(one, 270, 1.0) for one in precisions]
     monkeypatch.setattr(choice, "measured", lambda files, data, progress: models)
-    one = choice.Exported("x", Path("x"), "int8", Parity(0.0, 0, 1), "y")
+    exported = [choice.Exported("x", Path("x"), one, Parity(0.0, 0, 1), "y") for one in precisions]
     data: Any = None
-    several = [choice.OfEngine(engine, (one, one), made=made()) for engine in engines.wanted(asked)]
-    return choice.of_engines(several, "t", data, Supply({}), SILENT)
+    return choice.of_files(exported[0], exported[1] if exported[1:] else None, choice.Doubts(), data, SILENT)
+
+
+def test_the_small_file_ships_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = of_files(monkeypatch, "float32", "int8")
+    assert chosen.ships == chosen.small_model != chosen.float_model
+    assert chosen.reason == "INT8 has 0.27 x the bytes and 0.25 x the p50 of float: INT8 ships"
+
+
+def test_float_alone_ships_without_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = of_files(monkeypatch, "float32")
+    assert (chosen.ships, chosen.small_model, chosen.reason) == (chosen.float_model, None, "")

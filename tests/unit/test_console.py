@@ -211,18 +211,18 @@ def test_of_a_ledger_that_does_not_fit_each_stage_has_lines_of_its_own(ledger: L
     assert told[3] == "student"
 
 
-def of_two_engines(ledger: Ledger) -> Ledger:
-    """As of a build of a token classifier with `engine: auto`."""
+def with_long_stages(ledger: Ledger) -> Ledger:
+    """As of a build of a token classifier, with stages of long names."""
     *first, float_onnx, small, last = (replace(row, score=replace(row.score, metric="entity_f1")) for row in ledger)
     note = "ptq hist, 0.12 points below float on 794 dev rows; float: layer 0 feed-forward in; 3 of 64 answers differ"
     small = replace(small, note=note)
-    others = [replace(row, stage=f"{row.stage} (OpenVINO)", parity_with="float ONNX") for row in (float_onnx, small)]
+    others = [replace(row, stage=f"{row.stage} (jetpack6)", parity_with="float ONNX") for row in (float_onnx, small)]
     return (*first, float_onnx, small, *others, last)
 
 
 def test_notes_without_room_beside_the_figures_stand_below_them(ledger: Ledger) -> None:
     screen = Screen()
-    screen.console.ledger(of_two_engines(ledger))
+    screen.console.ledger(with_long_stages(ledger))
     assert "\n".join(lines(screen.out)) == GOLDEN_LEDGER.read_text(encoding="utf-8")
 
 
@@ -238,13 +238,13 @@ def test_a_note_that_would_take_many_lines_stands_below(ledger: Ledger) -> None:
 @pytest.mark.parametrize("columns", [80, 100])
 def test_a_row_of_a_terminal_takes_few_lines(columns: int, monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    screen, rows = Screen(terminal=True), of_two_engines(ledger)
+    screen, rows = Screen(terminal=True), with_long_stages(ledger)
     screen.console.ledger(rows)
     shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines(screen.out)]
     table = shown[: 2 + len(rows)]  # with the rule below the head
     assert [line[: len(row.stage)] for line, row in zip(table[2:], rows, strict=True)] == [row.stage for row in rows]
     assert not any("…" in line for line in table) and max(map(len, table)) <= columns
-    assert "INT8 ONNX (OpenVINO): parity to float ONNX; ptq hist" in "\n".join(shown)
+    assert "INT8 ONNX (jetpack6): parity to float ONNX; ptq hist" in "\n".join(shown)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])

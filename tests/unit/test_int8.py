@@ -11,10 +11,9 @@ from tests.unit.graph.test_parts import ranged
 
 from edgepack.graph.encoder import Encoder
 from edgepack.graph.parts import WORDS, int8_parts
-from edgepack.int8 import choose, elsewhere
+from edgepack.int8 import Trials, choose, elsewhere
 from edgepack.progress import SILENT
 from edgepack.quantization import Quantization, Tried
-from edgepack.trials import Trials
 
 WHOLE = ranged()
 ALL = int8_parts(WHOLE)

@@ -29,7 +29,6 @@ LAYERS: list[set[str]] = [
     {"checked", "compared", "variants", "bundle_tables", "gate_tables", "ledger_tables"},
     {"tables", "int8", "choice", "model_writer"},
     {"signing"},
-    {"engines", "trials"},
     {"paddle_ml", "graph", "targets", "report"},
     {"datasets", "outcome", "scores", "places", "voices"},
     {"selection", "reduced"},
@@ -69,7 +68,7 @@ STDLIB_ONLY = {
     "serve/systemd", "serve/openapi", "serve/page",
 }  # fmt: skip
 # What every bundle carries; nothing else can be imported on a device.
-DEVICE_PACKAGES = {"numpy", "onnxruntime", "openvino", "tokenizers"}
+DEVICE_PACKAGES = {"numpy", "onnxruntime", "tokenizers"}
 SERVE_PACKAGES = {"starlette", "uvicorn", "prometheus_client"}  # what bundles with `serve: true` carry besides
 
 

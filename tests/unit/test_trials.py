@@ -13,8 +13,8 @@ from tests.conftest import MakeModel
 
 from edgepack import choice
 from edgepack.artifacts import DataArtifact
+from edgepack.int8 import Trials
 from edgepack.progress import SILENT
-from edgepack.trials import Trials
 from edgepack_runtime.predictor import Predictor
 
 TEXTS = ("房间很大", "服务不好", "脏", "很吵也脏")
@@ -68,7 +68,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("edgepack.targets.measure.answers", lambda right, *_: right)
         monkeypatch.setattr("edgepack.targets.measure.logits", lambda right, rows: ())
-        monkeypatch.setattr("edgepack.trials.divergence", lambda *_, multi_label: 0.0)
+        monkeypatch.setattr("edgepack.int8.divergence", lambda *_, multi_label: 0.0)
         monkeypatch.setattr("edgepack.scores.value", lambda metric, rows, right: right / len(rows))
         monkeypatch.setattr("edgepack_runtime.device.half_flags", lambda: ("made up",))
 

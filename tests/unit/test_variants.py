@@ -13,7 +13,7 @@ from onnx import TensorProto
 from tests.unit.conftest import interval, scored
 from tests.unit.graph.ernie_graphs import VOCABULARY, random_encoder, scales_of
 
-from edgepack import engines, variants
+from edgepack import variants
 from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
@@ -31,10 +31,10 @@ from edgepack.progress import SILENT
 from edgepack.quantization import Int8Choice, Tried
 from edgepack.recipe.model import Quantize
 from edgepack.targets import measure
-from edgepack.targets.profiles import Profile, ProfileEngine
+from edgepack.targets.profiles import Cuda, Profile
 from edgepack.variants import Source, Variant
 from edgepack_runtime import model_config
-from edgepack_runtime.model_config import CPU, CUDA, TENSORRT, TokenizerConfig
+from edgepack_runtime.model_config import CUDA, TokenizerConfig
 
 LABELS = ("a", "b", "c")
 TEXTS = ("房间很大", "服务不好", "脏", "很吵也脏")
@@ -43,7 +43,7 @@ PTQ, NONE, FP16 = Quantize(), Quantize(method="none"), Quantize(method="fp16")
 
 
 def target(
-    name: str = "t", provider: str = CPU, machine: str = "x86_64", isa: tuple[str, ...] | None = None
+    name: str = "t", *, gpu: bool = False, machine: str = "x86_64", isa: tuple[str, ...] | None = None
 ) -> Profile:
     return Profile(
         name=name,
@@ -55,7 +55,8 @@ def target(
         pythons=("3.11",),
         elf_machine="EM_X86_64",
         elf_bits=64,
-        engines={"onnxruntime": ProfileEngine(provider, "a.txt")},
+        lock="a.txt",
+        cuda=Cuda("12.6", ("87",)) if gpu else None,
         isa=isa,
     )
 
@@ -71,12 +72,9 @@ def target(
         (target(isa=()), NONE, None),
         (target(isa=()), FP16, None),
         (target(isa=()), Quantize(reduced_range=True), None),
-        (target(provider=CUDA), PTQ, ("cuda", "float16")),
-        (target(provider=CUDA), FP16, ("cuda", "float16")),
-        (target(provider=CUDA), NONE, ("cuda", "float32")),
-        (target(provider=TENSORRT), PTQ, ("tensorrt", "int8")),
-        (target(provider=TENSORRT), Quantize(method="dynamic"), ("tensorrt", "float16")),
-        (target(provider=TENSORRT), NONE, ("tensorrt", "float32")),
+        (target(gpu=True), PTQ, ("cuda", "float16")),
+        (target(gpu=True), FP16, ("cuda", "float16")),
+        (target(gpu=True), NONE, ("cuda", "float32")),
     ],
 )
 def test_what_a_target_decides(profile: Profile, section: Quantize, expected: tuple[str, str] | None) -> None:
@@ -85,7 +83,7 @@ def test_what_a_target_decides(profile: Profile, section: Quantize, expected: tu
 
 
 def test_targets_that_want_the_same_share_it() -> None:
-    profiles = [target("one"), target("two", CUDA), target("three", isa=()), target("four", CUDA)]
+    profiles = [target("one"), target("two", gpu=True), target("three", isa=()), target("four", gpu=True)]
     found = {variant.name: names for variant, names in variants.wanted(profiles, PTQ).items()}
     assert found == {"cuda": ("two", "four"), "7-bits": ("three",)}
 
@@ -106,8 +104,7 @@ def writer(tmp_path: Path) -> ModelWriter:
     student = ModelArtifact(
         folder, LABELS, 16, 1, 1, 1, 1.0, interval(0.9), interval(0.9), scored(0.9), epochs=1, best_epoch=1, usage=usage
     )
-    (engine,) = engines.wanted("onnxruntime")
-    return ModelWriter(engine, student, data, TokenizerConfig())
+    return ModelWriter(student, data, TokenizerConfig())
 
 
 @pytest.fixture
@@ -139,33 +136,19 @@ def stored(folder: Path) -> set[int]:
 ANYTHING = Quantize(max_drop_points=None)
 
 
-def test_for_cuda_it_is_float16_and_hides_padding(source: Source) -> None:
-    found = made_of(variant(target(provider=CUDA)), source, ANYTHING)
+def test_for_cuda_it_is_float16(source: Source) -> None:
+    found = made_of(variant(target(gpu=True)), source, ANYTHING)
     assert found is not None
     folder = source.float_folder.parent / found.model.folder
     config = model_config.load(folder)
-    assert (found.model.precision, config.precision, found.engine) == ("float16", "float16", "onnxruntime")
-    assert (config.engine.provider, config.engine.pad_to, config.hides_padding) == (CUDA, variants.PAD_TO, True)
+    assert (found.model.precision, config.precision) == ("float16", "float16")
+    assert (config.engine.provider, config.engine.disabled_optimizers) == (CUDA, ())
     assert TensorProto.FLOAT16 in stored(folder)
     assert TensorProto.INT8 not in stored(folder)
     assert found.model.ledger.parity is not None
     assert 0 < found.model.ledger.parity < 0.05
     assert found.model.ledger.p50_ms is None
     assert "scored on this machine's CPU" in found.model.ledger.note
-
-
-def test_for_tensorrt_it_is_symmetric_int8_in_standard_operators(source: Source) -> None:
-    found = made_of(variant(target(provider=TENSORRT)), source, ANYTHING)
-    assert found is not None
-    graph = onnx.load(str(source.float_folder.parent / found.model.folder / "model.onnx")).graph
-    operators = {node.op_type for node in graph.node}
-    assert found.model.precision == "int8"
-    assert {"QuantizeLinear", "DequantizeLinear"} <= operators
-    assert {node.domain for node in graph.node} == {""}
-    kinds = {item.name: item.data_type for item in graph.initializer}
-    zeros = [node.input[2] for node in graph.node if node.op_type == "QuantizeLinear"]
-    assert {kinds[name] for name in zeros} == {TensorProto.INT8}
-    assert kinds["words.table"] == TensorProto.FLOAT
 
 
 def test_without_vnni_weights_have_seven_bits(source: Source) -> None:
@@ -183,13 +166,13 @@ def test_where_float_ships_there_is_nothing_to_reduce(source: Source) -> None:
 
 
 def test_what_cannot_be_quantized_or_understood_is_float32(source: Source) -> None:
-    unquantized = made_of(variant(target(provider=TENSORRT)), replace(source, made=None, ranged=None))
+    unquantized = made_of(variant(target(isa=())), replace(source, made=None, ranged=None))
     assert unquantized is not None
     assert unquantized.model.precision == "float32"
 
 
 def test_a_graph_that_was_not_understood_goes_as_it_is(source: Source) -> None:
-    found = made_of(variant(target(provider=CUDA)), replace(source, encoder=None, ranged=None, made=None))
+    found = made_of(variant(target(gpu=True)), replace(source, encoder=None, ranged=None, made=None))
     assert found is not None
     folder = source.float_folder.parent / found.model.folder
     assert onnx.load(str(folder / "model.onnx")) == source.graph
@@ -202,8 +185,8 @@ def test_what_ships_to_a_target_is_its_own(tmp_path: Path) -> None:
     def file(folder: str, precision: Precision) -> ModelFile:
         return ModelFile(folder, precision, 1000, row, scored(0.9))
 
-    small = Variation(("gpu",), "onnxruntime", file("onnx-cuda", "float16"), "why")
-    plain = Variation(("other",), "onnxruntime", file("onnx-tensorrt", "float32"), "why")
+    small = Variation(("gpu",), file("onnx-cuda", "float16"), "why")
+    plain = Variation(("other",), file("onnx-7-bits", "float32"), "why")
     made = ExportArtifact(
         tmp_path,
         row,
@@ -211,11 +194,10 @@ def test_what_ships_to_a_target_is_its_own(tmp_path: Path) -> None:
         file("b", "int8"),
         "int8",
         "r",
-        engine="openvino",
         variations=(small, plain),
     )
     assert made.for_target("cpu") is made
     gpu = made.for_target("gpu")
-    assert (gpu.shipped_model.folder, gpu.engine, gpu.shipped) == ("onnx-cuda", "onnxruntime", "float16")
+    assert (gpu.shipped_model.folder, gpu.shipped) == ("onnx-cuda", "float16")
     assert gpu.float_model.folder == "a"
-    assert made.for_target("other").shipped_model.folder == "onnx-tensorrt"
+    assert made.for_target("other").shipped_model.folder == "onnx-7-bits"

@@ -19,7 +19,6 @@ from edgepack.wording import counted
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
     loaded, known = supplies.load_recipe(recipe, settings, profiles)
-    from edgepack import engines
     from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
     from edgepack.datasets.suited import check_suited, read_further_texts, require_judged_by
@@ -33,7 +32,7 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         from edgepack.targets.baseline import require_comparable
 
         require_comparable(loaded.gates.baseline, loaded.task, labels)
-    lacking = list(by_path.check(loaded, known, engines.of(loaded), recipe))
+    lacking = list(by_path.check(loaded, known, recipe))
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited, *lacking])

@@ -39,7 +39,6 @@ def command(
     """
     if (recipe is None) == (not targets):
         raise click.UsageError("give a recipe, or targets with --target")
-    from edgepack import engines
     from edgepack.targets import wheels
     from edgepack.targets.supply import Supply, default_wheel_cache
     from edgepack.wording import counted, mib
@@ -47,24 +46,21 @@ def command(
     console = common.console(context)
     if recipe is not None:
         loaded, known = supplies.load_recipe(recipe, settings, profiles)
-        wanted = [
-            (target, engine.name, loaded.serve) for target in loaded.targets for engine in engines.wanted(loaded.engine)
-        ]
+        wanted, serve = loaded.targets, loaded.serve
         given = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
     else:
         known = supplies.known_profiles(profiles, Path.cwd())
-        wanted = [(target, engines.wanted("onnxruntime")[0].name, True) for target in targets]
+        wanted, serve = targets, True
         given = {}
     supply = Supply(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)
     fetched: set[Path] = set()
-    for target, engine, serve in wanted:
+    for target in wanted:
         profile = supply.profile(target)
-        of_engine = profile.engines[engine]
-        if recipe is None and of_engine.local:
-            console.line(f"{target}: the wheel of {of_engine.package} is on no index: a build gets it by path")
+        if recipe is None and profile.by_path:
+            console.line(f"{target}: the wheel of {profile.package} is on no index: a build gets it by path")
         fetched.update(
             wheels.fetch(
-                profile, engine, supply, console, serve=serve and bool(profile.serve_lock),
+                profile, supply, console, serve=serve and bool(profile.serve_lock),
                 without_given=recipe is None,
             )
         )  # fmt: skip

@@ -118,8 +118,7 @@ def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) ->
     from edgepack.recipe import load
 
     known = known_profiles(profiles, recipe.parent)
-    targets = {name: tuple(profile.engines) for name, profile in known.items()}
-    return load.load_recipe(recipe, targets, settings), known
+    return load.load_recipe(recipe, known, settings), known
 
 
 def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, Supply]:
@@ -129,18 +128,16 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
         RecipeInvalidError: something is wrong with the recipe, or with the user's profiles.
         UsageError: no target of the recipe takes a wheel that was given.
     """
-    from edgepack import engines
     from edgepack.targets import given, wheels
     from edgepack.targets.supply import Supply, default_wheel_cache
 
     loaded, known = load_recipe(recipe, settings, drawn.profiles)
     shares = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
     if drawn.wheels:
-        name = engines.wanted(loaded.engine)[0].name
         takers = {}
         for target in loaded.targets:
-            locked = {one.name for one in wheels.locked_for(known[target], name, serve=loaded.serve)}
-            takers[target] = (known[target], known[target].engines[name], locked)
+            locked = {one.name for one in wheels.locked_for(known[target], serve=loaded.serve)}
+            takers[target] = (known[target], locked)
         for target, files in given.shared_out(drawn.wheels, takers).items():
             shares[target] = (*shares.get(target, ()), *files)
     cache = drawn.wheel_cache or default_wheel_cache()

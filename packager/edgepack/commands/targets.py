@@ -22,7 +22,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @click.pass_context
 def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
-    """List all targets: Python, C library, engines, whether its wheels are locked, and whether it can run here."""
+    """List all targets: Python, C library, CPU or GPU, whether its wheels are locked, and whether it can run here."""
     from edgepack import tables
     from edgepack.targets import describe
 

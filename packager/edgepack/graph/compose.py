@@ -189,7 +189,7 @@ class _Composing:
         return self.writer.node(name, "Transpose", split, perm=order)
 
     def gelu(self, name: str, source: str) -> str:
-        """The exact one, in standard operators: ONNX Runtime and OpenVINO know these five for GELU."""
+        """The exact one, in standard operators: ONNX Runtime knows these five for GELU."""
         writer = self.writer
         divided = writer.node(f"{name}.divided", "Div", source, writer.constant("root_of_2", float(np.sqrt(2.0))))
         shifted = writer.node(

@@ -1,4 +1,4 @@
-"""How products and embeddings are written: float, or INT8 as an engine runs it fastest.
+"""How products and embeddings are written: float, or INT8 as ONNX Runtime runs it fastest.
 
 Weights are symmetric int8 with a step for each column, activations lie on one grid a tensor, rows of the word
 embedding are symmetric int8 with a step each.
@@ -6,28 +6,18 @@ embedding are symmetric int8 with a step each.
 
 from __future__ import annotations
 
-from typing import Final, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from onnx import TensorProto
 
 from edgepack.graph.encoder import Embeddings, Linear, Range, Ranges
-from edgepack.graph.grid import (
-    INT8_MAX,
-    REDUCED_MAX,
-    column_steps,
-    int8_grid,
-    quantize_columns,
-    quantize_rows,
-    uint8_grid,
-)
+from edgepack.graph.grid import INT8_MAX, REDUCED_MAX, column_steps, quantize_columns, quantize_rows, uint8_grid
 from edgepack.graph.writer import MICROSOFT, Writer
-
-_GRIDS: Final = {"uint8": uint8_grid, "int8": int8_grid}
 
 
 class Form(Protocol):
-    """Writes what differs between engines. One object writes one graph."""
+    """Writes what differs between float and INT8. One object writes one graph."""
 
     def linear(self, writer: Writer, source: str, linear: Linear) -> str:
         """`source @ weight + bias` over the last axis."""
@@ -52,8 +42,8 @@ class OrtCpuForm:
     Every activation is quantized once (`QuantizeLinear`, uint8, or `DynamicQuantizeLinear` where its range is found in
     each run, by what is in it), whoever reads it; each product becomes
     `com.microsoft.MatMulIntegerToFloat`, which multiplies uint8 x int8, rescales by column and adds the bias in one
-    pass. Nothing is requantized, so no rounding is paid twice. Plain QDQ, which says the same, is fused into slower
-    kernels by this engine (QLinearMatMul: 1.3-1.5 times; with int8 activations not fused at all: 6 times).
+    pass. Nothing is requantized, so no rounding is paid twice. Plain QDQ, which means the same, is fused into slower
+    kernels (QLinearMatMul: 1.3-1.5 times the time; with int8 activations not fused at all: 6 times).
 
     Args:
         reduced: weights of 7 bits, for x86 CPUs without VNNI, whose kernels add pairs of products in 16 bits.
@@ -90,46 +80,6 @@ class OrtCpuForm:
         return _words(writer, ids, embeddings)
 
 
-class QdqForm:
-    """In standard operators, for engines that fuse pairs of them themselves: OpenVINO, TensorRT.
-
-    Every activation goes through one `QuantizeLinear` and `DequantizeLinear`, whoever reads it; a weight is stored in
-    int8 and goes through `DequantizeLinear`; the product and its bias are written in float. The engine moves the steps
-    behind the product and multiplies int8. What has no range of its activation keeps that in float and its weight in
-    int8, and whether that is multiplied in int8 is left to the engine: no standard operator that would say so is
-    fused by one of them.
-
-    Args:
-        activations: uint8 with a zero point, or symmetric int8, which is what TensorRT takes.
-        reduced: weights of 7 bits, for x86 CPUs without VNNI, whose kernels add pairs of products in 16 bits.
-    """
-
-    def __init__(self, *, activations: Literal["uint8", "int8"] = "uint8", reduced: bool = False) -> None:
-        self._activations = activations
-        self._largest = REDUCED_MAX if reduced else INT8_MAX
-        self._rounded: dict[str, str] = {}  # tensor -> the same on its grid
-
-    def linear(self, writer: Writer, source: str, linear: Linear) -> str:
-        if linear.ranges is None:
-            return FloatForm().linear(writer, source, linear)
-        stored, steps = _int8_weight(writer, linear, linear.ranges, self._largest)
-        weight = writer.node(f"{linear.name}.weight", "DequantizeLinear", stored, steps, axis=1)
-        seen = linear.ranges.activation
-        return _product(writer, source if seen is None else self._round(writer, source, seen), weight, linear)
-
-    def _round(self, writer: Writer, source: str, seen: Range) -> str:
-        """Put `source` on its grid where it is first read; later readers share the result."""
-        if source not in self._rounded:
-            step, zero_point = _GRIDS[self._activations](seen)
-            grid = writer.constant(f"{source}.step", step), writer.constant(f"{source}.zero", zero_point)
-            values = writer.node(f"{source}.{self._activations}", "QuantizeLinear", source, *grid)
-            self._rounded[source] = writer.node(f"{source}.rounded", "DequantizeLinear", values, *grid)
-        return self._rounded[source]
-
-    def words(self, writer: Writer, ids: str, embeddings: Embeddings) -> str:
-        return _words(writer, ids, embeddings)
-
-
 def _product(writer: Writer, source: str, weight: str, linear: Linear) -> str:
     """The product of two float tensors, and the bias of `linear`."""
     product = writer.node(f"{linear.name}.product", "MatMul", source, weight)
@@ -144,10 +94,7 @@ def _int8_weight(writer: Writer, linear: Linear, ranges: Ranges, largest: int) -
 
 
 def _words(writer: Writer, ids: str, embeddings: Embeddings) -> str:
-    """Rows gathered as they are stored, so that only those that a text uses are ever converted.
-
-    A `DequantizeLinear` of the whole table would say the same; OpenVINO computes that once and keeps it in float.
-    """
+    """Rows gathered as they are stored, so that only those that a text uses are ever converted."""
     if not embeddings.int8:
         return FloatForm().words(writer, ids, embeddings)
     rows, steps = quantize_rows(embeddings.words)

@@ -1,6 +1,6 @@
 """The grids of INT8: real = step x (quantized - zero point), ONNX's affine form, and the arrays that lie on one.
 
-Weights and rows are symmetric int8; activations uint8 with a zero point, or symmetric int8.
+Weights and rows are symmetric int8; activations uint8 with a zero point.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from edgepack.graph.encoder import Float, Range
 
 Int8 = npt.NDArray[np.int8]
-INT8_MAX: Final = 127  # symmetric: -128 is not used, so that negation is exact and TensorRT accepts the same weights
+INT8_MAX: Final = 127  # symmetric: -128 is not used, so that negation is exact
 REDUCED_MAX: Final = 63  # two products of 255 x 63 are 32,130: their sum fits into 16 bits
 _SMALLEST: Final = 1e-8  # of a magnitude, so that a column of zeros has a step
 
@@ -22,12 +22,6 @@ def uint8_grid(seen: Range) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uin
     """Step and zero point that spread `seen` over 0 to 255; both are scalars."""
     step = np.float32(max(seen.high - seen.low, _SMALLEST) / 255)
     return np.array(step), np.array(np.clip(np.round(-seen.low / step), 0, 255), dtype=np.uint8)
-
-
-def int8_grid(seen: Range) -> tuple[npt.NDArray[np.float32], Int8]:
-    """Step and zero point, which is 0, that spread the larger side of `seen` over 127; both are scalars."""
-    step = np.float32(max(seen.high, -seen.low, _SMALLEST) / INT8_MAX)
-    return np.array(step), np.array(0, dtype=np.int8)
 
 
 def column_steps(columns: Float, largest: int = INT8_MAX) -> Float:

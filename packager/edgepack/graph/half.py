@@ -1,4 +1,4 @@
-"""The same graph in float16, for engines that compute in it: on GPUs, and on ARM64 processors with half arithmetic.
+"""The same graph in float16, for hardware that computes in it: GPUs, and ARM64 processors with half arithmetic.
 
 Float16 has 11 bits for a number and ends at 65,504. Three things stay in float32:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from edgepack.recipe.columns import check_columns
@@ -14,19 +14,17 @@ from edgepack.recipe.limits import check_gates
 from edgepack.recipe.pretrained import check_models
 from edgepack.recipe.signing import check_sign
 from edgepack.recipe.splits import check_data, check_unlabelled, check_vocabulary
-from edgepack.recipe.targets import check_engine, check_targets, check_wheels
+from edgepack.recipe.targets import check_targets, check_wheels
 from edgepack.recipe.training import Training
 
 _WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
 
 
-def cross_checks(
-    document: Document, known_targets: Mapping[str, Collection[str]], said: Collection[KeyPath]
-) -> list[Finding]:
+def cross_checks(document: Document, known_targets: Collection[str], said: Collection[KeyPath]) -> list[Finding]:
     """Every such finding. Runs on the raw data, so that it speaks even when a field is wrong.
 
     Args:
-        known_targets: the target profiles that `targets` may use, by name, with the engines of each.
+        known_targets: the target profiles that `targets` may use.
         said: paths that have their finding already.
     """
     checks: tuple[Callable[[Document], Iterator[Problem]], ...] = (
@@ -44,7 +42,6 @@ def cross_checks(
         _check_reduced_range,
         lambda doc: check_targets(doc, known_targets),
         lambda doc: check_wheels(doc, known_targets),
-        lambda doc: check_engine(doc, known_targets),
         check_gates,
         check_latency,
         check_sign,

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
+from edgepack.recipe.removed import REMOVED
 
 # Pydantic puts the name of a union's branch into the path of an error; each belongs to one kind of value.
 _BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary")
@@ -159,6 +160,7 @@ def _unknown(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[st
         fix = f"it belongs below {' or '.join(f'`{home}`' for home in homes)}: indent it there"
     elif "." in key:
         fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
+    fix = REMOVED.get(dotted(path), fix)
     return f"unknown key `{key[:60]}` in {where}", fix
 
 

@@ -34,7 +34,7 @@ M = TypeVar("M", bound=str | Section)
 
 def load_recipe(
     path: Path,
-    known_targets: Mapping[str, Collection[str]],
+    known_targets: Collection[str],
     settings: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Recipe:
@@ -44,7 +44,7 @@ def load_recipe(
 
     Args:
         path: the recipe file; findings name it as it is given.
-        known_targets: the target profiles that `targets` may use, by name, with the engines of each.
+        known_targets: the target profiles that `targets` may use.
         settings: `KEY=VALUE` each, as `--set` takes them; the later wins.
         environment: variables that the file may use; those of this process unless given.
 
@@ -92,7 +92,7 @@ def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
 
 
 def _checked(
-    document: Document, tried: Sequence[search.Trial], known_targets: Mapping[str, Collection[str]]
+    document: Document, tried: Sequence[search.Trial], known_targets: Collection[str]
 ) -> tuple[Recipe | None, list[Finding]]:
     """The recipe of the first trial with those of all as its candidates; None with what keeps it from being one."""
     recipes, found = [], []
@@ -110,7 +110,7 @@ def _checked(
     return recipes[0].with_candidates(tuple(candidates)), findings
 
 
-def _validate(document: Document, known_targets: Mapping[str, Collection[str]]) -> tuple[Recipe | None, list[Finding]]:
+def _validate(document: Document, known_targets: Collection[str]) -> tuple[Recipe | None, list[Finding]]:
     found: dict[KeyPath, Finding] = not_yet(document)
     recipe = None
     try:

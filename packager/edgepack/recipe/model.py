@@ -21,7 +21,6 @@ from edgepack.recipe.training import Qat, Student, Teacher
 BUILTIN_PREFIX = "builtin:"
 TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
 AnswerKey = Literal["label", "labels", "spans"]
-EngineChoice = Literal["onnxruntime", "openvino", "auto"]
 Prefer = Literal["latency", "size"]
 Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
 
@@ -158,8 +157,8 @@ class Quantize(Section):
         "ptq",
         description="Post-training quantization with ranges of activations that were observed; `qat` trains on from "
         "there; `dynamic` with ranges found in each run; `auto` tries `ptq` with every observer and `dynamic`, and "
-        "keeps what loses least on dev; `fp16` makes it float16, for engines that compute in that, and has no use for "
-        "the other keys but `max_drop_points`; `none` leaves it float.",
+        "keeps what loses least on dev; `fp16` makes it float16, for hardware that computes in that, and has no use "
+        "for the other keys but `max_drop_points`; `none` leaves it float.",
     )
     observer: Observer = Field("hist", description="PaddleSlim observer of activation ranges, for `ptq` and `qat`.")
     qat: Qat | None = Field(None, description="How `method: qat` trains; null for its defaults.")
@@ -205,11 +204,6 @@ class Recipe(Section):
     student: Student = Field(description="The model that ships.")
     search: Search | None = Field(None, description="Several candidates to choose one from; null for a single one.")
     quantize: Quantize = Field(Quantize(), description="How the student becomes INT8, or float16.")
-    engine: EngineChoice = Field(
-        "onnxruntime",
-        description="What runs the model on a device. OpenVINO, for x86-64, takes 65 MiB more of a device than ONNX "
-        "Runtime and starts more slowly; `auto` measures both and takes OpenVINO where it is at least 5 % faster.",
-    )
     targets: tuple[str, ...] = Field(
         ("linux-x86_64-cpu",), min_length=1, description="Profiles of devices, a bundle for each."
     )

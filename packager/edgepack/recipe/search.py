@@ -19,10 +19,11 @@ from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.explain import NOT_YET_KEYS, did_you_mean, dotted, recipe_keys
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe, Search, distinct
+from edgepack.recipe.removed import REMOVED
 
-# What can be searched over: a key, or with a point at its end the keys below a section. Whatever else a recipe says is
+# What can be searched over: the keys below these sections. Whatever else a recipe says is
 # the same for all candidates.
-SEARCHED: Final = ("student.", "quantize.", "data.calibration.", "engine")
+SEARCHED: Final = ("student.", "quantize.", "data.calibration.")
 _SAME: Final[Mapping[str, str]] = {  # section -> why
     "data": "candidates are compared on the same rows",
     "gates": "candidates are held against the same gates",
@@ -131,7 +132,8 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         by_setting = (*_OVER, key) in document.settings
         return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
     if path not in known and path not in NOT_YET_KEYS:
-        return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, _searched(inside))
+        fix = REMOVED.get(key) or did_you_mean(key, inside, _searched())
+        return f"unknown key `{key[:60]}` in `search.over`", fix
     if key not in inside:
         why = _SAME.get(str(path[0]), "the candidates of a search make one bundle")
         reason = f"`search.over`: `{key}` cannot differ between candidates: {why}"
@@ -139,7 +141,7 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
             reason = f"`search.over`: this version of edgepack does not search over `{key}` yet"
         elif any(other.startswith(f"{key}.") for other in inside):
             reason = f"`search.over` takes single keys, and `{key}` is a section"
-        return reason, _searched(inside)
+        return reason, _searched()
     above = overrides.in_the_way(document, path)
     if above is not None:
         reason = f"`search.over`: `{key}` stands below `{dotted(above)}`, which is no section here"
@@ -147,11 +149,10 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
     return None
 
 
-def _searched(inside: Sequence[str]) -> str:
+def _searched() -> str:
     """The fix for a key that cannot be searched over."""
-    sections = [f"`{one}`" for one in SEARCHED if one.endswith(".")]
-    single = "".join(f", or `{one}`" for one in SEARCHED if one in inside)
-    return f"name keys below {', '.join(sections[:-1])} or {sections[-1]}, as `student.model`{single}"
+    sections = [f"`{one}`" for one in SEARCHED]
+    return f"name keys below {', '.join(sections[:-1])} or {sections[-1]}, as `student.model`"
 
 
 def _check_nesting(key: str, over: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -1,8 +1,8 @@
-"""What is wrong with the targets of a recipe, with their wheels and their engine."""
+"""What is wrong with the targets of a recipe, and with their wheels."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from edgepack.recipe.document import Document, KeyPath, Problem
@@ -48,18 +48,6 @@ def check_wheels(document: Document, known: Collection[str]) -> Iterator[Problem
                 yield (*where, index), f"`wheels.{target}`: {file[:200]!r} stands twice", "remove one of the two"
             else:
                 seen.add(place.resolve())
-
-
-def check_engine(document: Document, known: Mapping[str, Collection[str]]) -> Iterator[Problem]:
-    """Of an engine that a target does not have."""
-    engine, targets = document.get("engine"), document.get("targets")
-    if engine not in ("openvino", "auto"):
-        return
-    for target in targets if isinstance(targets, list) else ():
-        if isinstance(target, str) and target in known and "openvino" not in known[target]:
-            reason = f"`engine: {engine}` needs OpenVINO, which the target `{target}` does not have"
-            yield ("engine",), reason, "write `engine: onnxruntime`, or take the target out of the recipe"
-            return
 
 
 def _known_target(target: str, known: Collection[str]) -> str:

@@ -263,7 +263,6 @@ def _rounded(value: float) -> float:
 def _export(export: ExportArtifact) -> dict[str, Any]:
     models = [model for model in (export.float_model, export.small_model) if model is not None]
     return {
-        "engine": export.engine,
         "shipped": export.shipped,
         "reason": export.reason,
         "onnx_bytes": {model.precision: model.onnx_bytes for model in models},
@@ -273,7 +272,7 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
             if row.parity is not None
         ],
         "variations": [
-            {"targets": list(one.targets), "engine": one.engine, "precision": one.model.precision, "reason": one.reason}
+            {"targets": list(one.targets), "precision": one.model.precision, "reason": one.reason}
             for one in export.variations
         ],
     }

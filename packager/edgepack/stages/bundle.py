@@ -44,9 +44,9 @@ Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
 
 
-def inputs(profile: Profile, engine: str, supply: Supply, *, serve: bool) -> list[str]:
+def inputs(profile: Profile, supply: Supply, *, serve: bool) -> list[str]:
     """What decides a bundle besides recipe, data, model and runtime: the target's facts, its wheels, and the README."""
-    locks = [profile.engines[engine].lock, *([profile.serve_lock] if serve and profile.serve_lock else [])]
+    locks = [profile.lock, *([profile.serve_lock] if serve and profile.serve_lock else [])]
     texts = [wheels.lock_text(profile, lock) for lock in locks] if profile.locks is not None else []
     about = repr(replace(profile, locks=None))  # where its file lies decides nothing
     given = [sha256_file(wheel) for wheel in supply.given.get(profile.name, ())]
@@ -71,7 +71,7 @@ def run(
         StageFailedError: a wheel or a model folder is not what it should be.
     """
     profile = supply.profile(target)
-    fetched = wheels.fetch(profile, export.engine, supply, progress, serve=recipe.serve)
+    fetched = wheels.fetch(profile, supply, progress, serve=recipe.serve)
     expected = _golden(recipe, export, data, progress)
     carried = recipe.gates.golden.carry
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
@@ -90,7 +90,7 @@ def run(
         members[sbom.SBOM_NAME] = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, target)
         members[README_NAME] = _readme(recipe, profile, site, file.name, data.example(own=carried))
         model, gates = _shipped(export, expected), _gates(recipe, expected)
-        manifest = _manifest(recipe, _target_facts(profile, export.engine, site), model, gates, ledger, members)
+        manifest = _manifest(recipe, _target_facts(profile, site), model, gates, ledger, members)
         raw = contract.dump(manifest)
         contract.parse(raw)  # what the device does first
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(manifest.total_bytes)} unpacked")
@@ -231,7 +231,7 @@ def _ancestors(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
 
 
-def _target_facts(profile: Profile, engine: str, site: SiteFacts) -> contract.TargetFacts:
+def _target_facts(profile: Profile, site: SiteFacts) -> contract.TargetFacts:
     return contract.TargetFacts(
         profile=profile.name,
         system=profile.system,
@@ -239,7 +239,7 @@ def _target_facts(profile: Profile, engine: str, site: SiteFacts) -> contract.Ta
         libc=profile.libc,
         libc_min=site.libc_min,
         python=profile.python,
-        provider=profile.engines[engine].provider,
+        provider=profile.provider,
     )
 
 

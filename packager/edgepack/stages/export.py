@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edgepack import choice, engines, int8, variants
+from edgepack import choice, int8, variants
 from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
@@ -26,7 +26,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
     mebibytes,
 )
-from edgepack.choice import SHORT, Doubts, Exported, OfEngine
+from edgepack.choice import SHORT, Doubts, Exported
 from edgepack.errors import StageFailedError
 from edgepack.graph import parity
 from edgepack.graph.compose import OUTPUT, Layout
@@ -36,23 +36,22 @@ from edgepack.graph.names import name_by_position
 from edgepack.graph.patterns import Unrecognised
 from edgepack.graph.quantize import with_ranges
 from edgepack.graph.rewrite import rewrite
+from edgepack.int8 import Trials
 from edgepack.model_writer import ModelWriter
 from edgepack.paddle_ml import environment
 from edgepack.progress import Progress
 from edgepack.quantization import Int8Choice, Quantization
-from edgepack.recipe.model import EngineChoice, Quantize
+from edgepack.recipe.model import Quantize
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.targets import measure
-from edgepack.targets.supply import Supply
-from edgepack.trials import Trials
 from edgepack.variants import Source, Variant
 from edgepack.wording import counted
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 12
+VERSION = 13
 Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
-FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of two engines differ by some 1e-6 a layer
+FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of Paddle and ONNX Runtime differ by some 1e-6 a layer
 STATIC_FOLDER = "paddle"
 _FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for all that is in a batch
 FOLDERS: Final[Mapping[Precision, str]] = {"float32": "onnx-float", "float16": "onnx-fp16", "int8": "onnx-int8"}
@@ -60,12 +59,9 @@ FOLDERS: Final[Mapping[Precision, str]] = {"float32": "onnx-float", "float16": "
 
 def run(
     section: Quantize,
-    engine: EngineChoice,
-    target: str,
     data: DataArtifact,
     student: ModelArtifact,
     scales: ScalesArtifact,
-    supply: Supply,
     out: Path,
     progress: Progress,
     *,
@@ -73,9 +69,7 @@ def run(
 ) -> ExportArtifact:
     """Write `paddle/`, `onnx-float/` and what is smaller; every figure after the static graph is the runtime's own.
 
-    Of several engines the first decides how INT8 comes to be, and the others get the same model in their own form, with
-    more of it in float where they lose more; `target` is one that the model is for, and `supply` has the wheels that it
-    takes there. `differing` are variants with the targets that take those instead.
+    `differing` are variants with the targets that take those instead.
     """
     environment.start(progress)
     from edgepack.paddle_ml.tokens import config_of
@@ -83,34 +77,30 @@ def run(
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {counted(static.n, 'text')}")
-    tokenizer, reduced = config_of(student.folder), section.reduced_range
-    first, *others = (ModelWriter(one, student, data, tokenizer, reduced) for one in engines.wanted(engine))
-    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), first.layout)
+    writer = ModelWriter(student, data, config_of(student.folder), section.reduced_range)
+    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), writer.layout)
     about_graph = f"the exported graph {note}" if note else ""
     if note:
         progress.line(about_graph)
     float_folder = out / FOLDERS["float32"]
-    first.write(float_folder, graph, "float32", as_laid_out=encoder is not None)
+    writer.write(float_folder, graph, "float32", as_laid_out=encoder is not None)
     float_model = Predictor(float_folder)
     float_logits = measure.logits(float_model, rows)
     exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
     float_file = Exported("float ONNX", float_folder, "float32", exported, "static graph")
-    several, small = [OfEngine(first.engine, (float_file,))], None
+    small = small_file = None
     if encoder is not None:
-        small = _small(section, encoder, scales, float_model, first, out, progress)
-        if small is not None:
-            file = _exported(small, out / FOLDERS[small.precision], first, rows, float_logits)
-            off = file.parity
-            progress.line(f"{file.name} is {off.max_abs:.3f} from float at most; {counted(off.flips, 'label')} flipped")
-            several = [OfEngine(first.engine, (float_file, file), small.doubts, small.int8)]
-    for other in others:
-        float_file = _float_for_another(other, encoder, graph, rows, float_logits, out)
-        several.append(_for_another(other, section, float_file, small, rows, float_logits, out, progress))
-    chosen = choice.of_engines(several, target, data, supply, progress)
+        small = _small(section, encoder, scales, float_model, writer, out, progress)
+    if small is not None:
+        small_file = _exported(small, out / FOLDERS[small.precision], writer, rows, float_logits)
+        off = small_file.parity
+        about = f"{off.max_abs:.3f} from float at most; {counted(off.flips, 'label')} flipped"
+        progress.line(f"{small_file.name} is {about}")
+    chosen = choice.of_files(float_file, small_file, small.doubts if small else Doubts(), data, progress)
     source = Source(
-        writer=next(one for one in (first, *others) if one.engine == chosen.engine),
+        writer=writer,
         float_folder=float_folder,
         graph=graph,
         encoder=encoder,
@@ -129,9 +119,7 @@ def run(
         chosen.small_model,
         chosen.ships.precision,
         "; ".join(part for part in (about_graph, chosen.reason) if part) or "quantize.method is none",
-        chosen.made,
-        chosen.engine.name,
-        chosen.others,
+        source.made,
         tuple(one for one in made if one is not None),
     )
 
@@ -160,49 +148,6 @@ def _exported(
     found = measure.logits(Predictor(folder), rows)
     close = parity.require(float_logits, found, math.inf, f"float ONNX and {name}")
     return Exported(name, folder, small.precision, close, "float ONNX", small.note)
-
-
-def _float_for_another(
-    other: ModelWriter,
-    encoder: Encoder | None,
-    graph: onnx.ModelProto,
-    rows: Sequence[Row],
-    float_logits: Sequence[Float],
-    out: Path,
-) -> Exported:
-    """The float model for another engine than the first; without an encoder `graph`, as it was exported."""
-    title = other.engine.title
-    folder = out / f"{FOLDERS['float32']}-{other.engine.name}"
-    if encoder is None:
-        other.write(folder, graph, "float32", as_laid_out=False)
-    else:
-        other.write_as("float32", folder, encoder)
-    found = measure.logits(Predictor(folder), rows)
-    close = parity.require(float_logits, found, FLOAT_TOLERANCE, f"float ONNX and that for {title}")
-    return Exported(f"float ONNX ({title})", folder, "float32", close, "float ONNX")
-
-
-def _for_another(
-    other: ModelWriter,
-    section: Quantize,
-    float_file: Exported,
-    small: _Small | None,
-    rows: Sequence[Row],
-    float_logits: Sequence[Float],
-    out: Path,
-    progress: Progress,
-) -> OfEngine:
-    """What was made for the first engine, float and, if there is one, `small`, for another."""
-    if small is None:
-        return OfEngine(other.engine, (float_file,))
-    title, float_model = other.engine.title, Predictor(float_file.folder)
-    trials = Trials(float_model, other.trial(small.precision, out), other.data, progress)
-    if small.int8 is None:
-        own = _float16(section, small.encoder, trials)
-    else:
-        own = _int8(section, *int8.elsewhere(small.encoder, small.int8, trials, progress))
-    file = _exported(own, out / f"{FOLDERS[own.precision]}-{other.engine.name}", other, rows, float_logits)
-    return OfEngine(other.engine, (float_file, replace(file, name=f"{file.name} ({title})")), own.doubts, own.int8)
 
 
 def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:

@@ -24,7 +24,7 @@ from edgepack.targets.measure import Latency
 from edgepack.wording import counted, metric_name
 from edgepack_runtime.predictor import Predictor
 
-VERSION = 3
+VERSION = 4
 TOLERANCE_POINTS: Final = 0.5  # where nothing says what is good enough
 MARGIN: Final = 0.05  # times and sizes that are so near to each other are alike
 _THREADS: Final = 1  # of what is timed
@@ -184,7 +184,6 @@ def _compared(
         shipped.onnx_bytes,
         latency.p50_ms,
         latency.p95_ms,
-        engine=entry.exported.engine,
     )
     accuracy = gates.accuracy
     value = drop = None

@@ -12,7 +12,6 @@ from edgepack.errors import UsageError
 from edgepack.targets import profile_file
 from edgepack.targets.profile_file import ELF_MACHINES, NAME
 from edgepack_runtime import device, probe
-from edgepack_runtime.model_config import CPU, CUDA
 
 _MOST_BYTES: Final = 1 << 20
 _WHOLE: Final = "write it again on the device: python3 FILE.edgepack doctor --probe probe.json"
@@ -66,6 +65,7 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
         "glibc": glibc.group(1) if glibc else "",
         "glibcxx": str(facts["libstdcxx"]),
         "python": version,
+        "lock": f"onnxruntime-{tag}.txt",
         "serve_lock": f"serve-{tag}.txt",
     }
     flags = facts.get("cpu_flags")
@@ -73,9 +73,8 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
         table["isa"] = [flag for flag in sorted(device.VECTOR_FLAGS) if flag in flags]
     if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
         table["jetpack"] = jetpack
-    table["engines"] = {"onnxruntime": {"provider": CPU, "lock": f"onnxruntime-{tag}.txt"}}
     if gpu:
-        table["engines"]["onnxruntime"], table["cuda"] = _on_gpu(facts, tag, jetson=bool(jetpack))
+        table |= _on_gpu(facts, tag, jetson=bool(jetpack))
     return table
 
 
@@ -128,23 +127,19 @@ def _tables(path: str, table: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _on_gpu(facts: Mapping[str, Any], tag: str, *, jetson: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Engine and `cuda` of a profile whose model runs on the device's GPU."""
+def _on_gpu(facts: Mapping[str, Any], tag: str, *, jetson: bool) -> dict[str, Any]:
+    """What differs in a profile whose model runs on the device's GPU."""
     found = _mapping(facts, "gpu")
     driver, sm = str(found.get("driver")), str(found.get("sm"))
     if not (re.fullmatch(r"\d{1,3}\.\d{1,3}", driver) and re.fullmatch(r"\d{1,2}\.\d", sm)):
         raise UsageError("there can be no GPU profile of this device", why="its probe tells of no NVIDIA GPU")
     cuda: dict[str, Any] = {"version": driver, "sm": [sm.replace(".", "")]}
     if jetson:
-        # CUDA, cuDNN and TensorRT are JetPack's own; the wheel is on no index.
+        # CUDA and cuDNN are JetPack's own; the wheel is on no index.
         cuda["version"] = str(facts.get("cuda_runtime") or driver)
-        if facts.get("tensorrt"):
-            cuda["tensorrt"] = ".".join(str(facts["tensorrt"]).split(".")[:2])
-        lock = {"lock": f"onnxruntime-{tag}.txt", "local": True}
-    else:
-        generation = "13" if int(driver.split(".")[0]) >= 13 else "12"
-        lock = {"lock": f"onnxruntime-cuda{generation}-{tag}.txt"}
-    return {"provider": CUDA, "package": "onnxruntime-gpu", **lock}, cuda
+        return {"by_path": True, "cuda": cuda}
+    generation = "13" if int(driver.split(".")[0]) >= 13 else "12"
+    return {"lock": f"onnxruntime-cuda{generation}-{tag}.txt", "cuda": cuda}
 
 
 def _summary(facts: Mapping[str, Any], python: str, *, gpu: bool) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from edgepack.recipe.findings import Finding
@@ -15,12 +15,11 @@ from edgepack.targets.profiles import Profile
 from edgepack.targets.supply import Supply
 
 
-def check(recipe: Recipe, known: Mapping[str, Profile], engines: Sequence[str], file: Path) -> Iterator[Finding]:
+def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[Finding]:
     """Warnings about targets that need a wheel by path which the recipe does not name.
 
     Args:
         known: profiles by name, those of the recipe's targets among them.
-        engines: by name, those that the recipe asks for.
         file: what the findings name.
 
     Raises:
@@ -29,10 +28,9 @@ def check(recipe: Recipe, known: Mapping[str, Profile], engines: Sequence[str], 
     supply = Supply(known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()})
     for target in recipe.targets:
         mine = {given.package_of(wheel) for wheel in supply.given.get(target, ())}
-        for name in engines:
-            of_engine = known[target].engines[name]
-            if of_engine.local and of_engine.package not in mine:
-                lacking = given.not_given(known[target], of_engine)
-                yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
-            elif mine:
-                wheels.wanted(known[target], name, supply, serve=recipe.serve)
+        profile = known[target]
+        if profile.by_path and profile.package not in mine:
+            lacking = given.not_given(profile)
+            yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
+        elif mine:
+            wheels.wanted(profile, supply, serve=recipe.serve)

@@ -1,4 +1,4 @@
-"""Whether what a bundle would carry is enough to run its model, whoever wrote the locks: numpy, tokenizers, one engine.
+"""Whether the wheels of a bundle are enough to run its model, whoever wrote the locks: numpy, tokenizers, ONNX Runtime.
 
 A lock names what travels, and nothing that this depends on is added; so a package that is not in it is missed on the
 device first, or, where the builder has it, by the gate of a bundle that took hours.
@@ -12,34 +12,33 @@ from typing import Final
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets.profiles import Profile
 
-ALWAYS: Final = ("numpy", "tokenizers")  # beside every engine
+ALWAYS: Final = ("numpy", "tokenizers")  # beside ONNX Runtime
 SERVING: Final = ("anyio", "click", "h11", "prometheus-client", "starlette", "uvicorn")
-_ENGINES: Final = ("onnxruntime", "onnxruntime-gpu", "openvino")  # packages that have one
+_ONNXRUNTIMES: Final = frozenset({"onnxruntime", "onnxruntime-gpu"})
 
 
 def require(
-    carried: Collection[str], profile: Profile, engine: str, *, serve: bool = False, without_engine: bool = False
+    carried: Collection[str], profile: Profile, *, serve: bool = False, without_onnxruntime: bool = False
 ) -> None:
-    """Whether the packages `carried` are what a bundle for one of the profile's engines needs.
+    """Whether the packages `carried` are what a bundle for the profile needs.
 
     Args:
         carried: canonical names, of locked wheels and of those that are given by path.
         serve: with what the verb `serve` imports.
-        without_engine: its wheel is one that will be given by path, later.
+        without_onnxruntime: its wheel is one that will be given by path, later.
 
     Raises:
-        EnvironmentUnfitError: one is missing, or there is a second engine among them.
+        EnvironmentUnfitError: one is missing, or there is a second ONNX Runtime among them.
     """
-    of_engine = profile.engines[engine]
-    own = of_engine.package or engine
-    _require_all({*ALWAYS, *(() if without_engine else (own,))} - {*carried}, profile, of_engine.lock)
+    own = profile.package
+    _require_all({*ALWAYS, *(() if without_onnxruntime else (own,))} - {*carried}, profile, profile.lock)
     if serve:
         _require_all({*SERVING} - {*carried}, profile, profile.serve_lock)
-    if others := sorted({*carried} & {*_ENGINES} - {own}):
+    if others := sorted({*carried} & _ONNXRUNTIMES - {own}):
         raise EnvironmentUnfitError(
             f"a bundle for {profile.name} would carry {', '.join(others)}, which it does not run on",
-            why=f"the lock {_place(profile, of_engine.lock)} names that besides {own}",
-            fix=f"take it out there; a second engine has a lock of its own, as `lock` in [{profile.name}.engines.NAME]",
+            why=f"the lock {_place(profile, profile.lock)} names that besides {own}",
+            fix="take it out there",
         )
 
 

@@ -10,20 +10,20 @@ from typing import Any
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.outcome import NotRunHere
-from edgepack.targets import here, tags, wheels
+from edgepack.targets import given, here, tags, wheels
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.profiles import Profile
 
 
 @dataclass(frozen=True)
 class Short:
-    """One profile in a list. `wheels` counts what is locked for its first engine; None: there is no lock."""
+    """One profile in a list. `wheels` counts what is locked; None: there is no lock."""
 
     name: str
     summary: str
     python: str
     glibc: str
-    engines: tuple[str, ...]
+    provider: str  # "CPU" or "CUDA"
     wheels: int | None
     by_path: str  # the package that has to be given by path
     runs_here: bool
@@ -32,15 +32,14 @@ class Short:
 
 def in_short(profile: Profile) -> Short:
     """What a list tells of `profile`."""
-    engine = next(iter(profile.engines.values()))
     return Short(
         profile.name,
         profile.summary,
         profile.python,
         profile.glibc,
-        tuple(f"{name} ({one.provider.removesuffix('ExecutionProvider')})" for name, one in profile.engines.items()),
+        profile.provider.removesuffix("ExecutionProvider"),
         _count(profile),
-        engine.package if engine.local else "",
+        profile.package if profile.by_path else "",
         not isinstance(_runner(profile, ()), NotRunHere),
         profile.locks is not None,
     )
@@ -53,34 +52,35 @@ def in_full(profile: Profile, pythons: Sequence[Path] = ()) -> dict[str, Any]:
     runner = _runner(profile, pythons)
     return {
         **facts,
-        "engines": {name: dataclasses.asdict(engine) for name, engine in profile.engines.items()},
+        "provider": profile.provider,
         "locks_of_its_own": None if locks is None else str(locks),
         "newest_platform_tag": tags.platforms(profile)[0],
-        "packages": {name: _packages(profile, name) for name in profile.engines},
+        "packages": _packages(profile),
         "runs_here": f"no: {runner.why}" if isinstance(runner, NotRunHere) else f"with CPython {runner.version}",
     }
 
 
-def _packages(profile: Profile, engine: str) -> list[str] | str:
-    """What bundles for one of the engines carry, as `numpy==2.2.6`; or why that is not known."""
+def _packages(profile: Profile) -> list[str] | str:
+    """What bundles carry, as `numpy==2.2.6`; or why that is not known."""
     try:
-        locked = wheels.locked_for(profile, engine, serve=bool(profile.serve_lock))
+        locked = _locked(profile, serve=bool(profile.serve_lock))
     except EnvironmentUnfitError as error:
         return f"{error.what}: {error.fix}"
-    of_engine = profile.engines[engine]
-    left = [one for one in locked if not (of_engine.local and one.name == engine)]
-    given = [f"{of_engine.package} (given by path)"] if of_engine.local else []
-    return [*given, *(f"{package.name}=={package.version}" for package in left)]
+    by_path = [f"{profile.package} (given by path)"] if profile.by_path else []
+    return [*by_path, *(f"{package.name}=={package.version}" for package in locked)]
 
 
 def _count(profile: Profile) -> int | None:
-    name, engine = next(iter(profile.engines.items()))
     try:
-        return len([one for one in wheels.locked_for(profile, name) if not (engine.local and one.name == name)])
+        return len(_locked(profile))
     except EnvironmentUnfitError:
         return None
 
 
+def _locked(profile: Profile, *, serve: bool = False) -> list[wheels.Locked]:
+    left_out = given.replaced((), profile)
+    return [one for one in wheels.locked_for(profile, serve=serve) if one.name not in left_out]
+
+
 def _runner(profile: Profile, pythons: Sequence[Path]) -> Interpreter | NotRunHere:
-    provider = next(iter(profile.engines.values())).provider
-    return here.runner(profile, provider, jetpack=profile.jetpack, pythons=pythons)
+    return here.runner(profile, profile.provider, jetpack=profile.jetpack, pythons=pythons)

@@ -12,27 +12,26 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from edgepack.errors import EnvironmentUnfitError, UsageError
 from edgepack.targets import tags
-from edgepack.targets.profiles import Profile, ProfileEngine
+from edgepack.targets.profiles import Profile
 
+_ON_CPU = "onnxruntime"  # what a lock names where the wheel for the GPU is given by path
 _NAMED = "give the file as it was built: a wheel's name tells what it is for"
 
 
-def checked(wheels: Sequence[Path], profile: Profile, engine: str, locked: Collection[str]) -> dict[str, Path]:
+def checked(wheels: Sequence[Path], profile: Profile, locked: Collection[str]) -> dict[str, Path]:
     """`wheels` by package name.
 
     Args:
-        engine: the one of the profile's that the bundle is for.
-        locked: names of the packages in its lock.
+        locked: names of the packages in the profile's lock.
 
     Raises:
         EnvironmentUnfitError: one is not there, not for this target, of a package that the bundle does not carry, or
             given twice; or one that the target needs by path is not among them.
     """
-    of_engine = profile.engines[engine]
     found: dict[str, Path] = {}
     for wheel in wheels:
         name = package_of(wheel)
-        why = refusal(wheel, profile, of_engine, locked)
+        why = refusal(wheel, profile, locked)
         if not why and name in found:
             twice = found[name].samefile(wheel)
             why = "it is given twice" if twice else f"{found[name].name} is one of {name} too"
@@ -43,26 +42,25 @@ def checked(wheels: Sequence[Path], profile: Profile, engine: str, locked: Colle
                 fix="give the wheel that was built for this target, or take it out of `wheels`",
             )
         found[name] = wheel
-    if of_engine.local and of_engine.package not in found:
-        raise not_given(profile, of_engine)
+    if profile.by_path and profile.package not in found:
+        raise not_given(profile)
     return found
 
 
-def refusal(wheel: Path, profile: Profile, engine: ProfileEngine, locked: Collection[str]) -> str:
+def refusal(wheel: Path, profile: Profile, locked: Collection[str]) -> str:
     """Why a bundle for `profile` does not take `wheel`, in words; empty where it does."""
     if not wheel.is_file():
         return f"there is no file {wheel}"
     name = package_of(wheel)
-    if name not in {*locked, engine.package}:
-        carried = ", ".join(sorted({*locked, *filter(None, [engine.package])}))
+    if name not in {*locked, profile.package}:
+        carried = ", ".join(sorted({*locked, profile.package}))
         return f"bundles for this target do not carry {name}; they carry {carried}"
     return tags.misfit(wheel.name, profile)
 
 
-def replaced(found: Iterable[str], engine: ProfileEngine, name: str) -> frozenset[str]:
-    """Packages of the lock that are left out for those `found` by path; `name` is the engine's."""
-    names = set(found)
-    return frozenset(names | ({name} if engine.package and engine.package in names else set()))
+def replaced(found: Iterable[str], profile: Profile) -> frozenset[str]:
+    """Packages of the lock that are left out: those `found` by path, and the CPU's where the GPU's is."""
+    return frozenset({*found, *([_ON_CPU] if profile.by_path else [])})
 
 
 def package_of(wheel: Path) -> str:
@@ -78,12 +76,12 @@ def package_of(wheel: Path) -> str:
 
 
 def shared_out(
-    wheels: Sequence[Path], takers: Mapping[str, tuple[Profile, ProfileEngine, Collection[str]]]
+    wheels: Sequence[Path], takers: Mapping[str, tuple[Profile, Collection[str]]]
 ) -> dict[str, tuple[Path, ...]]:
     """For each target those of `wheels` that it takes; each is taken by one at least.
 
     Args:
-        takers: by target its profile, its engine, and the packages of its lock.
+        takers: by target its profile, and the packages of its lock.
 
     Raises:
         UsageError: no target takes one of them, with the reason of each.
@@ -103,11 +101,11 @@ def shared_out(
     return shares
 
 
-def not_given(profile: Profile, engine: ProfileEngine) -> EnvironmentUnfitError:
-    """What to say where nobody gave the wheel of `engine` that has to be given by path."""
+def not_given(profile: Profile) -> EnvironmentUnfitError:
+    """The error where nobody gave the wheel that has to be given by path."""
     on_cpu = f", or write `{profile.name}-cpu` for a bundle that runs on its CPU" if profile.jetpack else ""
     return EnvironmentUnfitError(
-        f"target {profile.name} needs a wheel of {engine.package} that is given by path",
+        f"target {profile.name} needs a wheel of {profile.package} that is given by path",
         why="no package index has one with kernels for this device's GPU",
         fix=(
             f"write `wheels: {{{profile.name}: [FILE.whl]}}` in the recipe, or add `--wheel FILE.whl`; it is built for "

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from edgepack.outcome import NotRunHere
 from edgepack.targets import interpreters
@@ -14,9 +14,7 @@ from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.profiles import Host, this_host
 from edgepack_runtime import cuda_driver, device, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError
-from edgepack_runtime.model_config import CUDA, TENSORRT
-
-_ON_GPU: Final = (CUDA, TENSORRT)
+from edgepack_runtime.model_config import CUDA
 
 
 class Wanted(Protocol):
@@ -44,7 +42,7 @@ def runner(
     """The interpreter that runs bundles of `target` on this machine, or why none does.
 
     Args:
-        provider: what has to compute there, in the engine's words.
+        provider: what has to compute there, in ONNX Runtime's words.
         libc_min: oldest glibc that the carried binaries load on, where it is known.
         jetpack: JetPack's major version, of a Jetson.
         pythons: interpreters to look at first.
@@ -56,7 +54,7 @@ def runner(
         return NotRunHere(f"it is for {' '.join(wanted)}, and this machine is {host.system} {host.machine} {host.libc}")
     if libc_min and _numbers(host.libc_version) < _numbers(libc_min):
         return NotRunHere(f"it needs glibc {libc_min}, and this machine has {host.libc_version}")
-    if provider in _ON_GPU and (lacking := _lacks_gpu(jetpack)):
+    if provider == CUDA and (lacking := _lacks_gpu(jetpack)):
         return NotRunHere(lacking)
     found = interpreters.find(target.python, pythons)
     if found is None:

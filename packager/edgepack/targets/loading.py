@@ -18,14 +18,15 @@ _GLIBC_PARTS: Final = (
 )
 # What every device with a Python of its own has besides: CPython itself, or its modules, are linked against them.
 _BASE: Final = frozenset({"libstdc++.so.6", "libgcc_s.so.1", "libz.so.1"})
-# Of CUDA, cuDNN, TensorRT and the driver: a device has them from JetPack or CUDA, unless wheels bring them.
+# Of CUDA, cuDNN and the driver: a device has them from JetPack or CUDA, unless wheels bring them.
 _GPU: Final = re.compile(
-    r"lib(cuda|cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusparse|cupti|cudnn\w*|nvinfer\w*|nvonnxparser"
+    r"lib(cuda|cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusparse|cupti|cudnn\w*"
     r"|nvrtc|nvrtc-builtins|nvJitLink|nvToolsExt|nvidia-ml|nccl|nvcudla|nvdla_compiler)\.so(?:\.([0-9]+))?[.0-9]*\Z"
 )
-# Whose first number is the release of CUDA itself, and of TensorRT; cuFFT and others count for themselves.
+# Whose first number is the release of CUDA itself; cuFFT and others count for themselves.
 _OF_CUDA: Final = frozenset({"cudart", "cublas", "cublasLt", "nvJitLink"})
-_OF_TENSORRT: Final = ("nvinfer", "nvonnxparser")
+# ONNX Runtime's builds for GPUs have a part for TensorRT, which no bundle asks for.
+_OF_TENSORRT: Final = ("libnvinfer", "libnvonnxparser")
 _ANYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/run/shm", "/var/lock")
 _WHEREVER: Final = ("/proc/self", "/proc/thread-self")  # `cwd` is the folder that a program is started in
 _ORIGIN: Final = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})")
@@ -74,7 +75,7 @@ def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profil
     Yields what is to be told: libraries that nobody promises.
 
     Raises:
-        StageFailedError: a file was built for another release of CUDA or TensorRT than the target has.
+        StageFailedError: a file was built for another release of CUDA than the target has.
     """
     absent = set(needed(binaries, carried))
     for name, binary in sorted(binaries.items()):
@@ -88,12 +89,12 @@ def _untold(name: str, libraries: Iterable[str], profile: Profile) -> dict[str, 
     found: dict[str, list[str]] = {}
     for library in libraries:
         gpu = _GPU.match(library)
-        if gpu is None:
+        if library.startswith(_OF_TENSORRT):
+            what = "edgepack does not use TensorRT, that part of it is not loaded"
+        elif gpu is None:
             what = "" if library in _BASE else "neither carried nor part of every system"
         elif profile.cuda is None:
             what = "the target has no GPU, that part of it will not load"
-        elif gpu.group(1).startswith(_OF_TENSORRT) and not profile.cuda.tensorrt:
-            what = "the target has no TensorRT, that part of it will not load"
         else:
             what = ""
             _check_release(name, library, gpu.group(1), gpu.group(2), profile)
@@ -112,14 +113,12 @@ def check_flags(name: str, binary: Binary) -> Iterator[str]:
 
 def _check_release(user: str, library: str, part: str, major: str | None, profile: Profile) -> None:
     assert profile.cuda is not None, "asked for by a target with a GPU only"
-    has = ("CUDA", profile.cuda.version) if part in _OF_CUDA else None
-    if part.startswith(_OF_TENSORRT):
-        has = ("TensorRT", profile.cuda.tensorrt)
-    if has is not None and major is not None and major != has[1].split(".")[0]:
+    release = profile.cuda.version.split(".")[0]
+    if part in _OF_CUDA and major is not None and major != release:
         raise StageFailedError(
             f"{user} does not run on target {profile.name}",
-            why=f"it needs {library}, and the target has {has[0]} {has[1]}",
-            fix=f"give a wheel that was built for {has[0]} {has[1].split('.')[0]}",
+            why=f"it needs {library}, and the target has CUDA {profile.cuda.version}",
+            fix=f"give a wheel that was built for CUDA {release}",
         )
 
 

@@ -37,11 +37,11 @@ class Lock:
 
 def locks_of(profile: Profile) -> list[Lock]:
     """The locks of a profile, each once; those of a user's profile lie beside its file, whatever this package has."""
-    needs = {profile.serve_lock: frozenset[str]()} if profile.serve_lock else {}
-    for name, engine in profile.engines.items():
-        own = () if engine.local else (engine.package or name,)
-        needs[engine.lock] = frozenset({*needs.get(engine.lock, ()), *complete.ALWAYS, *own})
-    return [_lock(profile, name, needs[name]) for name in sorted(needs, key=lambda name: name == profile.serve_lock)]
+    own = () if profile.by_path else (profile.package,)
+    locks = [_lock(profile, profile.lock, frozenset({*complete.ALWAYS, *own}))]
+    if profile.serve_lock and profile.serve_lock != profile.lock:
+        locks.append(_lock(profile, profile.serve_lock, frozenset()))
+    return locks
 
 
 def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple[str, ...]:

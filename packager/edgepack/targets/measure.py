@@ -38,7 +38,7 @@ class Latency:
 def opened(folder: Path, threads: int | None = None) -> Predictor:
     """A model folder as this machine can run it: one for a GPU on the CPU, where it computes the same and is slower."""
     config = model_config.load(folder)
-    if config.engine.provider not in (model_config.CUDA, model_config.TENSORRT):
+    if config.engine.provider == model_config.CPU:
         return Predictor(folder, threads=threads)
     on_cpu = replace(config, engine=replace(config.engine, provider=model_config.CPU))
     with TemporaryDirectory(prefix="edgepack-") as scratch:

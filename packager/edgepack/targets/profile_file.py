@@ -17,7 +17,6 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.section import Section
 from edgepack.wording import counted
 from edgepack_runtime.device import VECTOR_FLAGS
-from edgepack_runtime.model_config import CUDA, TENSORRT
 
 ELF_MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 # A name becomes part of a bundle's file name.
@@ -44,32 +43,6 @@ class CudaTable(Section):
 
     version: Release
     sm: tuple[Annotated[str, Field(pattern=r"^[0-9]{2,3}$")], ...] = Field(min_length=1)
-    tensorrt: Annotated[str, Field(pattern=r"^([0-9]+\.[0-9]+)?$")] = ""
-
-
-class _EngineTable(Section):
-    lock: LockName
-    package: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]*)?$")] = ""
-    local: bool = False
-
-
-class OnnxruntimeTable(_EngineTable):
-    """ONNX Runtime on a profile's target."""
-
-    provider: Literal["CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"]
-
-
-class OpenvinoTable(_EngineTable):
-    """OpenVINO on a profile's target."""
-
-    provider: Literal["CPU"]
-
-
-class EnginesTable(Section):
-    """`engines` of a profile."""
-
-    onnxruntime: OnnxruntimeTable
-    openvino: OpenvinoTable | None = None
 
 
 class ProfileTable(Section):
@@ -82,10 +55,11 @@ class ProfileTable(Section):
     glibc: Annotated[str, Field(pattern=r"^2\.[0-9]{1,3}$")]  # every release since 1997; a tag of wheels names each
     glibcxx: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
     python: Annotated[str, Field(pattern=r"^3\.([89]|[1-9][0-9])$")]
+    lock: LockName
+    by_path: bool = False
     serve_lock: LockName | Literal[""] = ""
     jetpack: Annotated[str, Field(pattern=r"^[0-9]?$")] = ""
     isa: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")], ...] | None = None
-    engines: EnginesTable
     cuda: CudaTable | None = None
 
 
@@ -171,23 +145,15 @@ def _contradictions(name: str, table: ProfileTable) -> Iterator[tuple[Place, str
         if word not in VECTOR_FLAGS:
             fix = did_you_mean(word, VECTOR_FLAGS, f"take it out; known are {listed(VECTOR_FLAGS)}")
             yield (name, "isa"), f"`isa` in `{name}`: {word!r:.60} is no flag that edgepack looks at", fix
-    provider = table.engines.onnxruntime.provider
-    place = (name, "engines", "onnxruntime", "provider")
-    if provider in (CUDA, TENSORRT) and table.cuda is None:
-        # Without it nobody would look whether a wheel has code for the GPU.
+    if table.by_path and table.cuda is None:
+        # The package index has ONNX Runtime for every CPU; without `cuda` nobody would look for code for the GPU.
         fix = f'add a table `[{name}.cuda]` with its `version`, as "12.6", and its architectures, as `sm = ["87"]`'
-        yield place, f"`{name}` computes on a GPU with {provider}, and lacks `cuda`", fix
-    elif provider == TENSORRT and table.cuda is not None and not table.cuda.tensorrt:
-        why = f"`{name}` computes with {provider}, and `{name}.cuda` lacks `tensorrt`"
-        yield (name, "cuda", "tensorrt"), why, 'add it, as "10.3"'
+        yield (name, "by_path"), f"`{name}` takes a wheel for a GPU by path, and lacks `cuda`", fix
 
 
 def _keys(path: Sequence[str]) -> list[str]:
     """The keys of the table at `path` of a profile."""
-    tables: dict[tuple[str, ...], type[BaseModel]] = {
-        (): ProfileTable, ("cuda",): CudaTable, ("engines",): EnginesTable,
-        ("engines", "onnxruntime"): OnnxruntimeTable, ("engines", "openvino"): OpenvinoTable,
-    }  # fmt: skip
+    tables: dict[tuple[str, ...], type[BaseModel]] = {(): ProfileTable, ("cuda",): CudaTable}
     return list(tables[tuple(path)].model_fields)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,37 +15,26 @@ from typing import Any
 from edgepack.errors import EnvironmentUnfitError, TargetUnreachableError
 from edgepack.targets import facts, profile_file
 from edgepack_runtime.device import libc
+from edgepack_runtime.model_config import CPU, CUDA
 
 LOCKS_FOLDER = "edgepack-locks"  # beside a user's file of profiles
 _HOST_PYTHON = "host"
 
 
 @dataclass(frozen=True)
-class ProfileEngine:
-    """What may run the model on a target, and the wheels that this takes.
-
-    `package` is the wheel that has the engine, where that has another name than the engine; a `local` one is on no
-    index, and is given by path.
-    """
-
-    provider: str  # in the engine's own words; it must be active
-    lock: str  # file in `locks/`
-    package: str = ""
-    local: bool = False
-
-
-@dataclass(frozen=True)
 class Cuda:
-    """An NVIDIA GPU's software on a target: releases of CUDA and TensorRT, architectures of its GPUs as "87"."""
+    """An NVIDIA GPU's software on a target: the release of CUDA, architectures of its GPUs as "87"."""
 
     version: str
     sm: tuple[str, ...]
-    tensorrt: str = ""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One target. `system` and `machine` are `platform`'s words; `python` is the CPython ABI as "3.11"."""
+    """One target. `system` and `machine` are `platform`'s words; `python` is the CPython ABI as "3.11".
+
+    Its model runs on the CPU, or where there is `cuda` on the GPU.
+    """
 
     name: str
     summary: str
@@ -57,7 +45,8 @@ class Profile:
     pythons: tuple[str, ...]  # versions that the lock holds wheels for
     elf_machine: str  # e_machine of every carried binary, by its name in the ELF standard
     elf_bits: int
-    engines: Mapping[str, ProfileEngine]  # by the name that recipe and `model.json` give them
+    lock: str  # file in `locks/`: the wheels of every bundle
+    by_path: bool = False  # the wheel of ONNX Runtime is on no index, and is given by path
     serve_lock: str = ""  # file in `locks/` with what `serve` needs besides; empty where it cannot be had
     glibc: str = ""  # release of the target's C library; empty where it is the builder's own: only the device compares
     glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++; empty likewise
@@ -65,6 +54,16 @@ class Profile:
     jetpack: str = ""  # JetPack's major version on a Jetson
     isa: tuple[str, ...] | None = None  # what each of its CPUs has, in words of /proc/cpuinfo; None: nobody says
     locks: Path | None = None  # folder with locks of its own; else all are those of this package
+
+    @property
+    def provider(self) -> str:
+        """ONNX Runtime's execution provider that must be active."""
+        return CPU if self.cuda is None else CUDA
+
+    @property
+    def package(self) -> str:
+        """The wheel that has ONNX Runtime with that provider."""
+        return "onnxruntime" if self.cuda is None else "onnxruntime-gpu"
 
 
 @dataclass(frozen=True)
@@ -131,13 +130,11 @@ def check_host(profile: Profile, host: Host | None = None) -> None:
 
 def _profile(name: str, table: dict[str, Any]) -> Profile:
     python = _running_python() if table["python"] == _HOST_PYTHON else table["python"]
-    engines = {engine: ProfileEngine(**facts_of) for engine, facts_of in table["engines"].items()}
     cuda = table.get("cuda")
     read = {
         "name": name,
         "python": python,
         "pythons": tuple(table.get("pythons", (python,))),
-        "engines": engines,
         "cuda": Cuda(**{**cuda, "sm": tuple(cuda["sm"])}) if cuda else None,
         "isa": tuple(table["isa"]) if table.get("isa") is not None else None,
     }

@@ -37,7 +37,7 @@ ALIVE_EVERY_S = 10.0  # whoever waits for us hears something
 _PIECE_BYTES = 1 << 16
 _TOLD_EVERY_S = 0.25
 # Of doctor's checks, those that say that it is another kind of device; the rest is about the state it is in.
-OF_ANOTHER_KIND = ("system", "libc", "python", "gpu", "tensorrt")
+OF_ANOTHER_KIND = ("system", "libc", "python", "gpu")
 
 
 class MismatchedError(EdgepackError):

@@ -41,7 +41,6 @@ class Locked:
 
 def fetch(
     profile: Profile,
-    engine: str,
     supply: Supply,
     progress: Progress,
     *,
@@ -49,13 +48,12 @@ def fetch(
     without_given: bool = False,
     download: Download | None = None,
 ) -> list[Path]:
-    """The wheels of one of the profile's engines, sorted by package name, each with a hash that the lock names.
+    """The wheels of the profile, sorted by package name, each with a hash that the lock names.
 
     Wheels that `supply` has by path for this target are taken instead of those of the lock.
 
     Args:
         profile: the target; its Python, machine and C library decide which wheels fit, whatever runs here.
-        engine: one of those that the profile has; its `lock` decides the packages.
         supply: where wheels are kept and come from.
         progress: gets one step a package.
         serve: those that the verb `serve` needs as well.
@@ -66,7 +64,7 @@ def fetch(
     Raises:
         EnvironmentUnfitError: as `wanted`, or a wheel is neither in the cache nor to be had.
     """
-    locked, found = wanted(profile, engine, supply, serve=serve, without_given=without_given)
+    locked, found = wanted(profile, supply, serve=serve, without_given=without_given)
     fitting = tags.ranked(profile)
     with progress.task(f"wheels for {profile.name}", len(locked) + len(found)) as task:
         for name in found:
@@ -87,8 +85,8 @@ def fetch(
     return [found[name] for name in sorted(found)]
 
 
-def locked_for(profile: Profile, engine: str, *, serve: bool = False) -> tuple[Locked, ...]:
-    """What the profile's locks name for one of its engines, and for the verb `serve` where that is asked for.
+def locked_for(profile: Profile, *, serve: bool = False) -> tuple[Locked, ...]:
+    """What the profile's lock names, and that of the verb `serve` where that is asked for.
 
     Raises:
         EnvironmentUnfitError: a lock is not there or damaged, or there is no server for this target.
@@ -97,7 +95,7 @@ def locked_for(profile: Profile, engine: str, *, serve: bool = False) -> tuple[L
         raise EnvironmentUnfitError(
             f"target {profile.name} has no wheels for `serve: true`", fix="take that out of the recipe"
         )
-    names = [profile.engines[engine].lock, *([profile.serve_lock] if serve else [])]
+    names = [profile.lock, *([profile.serve_lock] if serve else [])]
     return tuple(package for name in names for package in parse_lock(lock_text(profile, name), profile))
 
 
@@ -121,7 +119,7 @@ def lock_text(profile: Profile, name: str) -> str:
 
 
 def wanted(
-    profile: Profile, engine: str, supply: Supply, *, serve: bool = False, without_given: bool = False
+    profile: Profile, supply: Supply, *, serve: bool = False, without_given: bool = False
 ) -> tuple[list[Locked], dict[str, Path]]:
     """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
 
@@ -129,18 +127,16 @@ def wanted(
         EnvironmentUnfitError: a wheel that was given does not fit, or one that has to be given is not; a lock is
             damaged, or does not name what a bundle needs; or there is no server for this target.
     """
-    locked = locked_for(profile, engine, serve=serve)
-    by_path = profile.engines[engine].local
+    locked = locked_for(profile, serve=serve)
     found: dict[str, Path] = {}
-    if without_given and by_path:
-        replaced = frozenset([engine])
-    else:
+    without_onnxruntime = without_given and profile.by_path
+    if not without_onnxruntime:
         mine = supply.given.get(profile.name, ())
-        found = given.checked(mine, profile, engine, {package.name for package in locked})
-        replaced = given.replaced(found, profile.engines[engine], engine)
+        found = given.checked(mine, profile, {package.name for package in locked})
+    replaced = given.replaced(found, profile)
     left = [package for package in locked if package.name not in replaced]
     names = {*found, *(package.name for package in left)}
-    complete.require(names, profile, engine, serve=serve, without_engine=without_given and by_path)
+    complete.require(names, profile, serve=serve, without_onnxruntime=without_onnxruntime)
     return left, found
 
 

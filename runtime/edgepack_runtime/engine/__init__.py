@@ -1,16 +1,15 @@
-"""Engines: what runs `model.onnx`. One module each behind the `Engine` protocol; no class tree."""
+"""ONNX Runtime behind the `Engine` protocol: on the CPU, or on an NVIDIA GPU. No class tree."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Protocol, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime.model_config import CUDA, OPENVINO, TENSORRT, EngineConfig
+from edgepack_runtime.model_config import CUDA, EngineConfig
 from edgepack_runtime.tuning import Tuning
 
 
@@ -23,31 +22,23 @@ class Engine(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of the library that runs it."""
+        """The version of ONNX Runtime."""
 
     def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits for ids with shape (B, T): shape (B, n_labels), or (B, T, n_labels) where tokens are classified."""
 
 
 def open_engine(config: EngineConfig, folder: Path, tuning: Tuning) -> Engine:
-    """Load `folder/model.onnx` with the engine that `config` names, as `tuning` says.
+    """Load `folder/model.onnx` on the provider that `config` names, as `tuning` says.
 
     Raises:
         EnvironmentUnfitError: the provider that `config` asks for is not active.
         BundleInvalidError: there is no model, or it is not of the expected form.
-        StageFailedError: the engine cannot load it.
+        StageFailedError: ONNX Runtime cannot load it.
     """
-    # Imported here because the library behind each takes long to load, and only one of them travels in a bundle.
-    if config.name == OPENVINO:
-        # Read when the library is loaded. It keeps compiled kernels too, 1,024 of them unless told otherwise.
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
-        # Its package for telemetry does not travel; where one is installed all the same, it cannot be imported.
-        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-        from edgepack_runtime.engine.openvino_cpu import OpenVinoEngine
-
-        return OpenVinoEngine(config, folder, tuning)
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at onnxruntime's first import; it reports home else
-    if config.provider in (CUDA, TENSORRT):
+    # Imported here because onnxruntime takes long to load, and reads this at its first import; it reports home else.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    if config.provider == CUDA:
         from edgepack_runtime.engine.onnxruntime_gpu import OnnxRuntimeGpuEngine
 
         return OnnxRuntimeGpuEngine(config, folder, tuning)

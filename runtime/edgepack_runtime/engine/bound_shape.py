@@ -2,12 +2,12 @@
 
 Launching the kernels of a small model one by one takes longer than running them. A CUDA graph launches all of them at
 once, but it reads and writes the very addresses that it was captured with: so each shape gets buffers of its own, and a
-graph of its own under a number that ONNX Runtime is told with every run.
+graph of its own under a number that ONNX Runtime gets with every run.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Sequence
 
 import numpy as np
 import onnxruntime
@@ -28,11 +28,11 @@ class BoundShape:
         length: T.
         device: in ONNX Runtime's words: "cuda" or "cpu".
         graph_id: what a graph of this shape is captured under, 1 or more, unlike that of any other shape of this
-            session; `NOT_CAPTURED` for none; None where the provider captures nothing and must not be told.
+            session.
     """
 
     def __init__(
-        self, session: Any, inputs: Sequence[str], batch: int, length: int, device: str, graph_id: Optional[int]
+        self, session: Any, inputs: Sequence[str], batch: int, length: int, device: str, graph_id: int
     ) -> None:
         self._session = session
         # An array each: on the CPU a value is not a copy of its array.
@@ -40,11 +40,11 @@ class BoundShape:
             name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((batch, length), dtype=np.int64), device, 0)
             for name in inputs
         }
-        shape = self._output_shape(device, None if graph_id is None else NOT_CAPTURED)
+        shape = self._output_shape(device)
         self._output = onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, device, 0)
         self._binding = self._bound()
         self._binding.bind_ortvalue_output(OUTPUTS[0], self._output)
-        self._options = _options(graph_id)
+        self._options = run_options(graph_id)
 
     def run(self, given: Dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
         """Logits of `given`, arrays of exactly this shape by the name of their input, int64 and contiguous."""
@@ -62,17 +62,17 @@ class BoundShape:
             binding.bind_ortvalue_input(name, value)
         return binding
 
-    def _output_shape(self, device: str, graph_id: Optional[int]) -> Sequence[int]:
+    def _output_shape(self, device: str) -> Sequence[int]:
         """By running once: what a kernel allocates on its first run must not be allocated while a graph is captured."""
         binding = self._bound()
         binding.bind_output(OUTPUTS[0], device)
-        self._session.run_with_iobinding(binding, _options(graph_id))
+        self._session.run_with_iobinding(binding, run_options(NOT_CAPTURED))
         shape: Sequence[int] = binding.get_outputs()[0].shape()
         return shape
 
 
-def _options(graph_id: Optional[int]) -> Any:
+def run_options(graph_id: int) -> Any:
+    """Options of a run that captures or replays the graph of this number, or none with `NOT_CAPTURED`."""
     options = onnxruntime.RunOptions()
-    if graph_id is not None:
-        options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    options.add_run_config_entry("gpu_graph_id", str(graph_id))
     return options

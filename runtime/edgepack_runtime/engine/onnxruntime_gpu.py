@@ -1,8 +1,7 @@
-"""ONNX Runtime on an NVIDIA GPU, through its CUDA or its TensorRT provider.
+"""ONNX Runtime on an NVIDIA GPU, through its CUDA provider.
 
-CUDA replays a captured graph for each shape (see `bound_shape`). So that there are few shapes, batches are filled up to
-a power of two here, and texts to a multiple of `pad_to` tokens by whoever calls. TensorRT gets the same buffers without
-graphs: its provider knows one graph for a session, and not one for each shape.
+One text at a time replays a captured CUDA graph of its length (see `bound_shape`). Several texts at once run without
+one: their shapes are many, and launching the kernels is a smaller part of the work.
 
 ONNX Runtime keeps a captured graph for the thread that captured it. So the session is opened and run by one thread of
 its own, whoever asks.
@@ -18,17 +17,16 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from edgepack_runtime.engine import onnxruntime_session, tensorrt
-from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape
-from edgepack_runtime.engine.graph_inputs import model_path
+from edgepack_runtime.engine import onnxruntime_session
+from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape, run_options
+from edgepack_runtime.engine.graph_inputs import OUTPUTS, model_path
 from edgepack_runtime.engine.onnxruntime_session import Provider
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.model_config import CUDA, TENSORRT, EngineConfig
+from edgepack_runtime.model_config import CUDA, EngineConfig
 from edgepack_runtime.tuning import Tuning
 
-# Each captured graph holds memory of the GPU until the session ends. 8 lengths (128 tokens in steps of 16) by 8 batches
-# (1 to 128) fit; what else comes is run without a graph.
-MOST_GRAPHS = 64
+# Each captured graph holds memory of the GPU until the session ends. Texts of further lengths run without a graph.
+MOST_GRAPHS = 128
 _CUDA_OPTIONS: Mapping[str, str] = {
     "device_id": "0",
     "enable_cuda_graph": "1",
@@ -45,14 +43,12 @@ class OnnxRuntimeGpuEngine:
             onnxruntime.preload_dlls()
         path = model_path(folder)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
-        with tensorrt.patience(config):
-            self._session = self._thread.submit(
-                onnxruntime_session.open_session, config, path, tuning, providers(config, folder)
-            ).result()
+        self._session = self._thread.submit(
+            onnxruntime_session.open_session, config, path, tuning, providers()
+        ).result()
         self._inputs = onnxruntime_session.inputs(self._session)
         self._device = "cuda"
-        self._captures = config.provider == CUDA
-        self._shapes: Dict[Tuple[int, int], BoundShape] = {}
+        self._shapes: Dict[int, BoundShape] = {}  # of one text, by its length
 
     @property
     def providers(self) -> Tuple[str, ...]:
@@ -63,41 +59,23 @@ class OnnxRuntimeGpuEngine:
         return onnxruntime_session.VERSION
 
     def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        rows, length = input_ids.shape
-        batch = 1 << (rows - 1).bit_length()
-        given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
-        filled = {name: _filled(given[name], batch) for name in self._inputs}
+        ids = {"input_ids": input_ids, "token_type_ids": token_type_ids}
+        given = {name: np.ascontiguousarray(ids[name]) for name in self._inputs}
         try:
-            return self._thread.submit(self._run, filled, batch, length).result()[:rows]
+            return self._thread.submit(self._run, given, *input_ids.shape).result()
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise StageFailedError("the model could not be run", why=str(error)) from error
 
     def _run(self, given: Dict[str, NDArray[np.int64]], batch: int, length: int) -> NDArray[np.float32]:
-        return self._bound(batch, length).run(given)
-
-    def _bound(self, batch: int, length: int) -> BoundShape:
-        """The buffers of a shape; those of the first `MOST_GRAPHS` shapes are kept."""
-        shape = (batch, length)
-        if shape in self._shapes:
-            return self._shapes[shape]
-        room = len(self._shapes) < MOST_GRAPHS
-        graph_id = (len(self._shapes) + 1 if room else NOT_CAPTURED) if self._captures else None
-        bound = BoundShape(self._session, self._inputs, batch, length, self._device, graph_id)
-        if room:
-            self._shapes[shape] = bound
-        return bound
+        if batch == 1 and length not in self._shapes and len(self._shapes) < MOST_GRAPHS:
+            graph_id = len(self._shapes) + 1
+            self._shapes[length] = BoundShape(self._session, self._inputs, 1, length, self._device, graph_id)
+        if batch == 1 and length in self._shapes:
+            return self._shapes[length].run(given)
+        logits: NDArray[np.float32] = self._session.run(OUTPUTS, given, run_options(NOT_CAPTURED))[0]
+        return logits
 
 
-def providers(config: EngineConfig, folder: Path) -> List[Provider]:
-    """What the session is asked for; the first is the one that has to be active."""
-    cuda = (CUDA, _CUDA_OPTIONS)
-    if config.provider == TENSORRT:
-        return [(TENSORRT, tensorrt.options(folder)), cuda]  # what TensorRT cannot do is left to CUDA
-    return [cuda]
-
-
-def _filled(ids: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
-    """(B, T) -> (batch, T) with the first row again and again: of rows that are padding alone, softmax gives NaN."""
-    if len(ids) == batch:
-        return np.ascontiguousarray(ids)
-    return np.concatenate([ids, np.repeat(ids[:1], batch - len(ids), axis=0)])
+def providers() -> List[Provider]:
+    """What the session is asked for."""
+    return [(CUDA, _CUDA_OPTIONS)]

@@ -16,7 +16,7 @@ from typing import Iterator, List, Optional
 from edgepack_runtime import isolated, verify
 from edgepack_runtime.durable import fsync_folder, make_folder, os_errors, write_atomic
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.model_config import CUDA, TENSORRT
+from edgepack_runtime.model_config import CUDA
 from edgepack_runtime.state import Prefix
 
 FOLDER = "systemd"
@@ -77,8 +77,6 @@ SystemCallFilter=@system-service
 SystemCallFilter=~@privileged
 SystemCallErrorNumber=EPERM
 UMask=0077
-# Not with `engine: openvino`, which compiles the model into machine code:
-#MemoryDenyWriteExecute=yes
 
 [Install]
 WantedBy=multi-user.target
@@ -105,7 +103,7 @@ def write(prefix: Prefix, name: str) -> Path:
         name,
         interpreter=Path(isolated.interpreter()),
         user=pwd.getpwuid(os.getuid()).pw_name,
-        gpu=provider in (CUDA, TENSORRT),
+        gpu=provider == CUDA,
     )
     with os_errors(f"the unit {path} cannot be written"):
         for made in make_folder(path.parent):

@@ -229,20 +229,6 @@ def test_a_device_that_computes_in_float16_passes_the_self_test(seed: int) -> No
     assert np.abs(wrong - here).max() > allowed
 
 
-def test_openvino_answers_as_onnx_runtime_does() -> None:
-    """It too computes in float32 here, as the runtime asks it to."""
-    openvino = pytest.importorskip("openvino")
-    layout, ids = replace(fastest(pairs=False), unpadded=False), some_ids(20)
-    graph = compose(random_encoder(), layout)
-    core = openvino.Core()
-    read = core.read_model(half(graph).SerializeToString())
-    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    assert apart(run(graph, ids), compiled([ids])[0]) < NEAR
-    nodes = [node.get_rt_info() for node in compiled.get_runtime_model().get_ordered_ops()]
-    products = [node for node in nodes if node["layerType"].astype(str) in ("FullyConnected", "MatMul")]
-    assert {node["runtimePrecision"].astype(str) for node in products} == {"f32"}
-
-
 def test_a_session_says_what_it_gives() -> None:
     opened = session(half(compose(random_encoder(pooler=False), PLAIN)))
     assert [item.type for item in opened.get_inputs()] == ["tensor(int64)", "tensor(int64)"]

@@ -91,7 +91,7 @@ def model(folder: Path) -> Path:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_engine_runs_without_them_and_its_caller_keeps_them(threads: int, tmp_path: Path) -> None:
-    engine = open_engine(EngineConfig("onnxruntime", "CPUExecutionProvider"), model(tmp_path / "m"), Tuning(threads))
+    engine = open_engine(EngineConfig(), model(tmp_path / "m"), Tuning(threads))
     assert counted(), "opening a session left the mode as it was"
     ids = np.ones((4, 250_000), dtype=np.int64)  # enough that two threads share it
     assert not engine.run(ids, ids).any()

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from edgepack_runtime import cuda_driver, device, doctor, jetson, nvidia_libraries
+from edgepack_runtime import cuda_driver, device, doctor, jetson
 from edgepack_runtime.cuda_driver import CudaFacts
 from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.jetson import JetsonFacts
@@ -150,18 +150,14 @@ def no_gpu() -> NoReturn:
 
 def test_a_target_with_a_gpu_wants_one(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     for_cuda = with_target(manifest, provider="CUDAExecutionProvider")
-    for_tensorrt = with_target(manifest, provider="TensorrtExecutionProvider")
     monkeypatch.setattr(cuda_driver, "facts", no_gpu)
-    assert (failed(manifest), failed(for_cuda), failed(for_tensorrt)) == ([], ["gpu"], ["gpu"])
+    assert (failed(manifest), failed(for_cuda)) == ([], ["gpu"])
     monkeypatch.setattr(cuda_driver, "facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
-    monkeypatch.setattr(nvidia_libraries, "tensorrt_version", lambda: None)
-    assert (failed(for_cuda), failed(for_tensorrt)) == ([], ["tensorrt"])
-    monkeypatch.setattr(nvidia_libraries, "tensorrt_version", lambda: "10.3.0")
+    assert failed(for_cuda) == []
     monkeypatch.setattr(jetson, "facts", lambda: JetsonFacts("36.4.3", "6.2", "MAXN (0)"))
-    told = doctor.render(doctor.check_device(for_tensorrt))
+    told = doctor.render(doctor.check_device(for_cuda))
     assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in told
     assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in told
-    assert "TensorRT 10.3.0" in told
 
 
 def test_a_place_that_cannot_be_written(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,6 @@ def loads(library: Library | None, only: str) -> Callable[[str], Any]:
     return load
 
 
-@pytest.mark.parametrize(("number", "version"), [(100300, "10.3.0"), (101401, "10.14.1"), (8502, "8.5.2")])
-def test_tensorrt(number: int, version: str) -> None:
-    assert nvidia_libraries.tensorrt_version(loads(Library("getInferLibVersion", number), "libnvinfer")) == version
-
-
 @pytest.mark.parametrize(("number", "version"), [(90300, "9.3.0"), (91002, "9.10.2"), (8600, "8.6.0")])
 def test_cudnn(number: int, version: str) -> None:
     assert nvidia_libraries.cudnn_version(loads(Library("cudnnGetVersion", number), "libcudnn.so.8")) == version
@@ -52,6 +47,5 @@ def test_cuda(number: int, version: str) -> None:
 
 def test_what_is_not_there() -> None:
     load = loads(None, "")
-    assert nvidia_libraries.tensorrt_version(load) is None
     assert nvidia_libraries.cudnn_version(load) is None
     assert nvidia_libraries.cuda_runtime_version(load) is None

@@ -14,7 +14,6 @@ from tiny_model import write_model_folder
 
 from edgepack_runtime import stream
 from edgepack_runtime.errors import StageFailedError, UsageError
-from edgepack_runtime.model_config import EngineConfig
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.stream import Settings, batches
 
@@ -37,7 +36,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
         "tokens": {"task": TOKENS},
         "unpadded": {"hides_padding": False},
         "alone": {"run_alone": True},
-        "steps": {"engine": EngineConfig(pad_to=4)},
     }
     found = {kind: Predictor(write_model_folder(root / kind, **config)) for kind, config in kinds.items()}
     for kind in ("one label", "several", "tokens"):
@@ -51,7 +49,7 @@ def threads() -> set[str]:
 
 @given(
     st.lists(TEXTS, max_size=30),
-    st.sampled_from(["one label", "several", "tokens", "unpadded", "alone", "steps", "one label, windows",
+    st.sampled_from(["one label", "several", "tokens", "unpadded", "alone", "one label, windows",
                      "several, windows", "tokens, windows"]),
     st.integers(1, 3),
     st.integers(1, 80),
@@ -178,17 +176,12 @@ def test_batches_are_of_like_length_and_within_the_budget() -> None:
     assert shown(Settings(), *()) == []
 
 
-def test_an_engine_that_compiles_shapes_meets_few_of_them() -> None:
-    settings = Settings(batch_tokens=128, alike=True, step=16)
-    assert shown(settings, *range(17, 24), 40) == [[40], [23, 22, 21, 20], [19, 18], [17]]
-
-
-@given(st.lists(st.integers(3, 128), max_size=300), st.integers(1, 3000), st.booleans(), st.sampled_from([1, 16]))
-def test_every_row_is_in_one_batch(lengths: list[int], batch_tokens: int, alike: bool, step: int) -> None:
-    found = batches(sizes(*lengths), Settings(batch_tokens=batch_tokens, alike=alike, step=step))
+@given(st.lists(st.integers(3, 128), max_size=300), st.integers(1, 3000), st.booleans())
+def test_every_row_is_in_one_batch(lengths: list[int], batch_tokens: int, alike: bool) -> None:
+    found = batches(sizes(*lengths), Settings(batch_tokens=batch_tokens, alike=alike))
     assert sorted(place for batch in found for place, _ in batch) == list(range(len(lengths)))
     assert all(len(batch) <= 128 for batch in found)
     for batch in found:
-        widths = {-(-lengths[place] // step) * step for place, _ in batch}
+        widths = {lengths[place] for place, _ in batch}
         assert len(batch) == 1 or len(batch) * max(widths) <= batch_tokens
         assert len(widths) == 1 or not alike

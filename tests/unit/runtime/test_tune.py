@@ -49,7 +49,7 @@ def walked(times: Times, most: int = 4, **more: Any) -> tuple[Tuning, dict[str, 
     return best, {trial.what: trial for trial in trials}
 
 
-def test_what_is_tried_depends_on_engine_model_and_threads() -> None:
+def test_what_is_tried_depends_on_provider_model_and_threads() -> None:
     def names(config: EngineConfig, most: int) -> list[str]:
         return [step.what for step in tune.steps(config, most)]
 
@@ -57,8 +57,7 @@ def test_what_is_tried_depends_on_engine_model_and_threads() -> None:
     assert names(EngineConfig(), 1) == ["without SkipLayerNormFusion"]
     assert names(CPU, 4) == ["with SkipLayerNormFusion", "2 threads", "4 threads", "spinning"]
     assert names(CPU, 6) == ["with SkipLayerNormFusion", "2 threads", "4 threads", "6 threads", "spinning"]
-    assert names(EngineConfig("openvino", "CPU"), 2) == ["2 threads"]
-    assert names(EngineConfig("openvino", "CPU"), 1) == []
+    assert names(EngineConfig("CUDAExecutionProvider"), 4) == []
 
 
 def test_other_optimizers_that_a_model_switches_off_stay_off() -> None:

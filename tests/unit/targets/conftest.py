@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.targets import wheels
-from edgepack.targets.profiles import Profile, ProfileEngine
+from edgepack.targets.profiles import Profile
 
 EM_X86_64 = 62
 _PIP_DOWNLOAD = wheels.pip_download
@@ -44,7 +44,7 @@ def profile() -> Profile:
         pythons=("3.10", "3.11", "3.12"),
         elf_machine="EM_X86_64",
         elf_bits=64,
-        engines={"onnxruntime": ProfileEngine("CPUExecutionProvider", "linux-x86_64-cpu.txt")},
+        lock="linux-x86_64-cpu.txt",
     )
 
 

@@ -18,7 +18,7 @@ ORIN: dict[str, Any] = {
     "cpu_flags": ["asimd", "asimddp"],
     "python": {"version": "3.10.12", "implementation": "CPython", "bits": 64, "abi_flags": ""},
     "gpu": {"name": "Orin", "sm": "8.7", "driver": "12.6", "memory_mib": 7619}, "cuda_runtime": "12.6",
-    "tensorrt": "10.3.0", "jetson": {"l4t": "36.4.3", "jetpack": "6.2", "power_mode": "MAXN (0)"},
+    "jetson": {"l4t": "36.4.3", "jetpack": "6.2", "power_mode": "MAXN (0)"},
 }  # fmt: skip
 SERVER = {
     **ORIN, "machine": "x86_64", "jetson": None, "board": None,
@@ -36,7 +36,18 @@ def test_an_orin_is_like_the_profile_of_its_jetpack(tmp_path: Path) -> None:
     known = profiles.load_profiles()
     for gpu, like in ((False, known["jetpack6-cpu"]), (True, known["jetpack6"])):
         made = added(tmp_path, ORIN, f"orin-{gpu}".lower(), gpu=gpu)
-        for key in ("machine", "glibc", "glibcxx", "python", "jetpack", "engines", "serve_lock", "cuda", "elf_machine"):
+        for key in (
+            "machine",
+            "glibc",
+            "glibcxx",
+            "python",
+            "jetpack",
+            "lock",
+            "by_path",
+            "serve_lock",
+            "cuda",
+            "elf_machine",
+        ):
             assert getattr(made, key) == getattr(like, key), key
     assert made.isa == ("asimd", "asimddp")
     assert made.summary.startswith("Ubuntu 22.04.5 LTS on NVIDIA Jetson Orin NX, its Orin, Python 3.10")
@@ -59,10 +70,10 @@ def test_what_its_cpu_has_is_taken_over(tmp_path: Path, flags: Any, isa: tuple[s
 def test_a_server_carries_cuda_of_its_driver(tmp_path: Path) -> None:
     made = added(tmp_path, SERVER, "hall.server", gpu=True)
     assert made.cuda == profiles.Cuda("13.0", ("90",))
-    assert made.engines["onnxruntime"].lock == "onnxruntime-cuda13-cp310.txt"
-    assert not made.engines["onnxruntime"].local
+    assert made.lock == "onnxruntime-cuda13-cp310.txt"
+    assert not made.by_path
     older = adopt.table_of({**SERVER, "gpu": {**SERVER["gpu"], "driver": "12.4"}}, gpu=True)
-    assert older["engines"]["onnxruntime"]["lock"] == "onnxruntime-cuda12-cp310.txt"
+    assert older["lock"] == "onnxruntime-cuda12-cp310.txt"
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,7 @@ def check(tmp_path: Path) -> Callable[..., Needs]:
 
 @pytest.fixture
 def jetson(profile: Profile) -> Profile:
-    return replace(
-        profile, name="jetpack6", jetpack="6", cuda=Cuda("12.6", ("87",), "10.3"), glibc="2.35", glibcxx="3.4.30"
-    )
+    return replace(profile, name="jetpack6", jetpack="6", cuda=Cuda("12.6", ("87",)), glibc="2.35", glibcxx="3.4.30")
 
 
 def test_what_was_found_and_what_the_target_has(

@@ -8,7 +8,6 @@ from edgepack.errors import EnvironmentUnfitError, UsageError
 from edgepack.targets import given, profiles
 
 JETSON = profiles.load_profiles()["jetpack6"]
-ENGINE = JETSON.engines["onnxruntime"]
 LOCKED = {"numpy", "onnxruntime", "tokenizers"}
 FITS = "onnxruntime_gpu-1.23.0-cp310-cp310-linux_aarch64.whl"
 
@@ -20,14 +19,14 @@ def wheel(folder: Path, name: str) -> Path:
 
 def test_a_gpu_wheel_stands_for_the_one_of_the_lock(tmp_path: Path) -> None:
     file = wheel(tmp_path, FITS)
-    found = given.checked([file], JETSON, "onnxruntime", LOCKED)
+    found = given.checked([file], JETSON, LOCKED)
     assert found == {"onnxruntime-gpu": file}
-    assert given.replaced(found, ENGINE, "onnxruntime") == {"onnxruntime-gpu", "onnxruntime"}
+    assert given.replaced(found, JETSON) == {"onnxruntime-gpu", "onnxruntime"}
 
 
 def test_a_jetson_without_one_is_refused_and_told_what_to_type() -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
-        given.checked([], JETSON, "onnxruntime", LOCKED)
+        given.checked([], JETSON, LOCKED)
     assert "onnxruntime-gpu" in caught.value.what
     assert "wheels: {jetpack6: [FILE.whl]}" in caught.value.fix
     assert "jetpack6-cpu" in caught.value.fix
@@ -44,14 +43,14 @@ def test_a_jetson_without_one_is_refused_and_told_what_to_type() -> None:
 )
 def test_one_that_does_not_fit_is_refused_with_the_reason(tmp_path: Path, name: str, why: str) -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
-        given.checked([wheel(tmp_path, name)], JETSON, "onnxruntime", LOCKED)
+        given.checked([wheel(tmp_path, name)], JETSON, LOCKED)
     assert why in caught.value.why
 
 
 def test_one_of_a_kind_is_enough(tmp_path: Path) -> None:
     two = [wheel(tmp_path, FITS), wheel(tmp_path, FITS.replace("1.23.0", "1.23.1"))]
     with pytest.raises(EnvironmentUnfitError, match="cannot go into") as caught:
-        given.checked(two, JETSON, "onnxruntime", LOCKED)
+        given.checked(two, JETSON, LOCKED)
     assert "is one of onnxruntime-gpu too" in caught.value.why
 
 
@@ -60,19 +59,19 @@ def test_the_same_one_twice_is_called_that(tmp_path: Path) -> None:
     file = wheel(tmp_path, FITS)
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(EnvironmentUnfitError) as caught:
-        given.checked([file, tmp_path / "link" / FITS], JETSON, "onnxruntime", LOCKED)
+        given.checked([file, tmp_path / "link" / FITS], JETSON, LOCKED)
     assert caught.value.why == "it is given twice"
 
 
 def test_one_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
-        given.checked([tmp_path / FITS], JETSON, "onnxruntime", LOCKED)
+        given.checked([tmp_path / FITS], JETSON, LOCKED)
     assert "there is no file" in caught.value.why
 
 
 def test_what_is_no_wheel_is_a_matter_of_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not called as wheels are"):
-        given.checked([wheel(tmp_path, "onnxruntime.whl")], JETSON, "onnxruntime", LOCKED)
+        given.checked([wheel(tmp_path, "onnxruntime.whl")], JETSON, LOCKED)
 
 
 def test_each_target_gets_those_that_it_takes(tmp_path: Path) -> None:
@@ -80,8 +79,8 @@ def test_each_target_gets_those_that_it_takes(tmp_path: Path) -> None:
     gpu, numpy = wheel(tmp_path, FITS), wheel(tmp_path, "numpy-2.2.6-cp310-cp310-linux_aarch64.whl")
     cpu = profiles.load_profiles()["jetpack6-cpu"]
     takers = {
-        "jetpack6": (JETSON, ENGINE, LOCKED),
-        "jetpack6-cpu": (cpu, cpu.engines["onnxruntime"], LOCKED),
+        "jetpack6": (JETSON, LOCKED),
+        "jetpack6-cpu": (cpu, LOCKED),
     }
     assert given.shared_out([gpu, numpy], takers) == {"jetpack6": (gpu, numpy), "jetpack6-cpu": (numpy,)}
     foreign = wheel(tmp_path, FITS.replace("310", "311"))

@@ -20,7 +20,7 @@ X86 = frozenset(
 
 @pytest.fixture
 def jetpack7(profile: Profile) -> Profile:
-    return replace(profile, name="jetpack7", jetpack="7", cuda=Cuda("13.0", ("87", "110"), "10.13"))
+    return replace(profile, name="jetpack7", jetpack="7", cuda=Cuda("13.0", ("87", "110")))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from edgepack.targets import loading
 from edgepack.targets.elf import Binary
 from edgepack.targets.profiles import Cuda, Profile
 
-ORIN = Cuda(version="12.6", sm=("87",), tensorrt="10.3")
+ORIN = Cuda(version="12.6", sm=("87",))
 
 
 def binary(*libraries: str, paths: tuple[str, ...] = (), stack: bool = False, text: bool = False) -> Binary:
@@ -91,7 +91,6 @@ def test_libraries_of_the_gpu_stack_are_fine_where_it_is_there(profile: Profile)
         "libcublasLt.so.12",
         "libcufft.so.11",
         "libcudnn.so.9",
-        "libnvinfer.so.10",
     )
     files = {"a.so": binary(*libraries)}
     assert list(loading.check_needed(files, (), replace(profile, cuda=ORIN))) == []
@@ -99,7 +98,7 @@ def test_libraries_of_the_gpu_stack_are_fine_where_it_is_there(profile: Profile)
 
 @pytest.mark.parametrize(
     ("library", "has"),
-    [("libcudart.so.13", "CUDA 12.6"), ("libcublas.so.11", "CUDA 12.6"), ("libnvinfer.so.8", "TensorRT 10.3")],
+    [("libcudart.so.13", "CUDA 12.6"), ("libcublas.so.11", "CUDA 12.6")],
 )
 def test_another_release_of_the_gpu_stack_is_refused(profile: Profile, library: str, has: str) -> None:
     meant = replace(profile, cuda=ORIN)
@@ -109,10 +108,10 @@ def test_another_release_of_the_gpu_stack_is_refused(profile: Profile, library: 
     assert list(loading.check_needed({"pkg/a.so": binary(library)}, {library}, meant)) == [], "it is carried"
 
 
-def test_tensorrt_is_told_where_there_is_none(profile: Profile) -> None:
-    meant = replace(profile, cuda=replace(ORIN, tensorrt=""))
-    [line] = loading.check_needed({"a.so": binary("libnvinfer.so.10", "libnvonnxparser.so.10")}, (), meant)
-    assert line.startswith("a.so needs libnvinfer.so.10, libnvonnxparser.so.10: the target has no TensorRT")
+def test_a_part_for_tensorrt_is_told(profile: Profile) -> None:
+    for meant in (profile, replace(profile, cuda=ORIN)):
+        [line] = loading.check_needed({"a.so": binary("libnvinfer.so.10", "libnvonnxparser.so.10")}, (), meant)
+        assert line.startswith("a.so needs libnvinfer.so.10, libnvonnxparser.so.10: edgepack does not use TensorRT")
 
 
 def test_what_hardened_systems_refuse_is_told() -> None:

@@ -69,7 +69,7 @@ def test_the_lock_of_a_users_profile_lies_beside_its_file(tmp_path: Path) -> Non
     assert locking.write(profile, lock, resolve) == ("numpy==9.9", "onnxruntime==9.9", "tokenizers==9.9")
     assert lock.file == tmp_path / "edgepack-locks/onnxruntime-cp311.txt"
     assert lock.file.read_text(encoding="utf-8").startswith("# Wheels of onnxruntime.in for CPython 3.11.")
-    assert wheels.locked_for(profile, "onnxruntime")[0].version == "9.9"
+    assert wheels.locked_for(profile)[0].version == "9.9"
     assert facts.text("locks", "onnxruntime-cp311.txt") == before
     (tmp_path / "edgepack-locks/onnxruntime.in").write_text("numpy\n", encoding="utf-8")
     assert locking.locks_of(profile)[0].wanted == tmp_path / "edgepack-locks/onnxruntime.in"

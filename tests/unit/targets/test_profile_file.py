@@ -16,9 +16,6 @@ machine = "aarch64"
 glibc = "2.36"
 glibcxx = "3.4.30"
 python = "3.11"
-
-[kiosk.engines.onnxruntime]
-provider = "CPUExecutionProvider"
 lock = "onnxruntime-cp311.txt"
 """
 
@@ -39,7 +36,7 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
     assert list(found) == sorted(found)
     kiosk, like = found["kiosk"], found["rpi-bookworm"]
     assert (kiosk.elf_machine, kiosk.elf_bits, kiosk.pythons) == (like.elf_machine, like.elf_bits, ("3.11",))
-    assert kiosk.engines == like.engines
+    assert (kiosk.lock, kiosk.by_path, kiosk.provider) == (like.lock, False, "CPUExecutionProvider")
     assert kiosk.locks == tmp_path / "edgepack-locks"
     assert like.locks is None
 
@@ -71,11 +68,9 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
         ('"aarch64"', '"riscv64"', "3: `machine` in `kiosk` cannot be 'riscv64'"),
         ("[kiosk]", "[Kiosk]", "1: `Kiosk` cannot be a target's name"),
         ("[kiosk]", "[jetpack6]", "1: `jetpack6` is a profile of this version"),
-        ("CPUExecutionProvider", "CPU Provider", "9: `engines.onnxruntime.provider` in `kiosk` cannot be"),
-        ("CPUExecutionProvider", "CPU", "9: `engines.onnxruntime.provider` in `kiosk` cannot be 'CPU'"),
-        ("CPUExecution", "CUDAExecution", "9: `kiosk` computes on a GPU with CUDAExecutionProvider, and lacks `cuda`"),
-        ("onnxruntime-cp311.txt", "../secret.txt", "10: `engines.onnxruntime.lock` in `kiosk` cannot be"),
-        ("engines.onnxruntime", "engines.onnxruntim", "8: unknown key `engines.onnxruntim` in `kiosk` -> did you mean"),
+        ("lock =", "by_path = true\nlock =", "7: `kiosk` takes a wheel for a GPU by path, and lacks `cuda`"),
+        ("onnxruntime-cp311.txt", "../secret.txt", "7: `lock` in `kiosk` cannot be"),
+        ("lock =", "locks =", "7: unknown key `locks` in `kiosk` -> did you mean"),
         ("[kiosk]", "other = 3\n[kiosk]", "1: `other` is a value"),
         ("[kiosk]", "[kiosk", "None: it is no TOML"),
     ],
@@ -87,19 +82,7 @@ def test_what_is_wrong_is_told_by_key(tmp_path: Path, old: str, new: str, findin
 def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("glibc =", "glibcc =") + GOOD.replace("kiosk", "second").replace("3.11", "2.7", 1)
     found = findings(tmp_path, text)
-    assert [line.split(":")[0] for line in found] == ["1", "4", "16"]
-
-
-def test_tensorrt_needs_its_release(tmp_path: Path) -> None:
-    text = GOOD.replace("CPUExecution", "TensorrtExecution") + '\n[kiosk.cuda]\nversion = "12.6"\nsm = ["87"]\n'
-    [finding] = findings(tmp_path, text)
-    assert (
-        finding
-        == '12: `kiosk` computes with TensorrtExecutionProvider, and `kiosk.cuda` lacks `tensorrt` -> add it, as "10.3"'
-    )
-    file = tmp_path / "own.toml"
-    file.write_text(f'{text}tensorrt = "10.3"\n', encoding="utf-8")
-    assert profiles.load_profiles(file)["kiosk"].cuda == profiles.Cuda("12.6", ("87",), "10.3")
+    assert [line.split(":")[0] for line in found] == ["1", "4", "13"]
 
 
 @given(st.text() | st.text("[]a=\"'.\n1kiosk", max_size=60))
@@ -118,7 +101,7 @@ def test_a_lock_of_its_own_comes_before_the_one_of_edgepack(tmp_path: Path) -> N
     file = tmp_path / "own.toml"
     file.write_text(GOOD, encoding="utf-8")
     kiosk = profiles.load_profiles(file)["kiosk"]
-    assert "onnxruntime" in {one.name for one in wheels.locked_for(kiosk, "onnxruntime")}
+    assert "onnxruntime" in {one.name for one in wheels.locked_for(kiosk)}
     (tmp_path / "edgepack-locks").mkdir()
     (tmp_path / "edgepack-locks/onnxruntime-cp311.txt").write_text(f"mine==1.0 --hash=sha256:{'a' * 64}\n")
-    assert [one.name for one in wheels.locked_for(kiosk, "onnxruntime")] == ["mine"]
+    assert [one.name for one in wheels.locked_for(kiosk)] == ["mine"]

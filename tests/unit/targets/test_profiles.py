@@ -11,7 +11,7 @@ from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnr
 from edgepack.targets import facts, profiles, wheels
 from edgepack.targets.profiles import Host, Profile
 from edgepack.targets.supply import Supply
-from edgepack_runtime.model_config import CUDA, ENGINES
+from edgepack_runtime.model_config import CPU, CUDA
 
 HOST = Host(system="Linux", machine="x86_64", libc="glibc", implementation="CPython", python="3.11")
 
@@ -44,16 +44,13 @@ def test_this_version_builds_exactly_these() -> None:
 
 def test_what_profiles_say_of_gpus() -> None:
     found = {name: profile.cuda for name, profile in profiles.load_profiles().items() if profile.cuda}
-    assert found["jetpack6"] == profiles.Cuda(version="12.6", sm=("87",), tensorrt="10.3")
-    assert {name: cuda.tensorrt for name, cuda in found.items() if name.startswith("jetpack") and cuda} == {
-        "jetpack5": "8.5", "jetpack6": "10.3", "jetpack7": "10.13",
-    }  # fmt: skip
+    assert found["jetpack6"] == profiles.Cuda(version="12.6", sm=("87",))
     assert sorted(found) == [
         "jetpack5", "jetpack6", "jetpack7", "ubuntu24.04-x86_64-cuda12", "ubuntu24.04-x86_64-cuda13",
     ]  # fmt: skip
     for profile in profiles.load_profiles().values():
-        on_gpu = any(engine.provider == CUDA for engine in profile.engines.values())
-        assert on_gpu == (profile.cuda is not None)
+        assert profile.provider == (CPU if profile.cuda is None else CUDA)
+        assert profile.by_path == profile.name.startswith("jetpack") * (profile.cuda is not None)
 
 
 def test_host_python_is_the_running_one() -> None:
@@ -63,18 +60,15 @@ def test_host_python_is_the_running_one() -> None:
 
 def test_every_profile_has_a_lock_for_every_python_it_names() -> None:
     for profile in profiles.load_profiles().values():
-        for engine, of_engine in profile.engines.items():
-            for python in profile.pythons:
-                locked = wheels.parse_lock(facts.text("locks", of_engine.lock), replace(profile, python=python))
-                names = {package.name for package in locked}
-                own = engine if of_engine.local else of_engine.package or engine
-                assert names >= {"numpy", own, "tokenizers"}
-                assert len(names) == 3 or all(
-                    name.startswith("nvidia-") for name in names - {"numpy", own, "tokenizers"}
-                )
+        for python in profile.pythons:
+            locked = wheels.parse_lock(facts.text("locks", profile.lock), replace(profile, python=python))
+            names = {package.name for package in locked}
+            own = {"numpy", "onnxruntime" if profile.by_path else profile.package, "tokenizers"}
+            assert names >= own
+            assert all(name.startswith("nvidia-") for name in names - own)
 
 
-def test_what_serves_adds_to_every_engine_and_is_pure_python() -> None:
+def test_what_serves_adds_to_every_lock_and_is_pure_python() -> None:
     """A package of two locks could have two versions; a binary would have to fit the target."""
     needed = {"anyio", "click", "h11", "prometheus-client", "starlette", "typing-extensions", "uvicorn"}
     for profile in profiles.load_profiles().values():
@@ -83,29 +77,8 @@ def test_what_serves_adds_to_every_engine_and_is_pure_python() -> None:
             locked = wheels.parse_lock(facts.text("locks", profile.serve_lock), there)
             older = {"3.10": {"exceptiongroup"}, "3.8": {"exceptiongroup", "sniffio"}}.get(python, set())
             assert {package.name for package in locked} == needed | older
-            for engine in profile.engines.values():
-                besides = wheels.parse_lock(facts.text("locks", engine.lock), there)
-                assert not {package.name for package in locked} & {package.name for package in besides}
-
-
-def test_the_engines_of_profiles_are_those_of_the_runtime() -> None:
-    for profile in profiles.load_profiles().values():
-        assert set(profile.engines) <= set(ENGINES)
-
-
-def test_what_travels_beside_an_engine_is_the_same_for_all() -> None:
-    """So that answers of one release differ by the engine alone."""
-    profile = profiles.load_profiles()["linux-x86_64-cpu"]
-    for python in profile.pythons:
-        besides = [
-            [
-                one
-                for one in wheels.parse_lock(facts.text("locks", of.lock), replace(profile, python=python))
-                if one.name not in ENGINES
-            ]
-            for of in profile.engines.values()
-        ]
-        assert besides[0] == besides[1]
+            besides = wheels.parse_lock(facts.text("locks", profile.lock), there)
+            assert not {package.name for package in locked} & {package.name for package in besides}
 
 
 def test_a_fitting_host_passes(profile: Profile) -> None:
@@ -164,5 +137,5 @@ def test_locks_and_facts_name_no_index(name: str) -> None:
 
 def test_no_lock_lies_about_unused() -> None:
     every = profiles.load_profiles().values()
-    used = {engine.lock for profile in every for engine in profile.engines.values()}
+    used = {profile.lock for profile in every}
     assert used | {profile.serve_lock for profile in every} == set(LOCKS)
