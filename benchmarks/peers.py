@@ -14,9 +14,6 @@ times mean something. What was trained, exported and quantized stays in --work, 
 A table shows milliseconds, median and quartiles over the rounds: at one thread those of the processor, so that other
 programs on the machine count for little, at more those of the clock. JSON has both. Float ways must agree with this
 project's float file to 1e-3 on texts that both cut into the same tokens, or the benchmark ends.
-
-This project has an INT8 file for each engine, from one build with `engine: auto`, which needs OpenVINO installed. All
-are compared with the one that `auto` would ship by the times measured here: a line below each table says which.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from typing import Any, Final
 from peers import build, figures, process
 from peers.figures import Goal, Spread
 from peers.process import Process, WayFailed
-from peers.registry import ENVIRONMENTS, FLOAT, INT8, OURS_INT8, WAYS, Way
+from peers.registry import ENVIRONMENTS, FLOAT, INT8, WAYS, Way
 from peers.source import of_length, read
 
 from edgepack_runtime import conditions
@@ -172,21 +169,9 @@ class Run:
                         self.found[name].times.setdefault((threads, length), []).append(burst)
                 say(f"{self.case.name}, {threads} thread(s): round {number + 1} of {self._options.rounds}")
 
-    def ships(self) -> str | None:
-        """Which of this project's INT8 files `auto` would ship; None before any was timed.
-
-        Decided by texts of GOAL_LENGTH on the fewest threads that were timed.
-        """
-        ours = {way.name: self.found[way.name] for way in OURS_INT8 if way.name in self.found}
-        threads = min((key[0] for key in ours[INT8.name].times if key[1] == GOAL_LENGTH), default=None)
-        if threads is None:
-            return None
-        timed = {name: one for name, one in ours.items() if (threads, GOAL_LENGTH) in one.times}
-        return figures.ships({name: one.milliseconds(threads, GOAL_LENGTH) for name, one in timed.items()})
-
     def faster(self, rival: str, threads: int, length: int) -> Spread | None:
-        """How many times as long `rival` takes as what this project ships; None where one was not timed."""
-        both = [self.found[name] for name in (self.ships(), rival) if name in self.found]
+        """How many times as long `rival` takes as this project's INT8; None where one was not timed."""
+        both = [self.found[name] for name in (INT8.name, rival) if name in self.found]
         if len(both) < 2 or any((threads, length) not in one.times for one in both):
             return None
         return figures.times_faster(*(one.milliseconds(threads, length) for one in both))
@@ -197,12 +182,12 @@ def say(line: str) -> None:
 
 
 def table(run: Run, threads: int) -> str:
-    """Markdown: a line a way; below it, which of this project's INT8 files the others are compared with."""
+    """Markdown: a line a way."""
     times = "processor" if threads == 1 else "clock"
     lines = [
         f"| {run.case.name}, {threads} thread(s) | MB | accuracy % | points lost | "
         + " | ".join(f"{length} characters, ms ({times})" for length in LENGTHS)
-        + f" | x what edgepack ships, at {GOAL_LENGTH} |",
+        + f" | x edgepack INT8, at {GOAL_LENGTH} |",
         "|---" * (5 + len(LENGTHS)) + "|",
     ]
     for name, found in run.found.items():
@@ -216,9 +201,6 @@ def table(run: Run, threads: int) -> str:
             "-" if faster is None else _shown(faster),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    ships = run.ships()
-    if ships is not None:
-        lines.append(f"\nOf edgepack's INT8 files `engine: auto` would ship, by these times: {ships}")
     return "\n".join(lines)
 
 
@@ -234,21 +216,18 @@ def _shown(value: Spread) -> str:
 def judged(runs: Sequence[Run]) -> list[Goal]:
     """The goals, from what was measured."""
     trained = [run for run in runs if run.case.trained]
-    sizes: dict[str, float] = {}
-    drops: dict[str, dict[str, float]] = {}
+    sizes: list[float] = []
+    drops: dict[str, float | None] = {}
     for run in trained:
-        drops[run.case.data] = {}
-        for name in (way.name for way in OURS_INT8 if way.name in run.found):
-            found, whole = run.found[name], run.found[FLOAT.name].file_bytes
-            sizes[name] = max(found.file_bytes / whole, sizes.get(name, 0.0))
-            if found.drop_points is not None:
-                drops[run.case.data][name] = found.drop_points.value
+        found = run.found[INT8.name]
+        sizes.append(found.file_bytes / run.found[FLOAT.name].file_bytes)
+        drops[run.case.data] = None if found.drop_points is None else found.drop_points.value
     faster: dict[str, Mapping[str, float]] = {}
     for run in runs:
         if run.case.timed:
             ratios = {rival: run.faster(rival, 1, GOAL_LENGTH) for rival in figures.LEAST_FASTER}
             faster[run.case.name] = {rival: one.median for rival, one in ratios.items() if one is not None}
-    return figures.goals(sizes, drops, faster, {run.case.name: run.ships() or "" for run in runs})
+    return figures.goals(max(sizes, default=None), drops, faster)
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -264,7 +243,7 @@ def document(run: Run) -> dict[str, Any]:
                 "processor_ms": figures.spread([burst.cpu_ms for burst in bursts])._asdict(),
                 "tokenize_ms": statistics.median(value for burst in bursts for value in burst.tokenize_ms),
                 "run_ms": statistics.median(value for burst in bursts for value in burst.run_ms),
-                "times_shipped": None if faster is None else faster._asdict(),
+                "times_int8": None if faster is None else faster._asdict(),
             })  # fmt: skip
         ways[name] = {
             "bytes": found.file_bytes, "logit_apart": found.apart, "times": times, "versions": found.versions,
@@ -272,7 +251,7 @@ def document(run: Run) -> dict[str, Any]:
             "drop_points": None if found.drop_points is None else found.drop_points._asdict(),
         }  # fmt: skip
     case = {key: value for key, value in asdict(run.case).items() if key != "student"}
-    return {**case, "ships": run.ships(), "ways": ways, "left_out": run.failed}
+    return {**case, "ways": ways, "left_out": run.failed}
 
 
 def arguments() -> argparse.Namespace:
@@ -295,7 +274,7 @@ def arguments() -> argparse.Namespace:
     for name in ("data", "weights", "work"):
         setattr(options, name, getattr(options, name).resolve())
     options.project_python = sys.executable
-    options.threads = sorted(set(options.threads))  # what ships is decided on as few as there are, before any table
+    options.threads = sorted(set(options.threads))
     if not Path(options.peers_python).exists():
         parser.error(f"there is no {options.peers_python}: run `make peers`, or name it with --peers-python")
     if max(options.threads) > len(os.sched_getaffinity(0)):

@@ -28,10 +28,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import onnx
-from engines import HEADS, LONGEST, random_encoder
+from forms import HEADS, LONGEST, random_encoder
 
-from edgepack import engines
-from edgepack.graph.compose import compose
+from edgepack.graph.compose import compose, fastest
+from edgepack.graph.forms import OrtCpuForm
+from edgepack.model_writer import ON_CPU
 from edgepack_runtime import conditions, predict_files, predict_verb, rows, stream
 from edgepack_runtime.model_config import ONE_TEXT, ModelConfig, dump
 from edgepack_runtime.options import build_parser
@@ -61,17 +62,16 @@ def model_folders(shape: str, work: Path) -> dict[str, Path]:
     layers, hidden = map(int, shape.split("x"))
     assert hidden % HEADS == 0, f"{hidden} is no multiple of {HEADS} heads"
     encoder = random_encoder(layers, hidden)
-    [engine] = engines.wanted("onnxruntime")
-    layout = engine.layout(ONE_TEXT, LONGEST)
+    layout = fastest(pairs=False, tokens=LONGEST)
     found = {}
-    for name, form in {"float": None, "INT8": engine.int8(reduced=False)}.items():
+    for name, form in {"float": None, "INT8": OrtCpuForm()}.items():
         folder = found[name] = work / f"model-{name.lower()}"
         folder.mkdir()
         onnx.save(compose(encoder, layout, form), str(folder / "model.onnx"))
         (folder / "vocab.txt").write_text("\n".join((*SPECIAL, *CHARACTERS)), encoding="utf-8")
         labels = tuple("abcdefghij")
         precision = "int8" if form else "float32"
-        config = ModelConfig(ONE_TEXT, labels, LONGEST, precision, engine=engine.config, hides_padding=False)
+        config = ModelConfig(ONE_TEXT, labels, LONGEST, precision, engine=ON_CPU, hides_padding=False)
         (folder / "model.json").write_bytes(dump(config))
     return found
 

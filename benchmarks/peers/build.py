@@ -75,7 +75,6 @@ def source(case: Case, data: Path, weights: Path, student: str, work: Path) -> S
         paddlenlp=stages["student"],
         onnx_float=stages["export"] / "onnx-float",
         onnx_int8=stages["export"] / "onnx-int8",
-        onnx_int8_openvino=stages["export"] / "onnx-int8-openvino",
         train=data / case.data / "train.tsv",
         test=data / case.data / "test.tsv",
         calibration_rows=CALIBRATION_ROWS,
@@ -99,7 +98,6 @@ def _recipe(case: Case, data: Path, start: Path, folder: Path) -> Path:
             "calibration": {"from": "train", "rows": min(CALIBRATION_ROWS, case.rows or CALIBRATION_ROWS)},
         },
         "student": {"model": str(start), "max_length": case.max_length, "device": "cpu", **case.student},
-        "engine": "auto",  # writes the files of every engine, whichever ships
     }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(document, allow_unicode=True, sort_keys=False), encoding="utf-8")

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from edgepack.choice import LEAST_GAIN_OF_ENGINE
 from edgepack_runtime import scoring
 from edgepack_runtime.metrics import ACCURACY
 from edgepack_runtime.stats import Interval
@@ -24,16 +23,12 @@ class Spread(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """A figure that is to be at least, or at most, `limit`. `value` is None where it was not measured.
-
-    `of` names the one of this project's INT8 files that it is about.
-    """
+    """A figure that is to be at least, or at most, `limit`. `value` is None where it was not measured."""
 
     name: str
     value: float | None
     limit: float
     at_least: bool
-    of: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -50,8 +45,7 @@ class Goal(NamedTuple):
             while self._replace(value=round(self.value, digits)).met != self.met:
                 digits += 1
             shown = f"{self.value:.{digits}f}"
-        of = f" ({self.of})" if self.of else ""
-        return f"{self.name}{of}: {shown}, to be at {'least' if self.at_least else 'most'} {self.limit}"
+        return f"{self.name}: {shown}, to be at {'least' if self.at_least else 'most'} {self.limit}"
 
 
 def turns(everyone: Sequence[_T], number: int) -> list[_T]:
@@ -87,24 +81,6 @@ def times_faster(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     return spread([their / our for our, their in zip(ours, theirs, strict=True)])
 
 
-def ships(milliseconds: Mapping[str, Sequence[float]]) -> str:
-    """Which of several files of one build `engine: auto` would ship, from the times of each round, by names.
-
-    The first, unless another is faster by what an engine other than the first has to be.
-
-    Raises:
-        ValueError: there are none.
-    """
-    if not milliseconds:
-        raise ValueError("no files")
-    medians = {name: spread(values).median for name, values in milliseconds.items()}
-    best, *others = medians
-    for other in others:
-        if medians[other] <= (1 - LEAST_GAIN_OF_ENGINE) * medians[best]:
-            best = other
-    return best
-
-
 def accuracy(truths: Sequence[str], answers: Sequence[str]) -> Interval:
     """Of one model, 0 to 1, with its Wilson interval."""
     return scoring.interval(ACCURACY, truths, answers, CONFIDENCE)
@@ -136,33 +112,23 @@ def labels_of(logits: Sequence[Sequence[float]], labels: Sequence[str]) -> list[
 
 
 def goals(
-    bytes_ratios: Mapping[str, float],
-    drops: Mapping[str, Mapping[str, float]],
-    faster: Mapping[str, Mapping[str, float]],
-    shipped: Mapping[str, str],
+    bytes_ratio: float | None, drops: Mapping[str, float | None], faster: Mapping[str, Mapping[str, float]]
 ) -> list[Goal]:
-    """The goals of this project's INT8 files. Of bytes and answers the worst file counts, of times what ships.
+    """The goals of this project's INT8 file.
 
     Args:
-        bytes_ratios: of each file, its bytes over those of the float file.
-        drops: of each data set, the points of accuracy that each file loses.
-        faster: of each model, how many times as long each rival takes as what ships, by the keys of `LEAST_FASTER`.
-        shipped: of each model, the file that `engine: auto` would ship.
+        bytes_ratio: its bytes over those of the float file.
+        drops: of each data set, the points of accuracy that it loses.
+        faster: of each model, how many times as long each rival takes, by the keys of `LEAST_FASTER`.
     """
-    found = [_at_most("bytes, of the float file's", bytes_ratios, 0.27)]
-    found += [_at_most(f"points lost on {name}", values, 0.5) for name, values in drops.items()]
+    found = [Goal("bytes, of the float file's", bytes_ratio, 0.27, at_least=False)]
+    found += [Goal(f"points lost on {name}", value, 0.5, at_least=False) for name, value in drops.items()]
     for model, rivals in faster.items():
         found += [
-            Goal(f"{model}: times as fast as {rival}", rivals.get(rival), least, at_least=True, of=shipped[model])
+            Goal(f"{model}: times as fast as {rival}", rivals.get(rival), least, at_least=True)
             for rival, least in LEAST_FASTER.items()
         ]
     return found
-
-
-def _at_most(name: str, values: Mapping[str, float], limit: float) -> Goal:
-    """The goal of the largest value, by the file that it is of; not measured where there are none."""
-    worst = max(values, key=lambda file: values[file], default="")
-    return Goal(name, values.get(worst), limit, at_least=False, of=worst)
 
 
 # At 64 characters, one thread, one text at a time.

@@ -1,7 +1,4 @@
-"""This project: the folders that a build's export writes, opened by the runtime package as a device opens them.
-
-Whatever engine `model.json` names runs. A further engine is one more entry in `_folder` and in the registry.
-"""
+"""This project: the folders that a build's export writes, opened by the runtime package as a device opens them."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ def open_model(source: Source, out: Path, variant: str, threads: int) -> _Ours:
 
 
 def _folder(source: Source, variant: str) -> Path:
-    return {"float": source.onnx_float, "int8": source.onnx_int8, "int8-openvino": source.onnx_int8_openvino}[variant]
+    return {"float": source.onnx_float, "int8": source.onnx_int8}[variant]
 
 
 class _Ours:

@@ -24,8 +24,6 @@ class Way:
 
 FLOAT: Final = Way("edgepack float", "ours", "float", "project", "project")
 INT8: Final = Way("edgepack INT8", "ours", "int8", "project", "project", FLOAT.name)
-INT8_OPENVINO: Final = Way("edgepack INT8, OpenVINO", "ours", "int8-openvino", "project", "project", FLOAT.name)
-OURS_INT8: Final = (INT8, INT8_OPENVINO)  # of one build; the first is what others have to beat to ship
 DOCUMENTED: Final = Way("paddle2onnx float, ONNX Runtime", "paddle2onnx", "float", "project")
 _OPTIMUM: Final = Way("Optimum float, ONNX Runtime", "optimum", "float")
 OPTIMUM: Final = Way("Optimum INT8, ONNX Runtime", "optimum", "int8", float_way=_OPTIMUM.name)
@@ -36,7 +34,7 @@ NNCF: Final = Way("NNCF INT8, OpenVINO", "nncf", "int8", float_way=_OPENVINO.nam
 
 WAYS: Final = (
     FLOAT,
-    *OURS_INT8,
+    INT8,
     DOCUMENTED,
     Way("PaddleSlim INT8, paddle2onnx, ONNX Runtime", "paddleslim", "onnx", "lane26", "peers", DOCUMENTED.name),
     Way("PaddleSlim INT8, Paddle Inference", "paddleslim", "static", "lane26", "lane26", DOCUMENTED.name),

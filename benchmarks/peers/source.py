@@ -27,7 +27,6 @@ class Source:
     paddlenlp: Path  # as PaddleNLP saves it
     onnx_float: Path  # folders as the runtime loads them
     onnx_int8: Path
-    onnx_int8_openvino: Path
     train: Path  # TSV with a header: texts to calibrate with, and those that are scored
     test: Path
     calibration_rows: int
@@ -54,7 +53,6 @@ def load(folder: Path) -> Source:
         "paddlenlp",
         "onnx_float",
         "onnx_int8",
-        "onnx_int8_openvino",
         "train",
         "test",
     ):

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 from peers import build, figures, ours, process, registry, source
 from peers.figures import Spread
 from peers.model import InParts
@@ -20,7 +19,7 @@ from peers.process import Burst, WayFailed
 def a_source(folder: Path) -> source.Source:
     return source.Source(
         "hotel", folder, True, ("bad", "good"), 130, 4, 312, 12, folder / "hf", folder / "paddle", folder / "nlp",
-        folder / "float", folder / "int8", folder / "int8-openvino", folder / "train.tsv", folder / "test.tsv", 2,
+        folder / "float", folder / "int8", folder / "train.tsv", folder / "test.tsv", 2,
     )  # fmt: skip
 
 
@@ -63,12 +62,12 @@ def test_the_label_is_that_of_the_largest_number() -> None:
     assert figures.labels_of([[0.1, 0.2], [3.0, 3.0]], ("bad", "good")) == ["good", "bad"]
 
 
-ORT, OPENVINO = (way.name for way in registry.OURS_INT8)
+ORT = registry.INT8.name
 
 
 def test_a_goal_knows_its_side_and_whether_it_was_measured() -> None:
     rivals = {name: 2.0 for name in figures.LEAST_FASTER if not name.startswith("NNCF")}
-    goals = figures.goals({ORT: 0.27}, {"hotel": {ORT: 0.6}, "news": {}}, {"nano": rivals}, {"nano": ORT})
+    goals = figures.goals(0.27, {"hotel": 0.6, "news": None}, {"nano": rivals})
     found = {goal.name: goal for goal in goals}
     assert found["bytes, of the float file's"].met is True
     assert found["points lost on hotel"].met is False
@@ -76,15 +75,6 @@ def test_a_goal_knows_its_side_and_whether_it_was_measured() -> None:
     assert found["nano: times as fast as paddle2onnx float, ONNX Runtime"].met is False
     assert found["nano: times as fast as NNCF INT8, OpenVINO"].met is None
     assert found["points lost on news"].met is None
-
-
-def test_goals_are_of_the_worst_file_and_times_of_what_ships() -> None:
-    drops = {"hotel": {ORT: 0.1, OPENVINO: 0.3}}
-    size, drop, *times = figures.goals({ORT: 0.26, OPENVINO: 0.25}, drops, {"nano": {}}, {"nano": OPENVINO})
-    assert (size.value, size.of) == (0.26, ORT)
-    assert (drop.value, drop.of) == (0.3, OPENVINO)
-    assert {goal.of for goal in times} == {OPENVINO}
-    assert drop.told() == "points lost on hotel (edgepack INT8, OpenVINO): 0.30, to be at most 0.5"
 
 
 @pytest.mark.parametrize(
@@ -104,14 +94,6 @@ def test_goals_are_of_the_worst_file_and_times_of_what_ships() -> None:
 def test_a_goal_shows_on_which_side_it_is(value: float | None, limit: float, at_least: bool, shown: str) -> None:
     side = "least" if at_least else "most"
     assert figures.Goal("x", value, limit, at_least).told() == f"x: {shown}, to be at {side} {limit}"
-
-
-def test_what_ships_is_chosen_as_a_build_chooses() -> None:
-    assert figures.ships({ORT: [1.0, 1.0, 9.0], OPENVINO: [0.95, 0.95, 0.95]}) == OPENVINO
-    assert figures.ships({ORT: [1.0, 1.0, 9.0], OPENVINO: [0.96, 0.96, 0.96]}) == ORT
-    assert figures.ships({ORT: [1.0]}) == ORT
-    with pytest.raises(ValueError, match="no files"):
-        figures.ships({})
 
 
 def driver() -> ModuleType:
@@ -140,41 +122,29 @@ def a_run(driver: ModuleType, milliseconds: dict[str, float]) -> Any:
     return run
 
 
-@pytest.mark.parametrize(("openvino_ms", "ships", "faster"), [(0.8, OPENVINO, 1.5), (0.98, ORT, 1.2)])
-def test_rivals_are_compared_with_what_auto_would_ship(openvino_ms: float, ships: str, faster: float) -> None:
-    peers = driver()
-    run = a_run(peers, {registry.FLOAT.name: 3.0, ORT: 1.0, OPENVINO: openvino_ms, NNCF: 1.2})
-    assert run.ships() == ships
-    assert run.faster(NNCF, 1, 64).median == pytest.approx(faster)
-    [goal] = [goal for goal in peers.judged([run]) if goal.name.endswith(NNCF)]
-    assert (goal.value, goal.of) == (pytest.approx(faster), ships)
-    shown = peers.table(run, 1)
-    assert f"| {ORT} | " in shown and f"| {OPENVINO} | " in shown
-    assert shown.endswith(f"by these times: {ships}")
-    told = peers.document(run)
-    assert told["ships"] == ships
-    assert told["ways"][ships]["times"][0]["times_shipped"]["median"] == 1.0
-    assert told["ways"][NNCF]["times"][0]["times_shipped"]["median"] == pytest.approx(faster)
-
-
-def test_without_openvino_the_first_file_ships_and_untimed_none() -> None:
+def test_rivals_are_compared_with_our_int8() -> None:
     peers = driver()
     run = a_run(peers, {registry.FLOAT.name: 3.0, ORT: 1.0, NNCF: 1.2})
-    assert run.ships() == ORT
+    assert run.faster(NNCF, 1, 64).median == pytest.approx(1.2)
+    [goal] = [goal for goal in peers.judged([run]) if goal.name.endswith(NNCF)]
+    assert goal.value == pytest.approx(1.2)
+    assert f"| {ORT} | " in peers.table(run, 1)
+    told = peers.document(run)
+    assert told["ways"][ORT]["times"][0]["times_int8"]["median"] == 1.0
+    assert told["ways"][NNCF]["times"][0]["times_int8"]["median"] == pytest.approx(1.2)
+
+
+def test_nothing_untimed_meets_a_goal_of_time() -> None:
+    peers = driver()
+    run = a_run(peers, {registry.FLOAT.name: 3.0, ORT: 1.0, NNCF: 1.2})
     for found in run.found.values():
         found.times = {}
-    assert run.ships() is None and "would ship" not in peers.table(run, 1)
     assert all(goal.value is None for goal in peers.judged([run]) if "as fast" in goal.name)
 
 
 def test_each_of_our_ways_opens_a_folder_of_its_own(tmp_path: Path) -> None:
-    folders = [ours.files(a_source(tmp_path), tmp_path, way.variant) for way in (registry.FLOAT, *registry.OURS_INT8)]
-    assert folders == [[tmp_path / name / "model.onnx"] for name in ("float", "int8", "int8-openvino")]
-
-
-def test_models_are_built_with_the_files_of_every_engine(tmp_path: Path) -> None:
-    recipe = build._recipe(build.CASES[0], tmp_path, tmp_path / "start", tmp_path)
-    assert yaml.safe_load(recipe.read_text(encoding="utf-8"))["engine"] == "auto"
+    folders = [ours.files(a_source(tmp_path), tmp_path, way.variant) for way in (registry.FLOAT, registry.INT8)]
+    assert folders == [[tmp_path / name / "model.onnx"] for name in ("float", "int8")]
 
 
 def test_goals_name_ways_that_there_are() -> None:

@@ -59,7 +59,6 @@ def test_the_document_is_the_one_agreed_on() -> None:
             "pad_token": "[PAD]",
         },
         "engine": {
-            "name": "onnxruntime",
             "provider": "CPUExecutionProvider",
             "disabled_optimizers": ["SkipLayerNormFusion"],
         },

@@ -43,7 +43,7 @@ def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWh
     wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
     server = make_wheel({"starlette/__init__.py": "x = 1\n", "aserver-1.0.dist-info/LICENSE": "free\n"}, name="aserver")
     both = {False: [wheel], True: [wheel, server]}
-    monkeypatch.setattr(wheels, "fetch", lambda profile, engine, supply, progress, *, serve: both[serve])
+    monkeypatch.setattr(wheels, "fetch", lambda profile, supply, progress, *, serve: both[serve])
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_the_readme_is_filled_in(tmp_path: Path, build: Build) -> None:
 
 
 def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bundle.inputs(load_profiles()[TARGET], "onnxruntime", Supply(), serve=False)
-    assert before == bundle.inputs(load_profiles()[TARGET], "onnxruntime", Supply(), serve=False)
+    before = bundle.inputs(load_profiles()[TARGET], Supply(), serve=False)
+    assert before == bundle.inputs(load_profiles()[TARGET], Supply(), serve=False)
     monkeypatch.setattr("edgepack.targets.facts.digest", lambda: "other")
-    assert bundle.inputs(load_profiles()[TARGET], "onnxruntime", Supply(), serve=False) != before
+    assert bundle.inputs(load_profiles()[TARGET], Supply(), serve=False) != before

@@ -1,10 +1,10 @@
-"""What INT8, float16 and the rewrites gain on each engine, by the runtime as it ships.
+"""What INT8, float16 and the rewrites gain, by the runtime as it ships.
 
-Prints a table and ends in one JSON line. One text at a time, all files in turns; texts of one length, as engines are
+Prints a table and ends in one JSON line. One text at a time, all files in turns; texts of one length, as models are
 usually timed, and texts of many lengths, as they come. Milliseconds are of the clock (`--cpu`: of the processor, so
 that other programs on the machine count for less), medians over rounds with quartiles.
 
-    python benchmarks/engines.py [--shape 4x312] [--threads 1] [--tokens 16,64,128] [--rounds 30] [--cpu]
+    python benchmarks/forms.py [--shape 4x312] [--threads 1] [--tokens 16,64,128] [--rounds 30] [--cpu]
 
 Weights and tokens are random; INT8 has ranges as wide as those need. They decide how near its answers are, which is not
 measured here, and not how long it takes.
@@ -24,15 +24,13 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from edgepack.engines import Engine
 
-from edgepack import engines
-from edgepack.graph.compose import PLAIN, compose
+from edgepack.graph.compose import PLAIN, compose, fastest
 from edgepack.graph.encoder import Attention, Embeddings, Encoder, Float, Layer, Linear, Norm, Range, Ranges
+from edgepack.graph.forms import OrtCpuForm
 from edgepack.graph.half import half
-from edgepack_runtime.engine import Engine as Opened
+from edgepack.model_writer import ON_CPU
 from edgepack_runtime.engine import open_engine
-from edgepack_runtime.model_config import ONE_TEXT
 from edgepack_runtime.tuning import Tuning
 
 VOCABULARY: Final = 20_000
@@ -78,39 +76,31 @@ def random_encoder(layers: int, hidden: int) -> Encoder:
 class Timed:
     """A file as the runtime runs it, with what each burst of texts took."""
 
-    def __init__(self, engine: Engine, graph: onnx.ModelProto, folder: Path, threads: int, clock: Callable[[], float]):
+    def __init__(self, graph: onnx.ModelProto, folder: Path, threads: int, clock: Callable[[], float]):
         folder.mkdir()
         onnx.save(graph, str(folder / "model.onnx"))
-        self.bytes, self._clock, self._step = graph.ByteSize(), clock, engine.config.pad_to
-        self._opened: Opened = open_engine(engine.config, folder, Tuning(threads))
+        self.bytes, self._clock = graph.ByteSize(), clock
+        self._opened = open_engine(ON_CPU, folder, Tuning(threads))
         self.milliseconds: list[float] = []
 
     def burst(self, texts: Sequence[Any], *, counted: bool = True) -> None:
         begin = self._clock()
-        for ids in texts:  # padded as `Predictor` does
-            missing = min(-(-ids.shape[1] // self._step) * self._step, LONGEST) - ids.shape[1]
-            padded = np.pad(ids, ((0, 0), (0, missing))) if missing else ids
-            self._opened.run(padded, np.zeros_like(padded))
+        for ids in texts:
+            self._opened.run(ids, np.zeros_like(ids))
         if counted:
             self.milliseconds.append((self._clock() - begin) * 1e3 / len(texts))
 
 
 def files(encoder: Encoder, folder: Path, threads: int, clock: Callable[[], float]) -> dict[str, Timed]:
-    """Float, float16 and INT8 for each engine, and INT8 without the rewrites."""
-    found = {}
-    plain = replace(PLAIN, tokens=LONGEST)
-    for engine in engines.wanted("auto"):
-        fast = engine.layout(ONE_TEXT, LONGEST)
-        graphs = {
-            "float": compose(encoder, fast),
-            "FP16": half(compose(encoder, fast)),
-            "INT8": compose(encoder, fast, engine.int8(reduced=False)),
-            "INT8, plain": compose(encoder, plain, engine.int8(reduced=False)),
-        }
-        for name, graph in graphs.items():
-            place = folder / f"{engine.name}-{len(found)}"
-            found[f"{engine.title}, {name}"] = Timed(engine, graph, place, threads, clock)
-    return found
+    """Float, float16 and INT8, and INT8 without the rewrites."""
+    fast = fastest(pairs=False, tokens=LONGEST)
+    graphs = {
+        "float": compose(encoder, fast),
+        "FP16": half(compose(encoder, fast)),
+        "INT8": compose(encoder, fast, OrtCpuForm()),
+        "INT8, plain": compose(encoder, replace(PLAIN, tokens=LONGEST), OrtCpuForm()),
+    }
+    return {name: Timed(graph, folder / name, threads, clock) for name, graph in graphs.items()}
 
 
 def timed(sessions: dict[str, Timed], texts: Sequence[Any], rounds: int) -> dict[str, dict[str, float]]:
