@@ -223,7 +223,7 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
 
     monkeypatch.setattr("edgepack.stages.student.run", train)
     monkeypatch.setattr("edgepack.stages.quantize.run", lambda *inputs: ScalesArtifact(inputs[6], (), 0))
-    monkeypatch.setattr("edgepack.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[7]))
+    monkeypatch.setattr("edgepack.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[4]))
     monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
     monkeypatch.setattr("edgepack.targets.measure.answers", lambda model, rows, *rest: [row.label for row in rows])
     monkeypatch.setattr("edgepack.targets.measure.latency", lambda folders, *rest, stage: [Latency(1, 2)])

@@ -157,7 +157,7 @@ def test_the_ledger_of_a_target_has_no_other_targets_and_no_files_that_stay_at_h
     stages = [[row.stage for row in two.ledger_of(item)] for item in two.deliveries]
     models = ["teacher", "student", "static graph", "float ONNX"]
     assert stages == [[*models, "INT8 ONNX", first.gate.ledger.stage], [*models, "INT8 ONNX", "on b"]]
-    in_float = Variation(("b",), "onnxruntime", built.export.float_model, "faster")
+    in_float = Variation(("b",), built.export.float_model, "faster")
     of_two = replace(two, export=replace(built.export, variations=(in_float,)))
     assert [row.stage for row in of_two.ledger_of(other)] == [*models, "on b"]
     assert of_two.ledger_of(first) == two.ledger_of(first)

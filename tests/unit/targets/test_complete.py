@@ -44,7 +44,7 @@ def test_a_lock_that_names_too_little_is_told_before_anything_is_fetched(
     tmp_path: Path, names: list[str], lacking: str
 ) -> None:
     profile = with_locks(tmp_path, names)
-    with pytest.raises(EnvironmentUnfitError, match=f"rpi-bookworm would lack {lacking}$") as caught:
+    with pytest.raises(EnvironmentUnfitError, match=f"(?m)rpi-bookworm would lack {lacking}$") as caught:
         wheels.fetch(profile, Supply(KNOWN, tmp_path / "cache"), SILENT)
     assert f"{tmp_path / 'onnxruntime-cp311.txt'} names none for CPython 3.11" in caught.value.why
     assert "edgepack targets lock rpi-bookworm" in caught.value.fix

@@ -105,7 +105,7 @@ def test_a_lock_without_what_every_bundle_needs_is_none(tmp_path: Path, name: st
     profile = replace(KNOWN[name], locks=tmp_path)
     engine, serve = locking.locks_of(profile)
     printed = f"numpy==9.9 --hash=sha256:{DIGEST}\n"
-    with pytest.raises(EnvironmentUnfitError, match=f"would lack {lacking}$") as caught:
+    with pytest.raises(EnvironmentUnfitError, match=f"(?m)would lack {lacking}$") as caught:
         locking.write(profile, engine, lambda command, folder: printed)
     assert str(engine.wanted) in caught.value.fix
     assert not engine.file.exists()

@@ -296,7 +296,7 @@ def test_what_came_stays_when_the_next_cannot_be_had(
 ) -> None:
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(one, two))
-    with pytest.raises(EnvironmentUnfitError, match=r": bbb==1\.0$"):
+    with pytest.raises(EnvironmentUnfitError, match=r"(?m): bbb==1\.0$"):
         wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(one))
     index = Index(two)
     wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
