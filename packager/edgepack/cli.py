@@ -37,6 +37,7 @@ _SPLIT: Final = "cut the bundle with `split -b 60M FILE FILE.part`; join it with
 REMOVED: Final = {
     "split": _SPLIT,
     "--split": _SPLIT,
+    "--html": "`edgepack report --json` prints every figure; a build's own page is dist/NAME-VERSION.report.html",
     "completion": "`_EDGEPACK_COMPLETE=bash_source edgepack` prints the script; zsh_source and fish_source too",
 }  # commands and options of earlier versions, and what replaces them
 

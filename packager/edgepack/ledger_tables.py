@@ -11,7 +11,7 @@ from rich.text import Text
 
 from edgepack.report import NOTHING, quantity, span
 from edgepack.report.i18n import text
-from edgepack.tables import gap, mib_column, one_by_one, score_head, table
+from edgepack.tables import gap, mib_column, one_by_one, score_head, table, wide
 from edgepack.wording import duration, metric_name, safe
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
-    room = width - _wide(heads, beside, live) - gap(live)
+    room = width - wide(heads, beside, live) - gap(live)
     fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
     if fits:
         yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
-    elif _wide(heads, figures, live) <= width:
+    elif wide(heads, figures, live) <= width:
         yield _table(heads, figures, live)
     else:
         yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
@@ -53,11 +53,6 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
         told = "; ".join(part for part in (other and f"parity {other}", note) if part)
         if told and not fits:
             yield Text(f"{stage}: {told}")
-
-
-def _wide(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
-    """Columns that a table takes of which nothing is cut."""
-    return sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)) + gap(live) * (len(heads) - 1)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> Table:

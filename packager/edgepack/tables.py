@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
@@ -107,6 +108,11 @@ def table(live: bool, first: str, *columns: str) -> Table:
         else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
             made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
     return made
+
+
+def wide(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
+    """Columns that `table` takes when nothing is cut."""
+    return sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)) + gap(live) * (len(heads) - 1)
 
 
 def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:

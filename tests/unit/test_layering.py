@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"commands"},
     {"gating"},
     {"gates", "kept"},
-    {"delivery", "inspection", "examination", "fleet", "history"},
+    {"delivery", "inspection", "examination", "fleet"},
     {"plan"},
     {"pipeline"},
     {"walk"},

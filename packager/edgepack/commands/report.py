@@ -16,15 +16,15 @@ from edgepack.commands import common
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(context: click.Context, reports: tuple[Path, ...], as_json: bool) -> None:
-    """Compare builds over time: score, latency and size of each, and what changed from one to the next.
+    """Compare builds: score, latency and size of each, and what changed from one to the next.
 
     REPORT is a NAME-VERSION.report.json that a build left in its dist folder, or such a folder.
     """
-    from edgepack import compared, history
+    from edgepack import compared
 
-    found = history.read(reports)
+    found = compared.read(reports)
     if as_json:
-        click.echo(json.dumps(history.document(found), ensure_ascii=False))
+        click.echo(json.dumps(found.as_json(), ensure_ascii=False))
     else:
         console = common.console(context)
-        console.show(compared.builds(found, live=console.is_live, width=console.width))
+        console.show(compared.tables(found, live=console.is_live, width=console.width))
