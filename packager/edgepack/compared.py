@@ -17,8 +17,8 @@ from rich.text import Text
 
 from edgepack.differences import differences
 from edgepack.errors import UsageError
-from edgepack.outcome import Verdict
 from edgepack.report import NOTHING, quantity, span
+from edgepack.results import Verdict
 from edgepack.tables import STYLES, mib_column, one_by_one, shown, table, wide
 from edgepack.wording import metric_name, safe
 

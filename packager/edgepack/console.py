@@ -29,8 +29,8 @@ from edgepack.wording import duration, safe
 
 if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, LedgerRow
-    from edgepack.outcome import NotRunHere
     from edgepack.recipe.findings import Finding
+    from edgepack.results import NotRunHere
     from edgepack.selection import SelectArtifact
 
 WIDTH: Final = 100  # columns of tables, and of everything where there is no terminal

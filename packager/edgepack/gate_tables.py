@@ -16,7 +16,7 @@ from edgepack_runtime.gate_limits import NO_GATES
 
 if TYPE_CHECKING:
     from edgepack.fleet import Device, Fleet
-    from edgepack.outcome import NotRunHere
+    from edgepack.results import NotRunHere
 
 SLOWER: Final = 1.2  # from here on, a later p95 is no noise of an idle device
 

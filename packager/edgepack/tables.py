@@ -16,7 +16,7 @@ from edgepack.report import NOTHING
 from edgepack.wording import UNGATED, metric_name, mib, safe
 
 if TYPE_CHECKING:
-    from edgepack.plan import Plan
+    from edgepack.pipeline.plan import Plan
     from edgepack.targets.describe import Short
 
 STYLES: Final = {

@@ -1,11 +1,10 @@
-"""Versions of the libraries a result was made with."""
+"""Versions of what a result was made with."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
-
-from packaging.utils import canonicalize_name
+from collections.abc import Iterable
 
 from edgepack import __version__
 
@@ -25,6 +24,20 @@ TOOLS = (
 
 def tool_versions() -> dict[str, str]:
     """Versions of edgepack, Python, and those of `TOOLS` that are installed here."""
-    installed = {str(canonicalize_name(d.name)): d.version for d in importlib.metadata.distributions()}
-    own = {"edgepack": __version__, "python": platform.python_version()}
-    return own | {name: installed[name] for name in TOOLS if name in installed}
+    return {"edgepack": __version__, "python": platform.python_version()} | installed_versions(TOOLS)
+
+
+def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
+    """The version of each of `distributions` that is installed here."""
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def minor_version(version: str) -> str:
+    """The first two numbers of a version: `3.11` of `3.11.2`."""
+    return ".".join(version.split(".")[:2])

@@ -24,10 +24,10 @@ from edgepack.artifacts import (
 )
 from edgepack.content import Check, Checks
 from edgepack.examples import Example, Examples
-from edgepack.outcome import Build, Delivery, NotRunHere
 from edgepack.quantization import Int8Choice, LinearScales, PartCost, Quantization, Tried
 from edgepack.recipe.model import Recipe
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
+from edgepack.results import Build, Delivery, NotRunHere
 from edgepack.selection import Compared, SelectArtifact
 
 TARGET = "linux-x86_64-cpu"

@@ -8,7 +8,7 @@ import pytest
 from edgepack.artifacts import BundleArtifact
 from edgepack.console import Console
 from edgepack.content import Check, Checks
-from edgepack.outcome import Build
+from edgepack.results import Build
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from edgepack import cli
 from edgepack.artifacts import ModelArtifact, ScalesArtifact
 from edgepack.commands import supplies
 from edgepack.errors import StageFailedError
-from edgepack.outcome import Build
 from edgepack.recipe.training import Student
+from edgepack.results import Build
 from edgepack.targets.measure import Latency
 from edgepack_runtime.errors import ExitCode
 
@@ -176,7 +176,7 @@ def test_a_damaged_result_is_made_anew_and_said(folder: Path) -> None:
     run("build", "r.yaml", "--until", "data")
     (rows,) = (folder / ".edgepack" / "data").glob("*/train.jsonl")
     rows.write_bytes(rows.read_bytes()[:-2])
-    told = "the stored result does not match its seal any more: it is made anew"
+    told = "cached result is damaged; rebuilding"
     assert told in run("build", "r.yaml", "--until", "data").stderr
     assert told not in run("build", "r.yaml", "--until", "data").stderr
 
@@ -429,17 +429,18 @@ def test_errors_that_cannot_be_written_have_their_exit_code(folder: Path, unwrit
 
 
 MISSED = """
-from edgepack import cli, pipeline
+from edgepack import cli
 from edgepack.errors import GateFailedError
+from edgepack.pipeline import runner
 
-def run(recipe, workspace, console, *others):
+def build(recipe, workspace, console, *others):
     console.stage("gate", 1, 1, cached=False)
     with console.task("rows", 2) as task:
         task.advance(2)
     print("told", flush=True)
     raise GateFailedError("gate fail: no bundle was delivered")
 
-pipeline.run = run
+runner.build = build
 cli.main()
 """
 

@@ -18,8 +18,8 @@ from edgepack import gate_tables, ledger_tables
 from edgepack.artifacts import LedgerRow, Score
 from edgepack.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
-from edgepack.outcome import NotRunHere
 from edgepack.recipe.findings import Finding
+from edgepack.results import NotRunHere
 from edgepack.selection import SelectArtifact
 
 Ledger = tuple[LedgerRow, ...]

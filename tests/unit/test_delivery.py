@@ -13,13 +13,13 @@ import pytest
 from ssh_keys import make_key, needs_ssh_keygen
 from tests.unit.conftest import ungated_of
 
-from edgepack import delivery
-from edgepack.delivery import require_writable
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.outcome import NotRunHere
+from edgepack.pipeline import delivery
+from edgepack.pipeline.delivery import require_writable
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html
+from edgepack.results import NotRunHere
 from edgepack.signing import verified
 from edgepack.targets.archive import write_bundle
 from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump

@@ -8,18 +8,18 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgepack.artifacts import DataArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.workspace import SEAL_FILE, Key, Workspace, make_key
+from edgepack.pipeline import keys
+from edgepack.pipeline.workspace import SEAL_FILE, Key, Workspace
 
 
 def key(section: object = "s", inputs: tuple[str, ...] = (), version: int = 1) -> Key:
-    return make_key("data", version, section, inputs, {"edgepack": "1"})
+    return keys.make("data", version, section, inputs)
 
 
 def writer(text: str = "row\n") -> Callable[[Path], DataArtifact]:
@@ -34,8 +34,6 @@ def test_a_result_is_found_again_and_equal(tmp_path: Path) -> None:
     made = Workspace(tmp_path).build(key(), writer())
     found = Workspace(tmp_path).load(DataArtifact, key())
     assert found is not None
-    assert found.cached
-    assert not made.cached
     assert found.artifact == made.artifact
     assert found.digest == made.digest
 
@@ -197,7 +195,7 @@ def test_a_full_disk_at_any_step_keeps_what_was_there(
             workspace.build(key(), writer())
     assert "free space" in caught.value.fix
     assert workspace.load(DataArtifact, key()) is None
-    assert workspace.load(DataArtifact, key("t")) == replace(other, cached=True)
+    assert workspace.load(DataArtifact, key("t")) == other
 
 
 def test_leftovers_are_what_no_build_can_take_up(tmp_path: Path) -> None:
@@ -228,7 +226,7 @@ def test_what_is_discarded_is_gone_and_what_is_kept_is_found(tmp_path: Path) -> 
     for left in list(workspace.leftovers(kept={good.artifact.folder})):
         workspace.discard(left)
     assert workspace.load(DataArtifact, key("other")) is None
-    assert workspace.load(DataArtifact, key()) == replace(good, cached=True)
+    assert workspace.load(DataArtifact, key()) == good
     assert list((tmp_path / "data").iterdir()) == [good.artifact.folder]
 
 
@@ -253,8 +251,17 @@ def test_what_is_refused_outside_the_workspace_is_no_fault_of_it(tmp_path: Path)
     def refused(out: Path) -> DataArtifact:
         raise OSError(errno.EROFS, "Read-only file system", "/home/someone/.cache")
 
-    with pytest.raises(StageFailedError, match=r"^data: /home/someone/.cache cannot be used$"):
+    with pytest.raises(StageFailedError, match=r"^data: /home/someone/.cache cannot be used"):
         Workspace(tmp_path).build(key(), refused)
+
+
+def test_an_error_without_a_file_is_one_of_the_stage(tmp_path: Path) -> None:
+    def refused(out: Path) -> DataArtifact:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")  # as fork() does
+
+    with pytest.raises(StageFailedError, match=r"^data: the operating system refused something") as caught:
+        Workspace(tmp_path).build(key(), refused)
+    assert caught.value.why == "Resource temporarily unavailable"
 
 
 def test_builds_share_a_workspace_and_clean_does_not(tmp_path: Path) -> None:

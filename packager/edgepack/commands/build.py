@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,11 @@ import click
 
 from edgepack.commands import common, part, supplies
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError
-from edgepack.order import STAGES
+from edgepack.pipeline.options import STAGES
 
 if TYPE_CHECKING:
     from edgepack.console import Console
-    from edgepack.outcome import Build, Part
+    from edgepack.results import Build, Failure, Part
 
 
 @click.command()
@@ -57,22 +57,26 @@ def command(
     kill -9, goes on where it was: run the same command again.
     """
     loaded, supply = supplies.load(recipe, settings, drawn)
-    from edgepack import delivery, pipeline
-    from edgepack.outcome import Part
+    from edgepack.pipeline import delivery, runner
+    from edgepack.pipeline.workspace import Workspace
     from edgepack.report import document
-    from edgepack.workspace import Workspace
+    from edgepack.results import Part
 
     console = common.console(context)
-    choice = part.chosen(until, start, force, keep_going=keep_going)
+    options = part.chosen(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)
         if loaded.sign is not None:
             from edgepack import signing
 
             console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
-    built = pipeline.run(loaded, Workspace(workspace), console, choice, supply)
+    built = runner.build(loaded, Workspace(workspace), console, options, supply)
     if isinstance(built, Part):
         _show_part(built, console, as_json)
+        for failure in built.failures:
+            console.error(failure.error)
+        if built.failures:
+            raise _no_bundle(built.failures)
         _raise_if_left_out(built, console)
         return
     report = document.make(built)
@@ -91,8 +95,8 @@ def command(
 
 def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bool) -> None:
     """Tables of what was built and measured, or the report as JSON; then why there are no others."""
-    from edgepack.outcome import NotRunHere
     from edgepack.report import document
+    from edgepack.results import NotRunHere
 
     if as_json:
         click.echo(document.dumps(report))
@@ -150,9 +154,7 @@ def _not_passed(built: Build) -> EdgepackError | None:
     from edgepack.report.loss_attribution import explain
 
     if built.failures:
-        names = ", ".join(failure.name for failure in built.failures)
-        first = built.failures[0].error
-        return type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
+        return _no_bundle(built.failures)
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
         missed = [item for item in built.deliveries if item.verdict == verdict]
         if missed:
@@ -163,6 +165,12 @@ def _not_passed(built: Build) -> EdgepackError | None:
                 fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
             )
     return None
+
+
+def _no_bundle(failures: Sequence[Failure]) -> EdgepackError:
+    names = ", ".join(failure.name for failure in failures)
+    first = failures[0].error
+    return type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
 
 
 def _raise_if_left_out(built: Build | Part, console: Console) -> None:
@@ -177,7 +185,7 @@ def _raise_if_left_out(built: Build | Part, console: Console) -> None:
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
-    from edgepack.outcome import NotRunHere
+    from edgepack.results import NotRunHere
 
     lines = [f"wrote {path}" for path in delivered]
     ran = [item.bundle.file_name for item in built.deliveries if not isinstance(item.gate, NotRunHere)]

@@ -29,9 +29,9 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     """
     if keep and everything:
         raise click.UsageError("--keep and --all ask for opposite things")
-    from edgepack import plan
+    from edgepack.pipeline import plan
+    from edgepack.pipeline.workspace import Workspace
     from edgepack.wording import mib
-    from edgepack.workspace import Workspace
 
     place = Workspace(workspace)
     kept: set[Path] | None = None

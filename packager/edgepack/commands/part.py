@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from edgepack.order import STAGES, Choice
+from edgepack.pipeline.options import STAGES, BuildOptions
 
 _OPTIONS = (
     click.option("--until", type=click.Choice(STAGES), help="End after this stage."),
@@ -23,7 +23,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def chosen(until: str | None, start: str | None, force: bool, *, keep_going: bool = False) -> Choice:
+def chosen(until: str | None, start: str | None, force: bool, *, keep_going: bool = False) -> BuildOptions:
     """What the options ask for.
 
     Raises:
@@ -33,4 +33,4 @@ def chosen(until: str | None, start: str | None, force: bool, *, keep_going: boo
         raise click.UsageError("--force already makes every stage again; give it without --from")
     if until is not None and start is not None and STAGES.index(start) > STAGES.index(until):
         raise click.UsageError(f"--from {start} comes after --until {until}: nothing would be made again")
-    return Choice(until, STAGES[0] if force else start, keep_going)
+    return BuildOptions(until, STAGES[0] if force else start, keep_going)

@@ -37,8 +37,9 @@ def command(
     trains nothing, writes nothing.
     """
     loaded, supply = supplies.load(recipe, settings, drawn)
-    from edgepack import plan, tables
-    from edgepack.workspace import Workspace
+    from edgepack import tables
+    from edgepack.pipeline import plan
+    from edgepack.pipeline.workspace import Workspace
 
     made = plan.make(loaded, Workspace(workspace), part.chosen(until, start, force), supply)
     if as_json:

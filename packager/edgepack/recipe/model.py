@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from edgepack.errors import EdgepackError
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import Qat, Student, Teacher
@@ -251,10 +250,6 @@ class Candidate:
     name: str
     recipe: Recipe
     values: tuple[tuple[str, str], ...] = ()
-
-    def own(self, error: EdgepackError) -> None:
-        """Say in `error` whose it is."""
-        error.what += f" (candidate {self.name})"
 
 
 def distinct(names: Sequence[str]) -> list[str]:

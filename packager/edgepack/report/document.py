@@ -24,12 +24,12 @@ from edgepack.artifacts import (
 )
 from edgepack.datasets.suited import check_built
 from edgepack.digest import sha256_file
-from edgepack.outcome import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.quantization import LinearScales, Quantization
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.report.loss_attribution import losses
+from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.selection import SelectArtifact
 from edgepack.versions import tool_versions
 from edgepack.wording import UNGATED, counted

@@ -15,8 +15,8 @@ from edgepack.errors import (
     TargetUnreachableError,
     UsageError,
 )
-from edgepack.outcome import NotRunHere
 from edgepack.progress import Progress
+from edgepack.results import NotRunHere
 from edgepack.targets import distant, here, local
 from edgepack.targets.distant import Connect, Gated, Parcel, Place
 from edgepack.targets.interpreters import Interpreter

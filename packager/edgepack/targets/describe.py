@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.outcome import NotRunHere
+from edgepack.results import NotRunHere
 from edgepack.targets import given, here, tags, wheels
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.profiles import Profile

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from edgepack.outcome import NotRunHere
+from edgepack.results import NotRunHere
 from edgepack.targets import interpreters
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.profiles import Host, this_host

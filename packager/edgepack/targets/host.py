@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 
+from edgepack.versions import minor_version
 from edgepack_runtime.device import cpu_model
 
 
 def host_facts() -> dict[str, str]:
-    """Processor, kernel architecture and Python: figures measured on another combination are not these."""
+    """Processor, kernel architecture and Python's minor version: figures of another combination are not these."""
     return {
         "cpu": cpu_model(),
         "machine": platform.machine(),
-        "python": platform.python_version(),
+        "python": minor_version(platform.python_version()),
     }

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import pytest
 from click.testing import CliRunner, Result
 
-from edgepack import delivery, pipeline
 from edgepack.cli import main
 from edgepack.commands import supplies
 from edgepack.errors import StageFailedError
+from edgepack.pipeline import delivery, runner
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def build(built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, 
     gate = replace(item.gate, verdict=verdict, exit_code=code, receipt=receipt)
     done = replace(built, deliveries=(replace(item, gate=gate),))
     monkeypatch.setattr(supplies, "load", lambda *given: (built.recipe, None))
-    monkeypatch.setattr(pipeline, "run", lambda *given: done)
+    monkeypatch.setattr(runner, "build", lambda *given: done)
     return CliRunner().invoke(main, ["build", "r.yaml", *options])
 
 

@@ -64,7 +64,7 @@ def test_built_in_data_are_known_as_well() -> None:
 def test_errors_come_with_all_findings(section: Data) -> None:
     assert section.dev is not None
     Path(section.dev).write_text("text\tlabel\ntrain 1\t1\n\tx\n", encoding="utf-8")
-    with pytest.raises(RecipeInvalidError, match=r"1 error$") as invalid:
+    with pytest.raises(RecipeInvalidError, match=r"(?m)1 error$") as invalid:
         load_splits(section)
     assert [finding.severity for finding in invalid.value.findings] == ["error", "warning"]
 

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 
 from edgepack import report
-from edgepack.outcome import Verdict
 from edgepack.report.i18n import MESSAGES, t, text
+from edgepack.results import Verdict
 from edgepack_runtime import conditions
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.throttling import Throttle

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from edgepack.artifacts import Score, load, save
-from edgepack.outcome import Build
 from edgepack.progress import SILENT
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Prefer, Search
+from edgepack.results import Build
 from edgepack.selection import Compared, SelectArtifact
 from edgepack.stages import select
 from edgepack.targets.measure import Latency

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.outcome import NotRunHere
+from edgepack.results import NotRunHere
 from edgepack.targets import here, interpreters, profiles
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.profiles import Host

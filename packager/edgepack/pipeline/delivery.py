@@ -15,9 +15,9 @@ from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.choice import TEXTS_FILE
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.outcome import NOT_RUN_HERE, Build, Delivery
 from edgepack.recipe.model import Sign
 from edgepack.report import document
+from edgepack.results import NOT_RUN_HERE, Build, Delivery
 from edgepack.wording import UNGATED
 
 BUNDLE_SUFFIX = ".edgepack"

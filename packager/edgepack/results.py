@@ -17,7 +17,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
     mebibytes,
 )
-from edgepack.errors import EdgepackError
+from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.recipe.model import Recipe
 from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.selection import SelectArtifact
@@ -58,6 +58,14 @@ class Failure:
     error: EdgepackError
 
 
+def of_candidate(error: EdgepackError, name: str) -> EdgepackError:
+    """The same error, which says which candidate it is about."""
+    what = f"{error.what} (candidate {name})"
+    if isinstance(error, RecipeInvalidError):
+        return RecipeInvalidError(what, why=error.why, fix=error.fix, findings=error.findings)
+    return type(error)(what, why=error.why, fix=error.fix)
+
+
 @dataclass(frozen=True)
 class Made:
     """The result of one stage, with the names of the candidates that have it where others have another."""
@@ -74,6 +82,7 @@ class Part:
     recipe: Recipe
     made: tuple[Made, ...]
     left_out: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
+    failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
 
     @property
     def selection(self) -> SelectArtifact | None:
@@ -113,12 +122,8 @@ class Build:
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The loss ledger from the float teacher to every target."""
-        return (
-            *model_ledger(
-                self.teacher, self.student, self.narrowed, self.pruned, self.export, self.recipe.gates.metric
-            ),
-            *(item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact)),
-        )
+        gates = (item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact))
+        return (*self._model_rows(self.export), *gates)
 
     def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
         """The rows on the way to one target: not those of other targets, and not of files that do not ship to it."""
@@ -126,27 +131,21 @@ class Build:
         shipped = exported.shipped_model
         small = None if shipped is exported.float_model else shipped
         way = replace(exported, small_model=small, variations=())
-        rows = model_ledger(self.teacher, self.student, self.narrowed, self.pruned, way, self.recipe.gates.metric)
+        rows = self._model_rows(way)
         return (*rows, item.gate.ledger) if isinstance(item.gate, GateArtifact) else rows
 
-
-def model_ledger(
-    taught_by: ModelArtifact | None,
-    learner: ModelArtifact,
-    narrowed: NarrowedArtifact | None,
-    pruned: PrunedArtifact | None,
-    exported: ExportArtifact,
-    metric: str | None,
-) -> tuple[LedgerRow, ...]:
-    """Ledger rows up to the exported files, in the `metric` of the gates (`Gates.metric`)."""
-    models = (("teacher", taught_by), ("student", learner), ("narrow", narrowed), ("prune", pruned))
-    return _ledger([(stage, model) for stage, model in models if model is not None], exported, metric)
+    def _model_rows(self, exported: ExportArtifact) -> tuple[LedgerRow, ...]:
+        every = {"teacher": self.teacher, "student": self.student, "narrow": self.narrowed, "prune": self.pruned}
+        models = [(stage, model) for stage, model in every.items() if model is not None]
+        return _ledger(models, exported, self.recipe.gates.metric)
 
 
 def _ledger(
     models: Sequence[tuple[str, ModelArtifact]], exported: ExportArtifact | None, metric: str | None
 ) -> tuple[LedgerRow, ...]:
-    """Rows of trained models by their stages, in order, and of what was exported of the last of them."""
+    """Rows of trained models by their stages, in order, and of the files exported from the last of them; all in the
+    `metric` of the gates (`Gates.metric`).
+    """
     rows = [_model(stage, model, metric) for stage, model in models]
     if exported is None:
         return tuple(rows)

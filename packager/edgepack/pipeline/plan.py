@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from edgepack.artifacts import Artifact, DataArtifact
+from edgepack.artifacts import DataArtifact
 from edgepack.datasets.load import load_splits
-from edgepack.order import Choice
-from edgepack.outcome import NotRunHere
 from edgepack.paddle_ml import checkpoint, environment
-from edgepack.pipeline import check_choice
-from edgepack.places import Place, Places, Whose, in_order, places_of
-from edgepack.progress import SILENT
+from edgepack.pipeline import preflight
+from edgepack.pipeline.calls import Results, StageCall, StageCalls, gate_interpreter
+from edgepack.pipeline.options import BuildOptions
+from edgepack.pipeline.workspace import Result, Workspace
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.presets import shape_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.shapes import cut, parameters
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
-from edgepack.steps import Steps, ToRun
-from edgepack.targets import here, wheels
-from edgepack.targets.interpreters import Interpreter
+from edgepack.results import NotRunHere
+from edgepack.targets import wheels
 from edgepack.targets.supply import Supply
-from edgepack.walk import EndOfPart, walk
 from edgepack.wording import counted
-from edgepack.workspace import Key, Result, Workspace
 
-A = TypeVar("A", bound=Artifact)
 State = Literal["cached", "to run", "not asked for", "not run here"]
 
 
@@ -67,82 +61,65 @@ class Plan:
 def make(
     recipe: Recipe,
     workspace: Workspace,
-    choice: Choice = Choice(),  # noqa: B008 (frozen)
+    options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
     supply: Supply | None = None,
 ) -> Plan:
     """Look into `workspace` for what a build of `recipe` would find there. Nothing is written.
 
-    A result's name follows from the results before it, so of what comes after the first stage that has to run nothing
+    A result's key follows from the results before it, so of what comes after the first stage that has to run nothing
     is known: it may turn out to be there, if that stage ends with what it ended with before.
 
     Raises:
         RecipeInvalidError: when the data cannot be used.
-        UsageError: `choice` names a stage that this recipe does not have.
+        UsageError: `options` name a stage that this recipe does not have.
         EnvironmentUnfitError: a variable of the environment, or what its bundles would carry, is what a build would
             refuse.
     """
-    check_choice(recipe, choice)
-    stock = supply or Supply()
+    calls = StageCalls(recipe, supply or Supply())
+    preflight.check_options(calls, options)
     checkpoint.interval_seconds()
-    if not choice.ends_before("teacher"):  # a build looks before it trains
+    if not options.ends_before("teacher"):  # a build looks before it trains
         for target in recipe.targets:
-            wheels.wanted(stock.profile(target), stock, serve=recipe.serve)
-    places = places_of(recipe)
-    look = _Look(workspace, places, choice)
-    # What is not there yet ends the walk, or its candidate's part of it: all that can be known is known then.
-    with contextlib.suppress(ToRun, EndOfPart):
-        walk(recipe, Steps(recipe, workspace, SILENT, look, stock), choice)
-    rows = _training_rows(recipe, look.found.get(places["data", None]))
-    recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates}
-    stages = []
-    for place in in_order(places):
-        found = look.found.get(place)
-        folder = found.artifact.folder if found is not None else None
-        state: State = "cached" if folder else "to run"
-        about = _about(place.stage, recipes.get(next(iter(place.candidates), ""), recipe), rows)
-        runner = _runner(place, stock)
-        if isinstance(runner, NotRunHere):
-            state, about = "not run here", runner.why
-        elif runner is not None:
-            about = f"with CPython {runner.version}"
-        if choice.ends_before(place.stage):
-            state = "not asked for"
-        stages.append(PlannedStage(place.stage, place.target, state, folder, about, place.label or None))
-    return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), tuple(stages))
+            wheels.wanted(calls.supply.profile(target), calls.supply, serve=recipe.serve)
+    results = Results()
+    for call in calls:
+        found = _find(call, results, workspace, options)
+        if found is not None:
+            results[call] = found
+    rows = _training_rows(recipe, results[calls.data].artifact if calls.data in results else None)
+    stages = tuple(_planned(call, calls, results, options, rows) for call in calls)
+    return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), stages)
 
 
-def _runner(place: Place, supply: Supply) -> Interpreter | NotRunHere | None:
-    """What a bundle will be gated with, or why it is not; None for other stages."""
-    if place.stage != "gate" or place.target is None:
+def _find(call: StageCall[Any], results: Results, workspace: Workspace, options: BuildOptions) -> Result[Any] | None:
+    """The result of `call` in the workspace, if everything that decides its key is there too."""
+    if call.stage in options.again or not results.has_all((*call.needs, *call.alternatives)):
         return None
-    profile = supply.profile(place.target)
-    return here.runner(profile, profile.provider, jetpack=profile.jetpack, pythons=supply.pythons)
+    work = call.work(results)
+    return None if isinstance(work, NotRunHere) else workspace.load(call.kind, work.key)
 
 
-class _Look:
-    """Finds stage results and makes none; `found` has those that are in the workspace."""
-
-    def __init__(self, workspace: Workspace, places: Places, choice: Choice) -> None:
-        self._workspace = workspace
-        self._places = places
-        self._again = choice.again
-        self.found: dict[Place, Result[Any]] = {}
-
-    def __call__(
-        self, kind: type[A], key: Key, make: Callable[[Path], A], whose: Whose = None, *, only_found: bool = False
-    ) -> Result[A]:
-        place = self._places[key.stage, whose]
-        if place not in self.found:
-            found = None if key.stage in self._again else self._workspace.load(kind, key)
-            if found is None:
-                raise ToRun
-            self.found[place] = found
-        return self.found[place]
+def _planned(
+    call: StageCall[Any], calls: StageCalls, results: Results, options: BuildOptions, rows: int
+) -> PlannedStage:
+    folder = results[call].artifact.folder if call in results else None
+    state: State = "cached" if folder else "to run"
+    recipe = next((chain.recipe for chain in calls.chains.values() if call in chain.calls), calls.recipe)
+    about = _about(call.stage, recipe, rows)
+    if call.stage == "gate" and call.target is not None:
+        found = gate_interpreter(call.target, calls.supply)
+        if isinstance(found, NotRunHere):
+            state, about = "not run here", found.why
+        else:
+            about = f"with CPython {found.version}"
+    if options.ends_before(call.stage):
+        state = "not asked for"
+    return PlannedStage(call.stage, call.target, state, folder, about, calls.label(call) or None)
 
 
-def _training_rows(recipe: Recipe, found: Result[DataArtifact] | None) -> int:
+def _training_rows(recipe: Recipe, found: DataArtifact | None) -> int:
     if found is not None:
-        return found.artifact.rows["train"]
+        return found.rows["train"]
     count = len(load_splits(recipe.data).rows["train"])
     return count if recipe.data.train_rows is None else min(count, recipe.data.train_rows)
 

@@ -1,11 +1,10 @@
 """Content-addressed stage results: each in a folder named by what it was made from.
 
-The key is the sha256 of (stage name, stage version, its resolved section, the digests of its inputs, the versions of
-the libraries it ran on). A result is written to a folder of its own, sealed (every file with size and sha256), fsynced
-and renamed into place; it is checked against its seal on every load.
+The key (`keys.make`) is the digest of everything that decides the result. A result is written to a temporary folder,
+sealed (every file with size and sha256), fsynced and renamed into place; it is checked against its seal on every load.
 
     .edgepack/<stage>/<digest>/                      a sealed result
-    .edgepack/<stage>/<digest>.partial/out/          one being made; whoever makes it next starts it anew
+    .edgepack/<stage>/<digest>.partial/out/          one being made; whoever makes it next starts over
     .edgepack/<stage>/<digest>.partial/checkpoint/   how far a training came; outlives kills and failures
     .edgepack/<stage>/<digest>.lock                  held while it is made: a second build waits, then takes the result
 """
@@ -19,7 +18,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from edgepack import artifacts
 from edgepack.artifacts import Artifact
 from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.order import STAGES
+from edgepack.pipeline.options import STAGES
 from edgepack_runtime.durable import fsync_folder
 
 SEAL_FILE = "seal.json"
@@ -58,7 +57,6 @@ class Result(Generic[A_co]):
 
     artifact: A_co
     digest: str
-    cached: bool
     files: Mapping[str, str]
 
 
@@ -69,19 +67,6 @@ class Leftover:
     path: Path
     kind: Literal["result", "not sealed", "unfinished", "checkpoint"]
     size_bytes: int
-
-
-def make_key(stage: str, version: int, section: Any, inputs: Sequence[str], versions: Mapping[str, str]) -> Key:
-    """Key of a stage result. `section` is JSON-able; `inputs` are digests of earlier results or of files."""
-    document = {
-        "stage": stage,
-        "version": version,
-        "section": section,
-        "inputs": list(inputs),
-        "versions": dict(versions),
-    }
-    text = json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return Key(stage, hashlib.sha256(text.encode()).hexdigest())
 
 
 class Workspace:
@@ -95,7 +80,9 @@ class Workspace:
         return self.root / key.stage / key.digest
 
     def load(self, kind: type[A], key: Key) -> Result[A] | None:
-        """The sealed result of `key`, or None when there is none or its files no longer match the seal."""
+        """The sealed result of `key`; None when there is none, or it is damaged: its files do not match the seal, or
+        do not describe a `kind`.
+        """
         folder = self.folder(key)
         try:
             seal = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
@@ -103,7 +90,10 @@ class Workspace:
             return None
         if seal != _seal(folder):
             return None
-        return Result(artifacts.load(kind, folder), _digest(seal), cached=True, files=_contents(seal))
+        try:
+            return Result(artifacts.load(kind, folder), _digest(seal), _contents(seal))
+        except StageFailedError:
+            return None
 
     def is_damaged(self, key: Key) -> bool:
         """Whether what lies under `key` was sealed once, or was put there by no build; for when `load` finds none."""
@@ -188,19 +178,26 @@ class Workspace:
             raise _unwritable(self.root, error) from error
         finally:
             self._tidy(partial)
-        return Result(artifacts.moved(artifact, folder), _digest(seal), cached=False, files=_contents(seal))
+        return Result(artifacts.moved(artifact, folder), _digest(seal), _contents(seal))
 
     def _run(self, key: Key, run: Callable[[Path], A], out: Path) -> A:
-        """Run a stage. What the system refuses it outside the workspace is no fault of the workspace."""
+        """Run a stage. Only an error about a file in the workspace, or a full disk, is one of the workspace."""
         try:
             return run(out)
         except OSError as error:
-            place = Path(os.path.abspath(str(error.filename or out)))  # noqa: PTH100 - resolve() would follow links
-            if place.is_relative_to(self.root.absolute()) or error.errno in _FULL:
+            why = error.strerror or str(error)
+            if error.errno in _FULL:
                 raise
-            raise StageFailedError(
-                f"{key.stage}: {error.filename} cannot be used", why=error.strerror or str(error), fix="check that path"
-            ) from error
+            if error.filename is None:  # a process, a socket, memory
+                fix = "look at the limits and the load of this machine; -v shows where it happened"
+                raise StageFailedError(
+                    f"{key.stage}: the operating system refused something", why=why, fix=fix
+                ) from error
+            place = Path(os.path.abspath(str(error.filename)))  # noqa: PTH100 - resolve() would follow links
+            if place.is_relative_to(self.root.absolute()):
+                raise
+            what = f"{key.stage}: {error.filename} cannot be used"
+            raise StageFailedError(what, why=why, fix="check that path") from error
 
     def _partial(self, key: Key) -> Path:
         return self.folder(key).with_name(f"{key.digest}.partial")
@@ -270,7 +267,7 @@ class Workspace:
         return self.folder(key).with_name(f"{key.digest}.lock")
 
     def forget(self, folder: Path) -> None:
-        """Unseal a result: its files stay to be looked at, but the next build makes it anew."""
+        """Unseal a result: its files stay to be looked at, but the next build runs the stage again."""
         (folder / SEAL_FILE).unlink(missing_ok=True)
 
 

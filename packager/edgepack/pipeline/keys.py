@@ -1,20 +1,60 @@
-"""What decides the results of stages: sections of a recipe, as far as they decide, and digests of what is read."""
+"""What decides the result of a stage, and so its key.
+
+That is the stage's version, its section of the recipe as far as it decides, the digests of what it reads, and the
+versions of the libraries that it runs on. The versions of edgepack and of Python are not part of it: an upgrade of
+either trains nothing again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from edgepack import datasets
 from edgepack.artifacts import ARTIFACT_FILE, LABELLED, SPLITS, DataArtifact, ModelArtifact, Split
 from edgepack.digest import sha256_file, sha256_folder
+from edgepack.pipeline.workspace import Key, Result
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Data, is_builtin
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
-from edgepack.workspace import Result
+from edgepack.versions import installed_versions
+
+_TRAINING: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
+LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
+    "data": (),
+    "teacher": _TRAINING,
+    "student": _TRAINING,
+    "narrow": _TRAINING,
+    "prune": _TRAINING,
+    "quantize": (*_TRAINING, "paddleslim"),
+    "export": (*_TRAINING, "paddle2onnx", "onnx", "onnxruntime"),
+    "select": ("onnxruntime", "numpy"),
+    "bundle": (),
+    "gate": (),
+}  # stage -> the distributions that compute its result
+
+
+def make(stage: str, version: int, decides: Any, inputs: Sequence[str], facts: Mapping[str, str] | None = None) -> Key:
+    """The key of a stage result.
+
+    Args:
+        decides: what of the recipe decides, JSON-able.
+        inputs: digests of earlier results or of files.
+        facts: what else the result depends on, as the machine that measures.
+    """
+    document = {
+        "stage": stage,
+        "version": version,
+        "section": decides,
+        "inputs": list(inputs),
+        "versions": installed_versions(LIBRARIES[stage]) | dict(facts or {}),
+    }
+    text = json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return Key(stage, hashlib.sha256(text.encode()).hexdigest())
 
 
 def dump(section: Section) -> dict[str, Any]:
@@ -61,11 +101,15 @@ def of_training(section: Teacher | Student) -> dict[str, Any]:
 
 
 def data_digests(section: Data) -> list[str]:
-    """Digests of the data files, or of the code that generates or reads them."""
+    """Digests of the data files, and of the code that generates or reads rows."""
     files = [getattr(section, name) for name in SPLITS]
-    code = Path(datasets.__path__[0])
     named = [Path(file) for file in files if file is not None and not is_builtin(file)]
-    return [*sources(code), *map(sha256_file, named)]
+    return [*reading_code(), *map(sha256_file, named)]
+
+
+def reading_code() -> list[str]:
+    """Digests of the code that generates and reads rows."""
+    return _sources(Path(datasets.__path__[0]))
 
 
 def labelled(rows: Result[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:
@@ -97,9 +141,9 @@ def runtime() -> list[str]:
     import edgepack_runtime
 
     folder = Path(edgepack_runtime.__path__[0])
-    return [*sources(folder), *map(sha256_file, sorted(folder.rglob("*.html")))]
+    return [*_sources(folder), *map(sha256_file, sorted(folder.rglob("*.html")))]
 
 
-def sources(package: Path) -> list[str]:
+def _sources(package: Path) -> list[str]:
     """Digests of a package's Python files."""
     return [sha256_file(file) for file in sorted(package.rglob("*.py"))]

@@ -1,91 +1,272 @@
-"""The order of a build, walked with stages that make nothing."""
+"""Builds whose stages are stand-ins: which of them run, on what, and what a build makes of their results."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.conftest import narrowed_of, pruned_of
 
-from edgepack import pipeline, plan
-from edgepack.artifacts import ExportArtifact, LedgerRow, ModelArtifact, ScalesArtifact, Score
+from edgepack import versions
+from edgepack.artifacts import Artifact, ExportArtifact, LedgerRow, ModelArtifact, ScalesArtifact, Score
 from edgepack.console import Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError, UsageError
 from edgepack.nvidia import Nvidia
-from edgepack.order import Choice
-from edgepack.outcome import Build, Failure, Made, Part
 from edgepack.paddle_ml import environment, gpus
 from edgepack.paddle_ml.gpus import Card
-from edgepack.pipeline import stages_of
+from edgepack.pipeline import plan, preflight, runner
+from edgepack.pipeline.calls import StageCalls
+from edgepack.pipeline.options import BuildOptions
+from edgepack.pipeline.workspace import Key, Workspace
 from edgepack.recipe.load import load_recipe
 from edgepack.recipe.model import Candidate, Recipe, Search
 from edgepack.recipe.training import Distill
 from edgepack.reduced import PrunedArtifact
+from edgepack.results import Build, Made, Part
 from edgepack.selection import SelectArtifact
-from edgepack.steps import ToRun
+from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.measure import Latency
+from edgepack.targets.profiles import load_profiles
 from edgepack.targets.supply import Supply
-from edgepack.walk import EndOfPart, Hooks, walk
-from edgepack.workspace import Workspace
 
 TARGETS = {"linux-x86_64-cpu"}
 
 
+def stages_of(recipe: Recipe) -> list[str]:
+    return [call.stage for call in StageCalls(recipe, Supply())]
+
+
 class Stages:
-    """Hands out the results of `built`; the bundle of a target in `broken` cannot be made."""
+    """Stand-ins of the stages: each notes its call in `called` and returns what `built` has.
 
-    def __init__(self, built: Build, broken: str) -> None:
+    A model holds its name, which is what it was made of: `2` is a student of two epochs. A call whose name is in
+    `broken` fails. Each student takes a minute of the runner's clock. `chosen` wins the search.
+    """
+
+    def __init__(self, built: Build, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.called: list[str] = []
-        self._built, self._broken = built, broken
+        self.broken: tuple[str, ...] = ()
+        self.chosen = "epochs=2"
+        self.left_out: list[str] = []
+        self.untried: list[str] = []
+        self.packed: list[tuple[LedgerRow, ...]] = []
+        self.seconds = 1000.0
+        self._built, self._folder = built, folder
+        for stage in (
+            "data",
+            "teacher",
+            "student",
+            "narrow",
+            "prune",
+            "quantize",
+            "export",
+            "select",
+            "bundle",
+            "gate",
+        ):
+            monkeypatch.setattr(f"edgepack.stages.{stage}.run", self._stand_in(stage, getattr(self, f"_{stage}")))
+        for check in ("check_data", "check_training"):
+            monkeypatch.setattr(preflight, check, lambda *inputs: None)
+        monkeypatch.setattr(runner, "monotonic", lambda: self.seconds)
+        monkeypatch.setattr("edgepack.stages.bundle.inputs", lambda *inputs, **options: [])
+        monkeypatch.setattr("edgepack.targets.here.runner", lambda *inputs, **options: Interpreter(Path("p"), "3.11.2"))
+        for split in ("train", "dev", "test"):
+            (folder / f"{split}.tsv").write_text("text\tlabel\n", encoding="utf-8")
+        (folder / "ernie-base").mkdir()
 
-    def __getattr__(self, stage: str) -> Any:
-        def make(*inputs: Any) -> Any:
-            self.called.append(stage if stage != "bundle" else f"bundle {inputs[0]}")
-            if stage == "bundle" and inputs[0] == self._broken:
-                raise StageFailedError(f"bundle: nothing fits {inputs[0]}", fix="give it up")
-            delivery = self._built.deliveries[0]
-            artifacts = {"bundle": delivery.bundle, "gate": delivery.gate, "quantize": self._built.scales}
-            artifact = artifacts.get(stage) or getattr(self._built, stage)
-            if stage == "gate":
-                return artifact
-            return SimpleNamespace(artifact=artifact, digest=stage)
+    def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> Any:  # noqa: B008 (frozen)
+        self.called.clear()
+        profile = load_profiles()["linux-x86_64-cpu"]
+        supply = Supply(profiles=dict.fromkeys(recipe.targets, profile))
+        return runner.build(recipe, Workspace(self._folder / "w"), Console(), options, supply)
 
-        return make
+    def _stand_in(self, stage: str, make: Callable[..., Artifact]) -> Callable[..., Artifact]:
+        def run(*inputs: Any, **options: Any) -> Artifact:
+            out = next(value for value in inputs if isinstance(value, Path) and value.name == "out")
+            models = [value for value in inputs if isinstance(value, ModelArtifact)]
+            return replace(make(out, [(one.folder / "name").read_text() for one in models], inputs), folder=out)
+
+        return run
+
+    def _call(self, name: str) -> None:
+        self.called.append(name)
+        if name in self.broken:
+            raise StageFailedError(f"{name} cannot be made", fix="give it up")
+
+    def _model(self, out: Path, name: str) -> None:
+        (out / "name").write_text(name, encoding="utf-8")
+
+    def _data(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        self._call("data")
+        for split in ("train", "dev", "test"):
+            (out / f"{split}.jsonl").write_text("", encoding="utf-8")
+        return self._built.data
+
+    def _teacher(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        self._call("teacher")
+        self._model(out, "teacher")
+        assert self._built.teacher is not None
+        return self._built.teacher
+
+    def _student(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        epochs = f"{inputs[0].epochs:g}"
+        self._call(f"student {epochs}")
+        self._model(out, epochs)
+        self.seconds += 60
+        return replace(self._built.student, steps=int(inputs[0].epochs))
+
+    def _narrow(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        student, teacher = models
+        self._call(f"narrow {student} as {teacher} says")
+        self._model(out, f"narrowed {student}")
+        return narrowed_of(self._built)
+
+    def _prune(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        name = f"{inputs[0].min_count} of {models[0]}"
+        self._call(f"prune {name}")
+        self._model(out, f"pruned {name}")
+        return pruned_of(self._built)
+
+    def _quantize(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        self._call(f"quantize {models[0]}")
+        return self._built.scales
+
+    def _export(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        self._call(f"export {models[0]}")
+        return self._built.export
+
+    def _select(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        _, _, _, entries, left_out, untried, *_ = inputs
+        names = [(entry.model.folder / "name").read_text() for entry in entries.values()]
+        self._call(f"select from {', '.join(names)}")
+        self.left_out, self.untried = list(left_out), list(untried)
+        return SelectArtifact(out, (), self.chosen, "", 0.5)
+
+    def _bundle(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        _, target, _, _, ledger, *_ = inputs
+        self._call(f"bundle {target}")
+        self.packed.append(ledger)
+        return replace(self._built.deliveries[0].bundle, target=target)
+
+    def _gate(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+        self._call(f"gate {inputs[0].target}")
+        gate: Any = self._built.deliveries[0].gate
+        return replace(gate, target=inputs[0].target)
 
 
 @pytest.fixture
-def two_targets(built: Build) -> Build:
-    return replace(built, recipe=built.recipe.model_copy(update={"targets": ("one", "two", "three")}))
+def stages(built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    return Stages(built, tmp_path, monkeypatch)
 
 
-def test_a_target_that_fails_ends_the_build(two_targets: Build) -> None:
-    stages: Any = Stages(two_targets, broken="two")
-    with pytest.raises(StageFailedError, match="nothing fits two"):
-        walk(two_targets.recipe, stages, Choice())
-    assert stages.called == ["data", "teacher", "student", "quantize", "export", "bundle one", "gate", "bundle two"]
+UP_TO_EXPORT = ["data", "teacher", "student 3", "quantize 3", "export 3"]
 
 
-def test_the_others_are_built_when_it_is_told_to_keep_going(two_targets: Build) -> None:
-    stages: Any = Stages(two_targets, broken="two")
-    made = walk(two_targets.recipe, stages, Choice(keep_going=True))
-    assert stages.called[5:] == ["bundle one", "gate", "bundle two", "bundle three", "gate"]
-    assert len(made.deliveries) == 2
+@pytest.fixture
+def two_targets(built: Build) -> Recipe:
+    return built.recipe.model_copy(update={"targets": ("one", "two", "three")})
+
+
+def test_a_target_that_fails_ends_the_build(stages: Stages, two_targets: Recipe) -> None:
+    stages.broken = ("bundle two",)
+    with pytest.raises(StageFailedError, match="bundle two cannot be made"):
+        stages.build(two_targets)
+    assert stages.called == [*UP_TO_EXPORT, "bundle one", "gate one", "bundle two"]
+
+
+def test_the_others_are_built_when_it_is_told_to_keep_going(stages: Stages, two_targets: Recipe) -> None:
+    stages.broken = ("bundle two",)
+    made = stages.build(two_targets, BuildOptions(keep_going=True))
+    assert stages.called[5:] == ["bundle one", "gate one", "bundle two", "bundle three", "gate three"]
+    assert [item.bundle.target for item in made.deliveries] == ["one", "three"]
     assert [(failure.name, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
 
 
-def test_every_target_is_bundled_before_a_build_until_bundle_ends(two_targets: Build) -> None:
-    stages: Any = Stages(two_targets, broken="none")
-    with pytest.raises(EndOfPart):
-        walk(two_targets.recipe, stages, Choice(until="bundle"))
+def test_a_gate_that_breaks_down_is_a_failure_of_its_target(stages: Stages, two_targets: Recipe) -> None:
+    stages.broken = ("gate two",)
+    made = stages.build(two_targets, BuildOptions(keep_going=True))
+    assert [item.bundle.target for item in made.deliveries] == ["one", "three"]
+    assert [failure.name for failure in made.failures] == ["two"]
+
+
+def test_every_target_is_bundled_before_a_build_until_bundle_ends(stages: Stages, two_targets: Recipe) -> None:
+    stages.broken = ("bundle two",)
+    made = stages.build(two_targets, BuildOptions(until="bundle", keep_going=True))
     assert stages.called[5:] == ["bundle one", "bundle two", "bundle three"]
+    assert [one.stage for one in made.made][5:] == ["bundle", "bundle"]
+    assert [failure.name for failure in made.failures] == ["two"]
 
 
-def test_every_target_has_its_own_bundle_and_gate(two_targets: Build) -> None:
-    assert stages_of(two_targets.recipe)[5:] == ["bundle", "gate"] * 3
+def test_only_a_gate_that_passes_is_kept(stages: Stages, built: Build) -> None:
+    """What failed or could not be decided is measured again; all else is taken from the workspace."""
+    stages.build(built.recipe)
+    assert stages.called == [*UP_TO_EXPORT, "bundle linux-x86_64-cpu", "gate linux-x86_64-cpu"]
+    stages.build(built.recipe)
+    assert stages.called == ["gate linux-x86_64-cpu"]
+
+
+def test_every_target_has_its_own_bundle_and_gate(two_targets: Recipe) -> None:
+    assert stages_of(two_targets)[5:] == ["bundle", "gate"] * 3
+
+
+def test_a_stage_that_failed_runs_again(stages: Stages, built: Build) -> None:
+    stages.broken = ("quantize 3",)
+    for calls in (UP_TO_EXPORT[:4], ["quantize 3"]):
+        with pytest.raises(StageFailedError, match="quantize 3 cannot be made"):
+            stages.build(built.recipe)
+        assert stages.called == calls
+    stages.broken = ()
+    stages.build(built.recipe, BuildOptions("export"))
+    assert stages.called == ["quantize 3", "export 3"]
+
+
+@pytest.mark.parametrize("damage", ["weights", "artifact"])
+def test_a_damaged_result_is_made_again(
+    stages: Stages, built: Build, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """Its files are not as they were sealed; or they are, and this version cannot read what they describe."""
+    stages.build(built.recipe, BuildOptions("export"))
+    (folder,) = (path for path in (tmp_path / "w" / "student").iterdir() if path.is_dir())
+    if damage == "weights":
+        (folder / "name").write_text("other", encoding="utf-8")
+    else:
+        workspace, key = Workspace(tmp_path / "w"), Key("student", folder.name)
+        workspace.build(key, lambda out: replace(built.scales, folder=out))
+    assert "damaged" not in capsys.readouterr().err
+    stages.build(built.recipe, BuildOptions("export"))
+    assert stages.called[0] == "student 3"
+    assert "[3/7] student\n      cached result is damaged; rebuilding\n" in capsys.readouterr().err
+
+
+def test_an_upgrade_of_edgepack_or_python_trains_nothing_again(
+    stages: Stages, built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def to_run() -> list[str]:
+        planned = plan.make(built.recipe, Workspace(tmp_path / "w"))
+        return [stage.stage for stage in planned.stages if stage.state == "to run"]
+
+    def upgrade(**installed: str) -> None:
+        found = importlib.metadata.version
+        monkeypatch.setattr(importlib.metadata, "version", lambda name: installed.get(name) or found(name))
+
+    monkeypatch.setattr("edgepack.targets.wheels.wanted", lambda *inputs, **options: None)
+    stages.build(built.recipe)
+    assert to_run() == ["gate"]  # it failed
+    monkeypatch.setattr(versions, "__version__", "99.0.0")
+    patched = f"{versions.minor_version(platform.python_version())}.99"
+    monkeypatch.setattr(platform, "python_version", lambda: patched)
+    assert to_run() == ["bundle", "gate"]
+    upgrade(onnxruntime="99.0.0", onnx="99.0.0")
+    assert to_run() == ["export", "bundle", "gate"]
+    upgrade(paddleslim="99.0.0")
+    assert to_run() == ["quantize", "export", "bundle", "gate"]
+    upgrade(paddlepaddle="99.0.0")
+    assert to_run() == ["teacher", "student", "quantize", "export", "bundle", "gate"]
 
 
 Train = Callable[..., list[str]]
@@ -122,7 +303,7 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
         monkeypatch.setattr(gpus, "look", look)
         trained.clear()
         asked, results = recipe(tmp_path, devices, width), Workspace(tmp_path / "w")
-        made = pipeline.run(asked, results, Console(quiet=True), Choice(until))
+        made = runner.build(asked, results, Console(quiet=True), BuildOptions(until))
         assert isinstance(made, Part)
         return list(trained)
 
@@ -171,66 +352,26 @@ def test_a_gpu_is_not_asked_of_what_comes_after_the_end(train: Train) -> None:
     assert train({"teacher": "gpu", "student": "gpu"}, until="data") == []
 
 
-class Choosing(Stages):
-    """`Stages` for a recipe with candidates: what is in `broken` fails, `chosen` goes on.
-
-    Each student takes a minute; those in `there` take none, and are all that is found when nothing is to be made.
-    """
-
-    def __init__(
-        self, built: Build, broken: tuple[str, ...] = (), chosen: str = "epochs=2", there: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(built, "")
-        self.left_out: list[str] = []
-        self.compared: list[str] = []
-        self.untried: list[str] = []
-        self.seconds = 0.0
-        self._unfit, self._chosen, self._there, self._at, self._only_found = broken, chosen, there, "", False
-
-    def of(self, candidate: Candidate, *, only_found: bool = False) -> Choosing:
-        self._at, self._only_found = candidate.name, only_found
-        self.called.append(candidate.name)
-        return self
-
-    def student(self, rows: Any, taught_by: Any) -> Any:
-        if self._at in self._unfit:
-            raise StageFailedError(f"student: nothing learns with {self._at}", fix="give it up")
-        if self._at not in self._there:
-            if self._only_found:
-                raise ToRun
-            self.seconds += 60
-        return SimpleNamespace(artifact=replace(self._built.student, steps=int(self._at[-1])), digest=self._at)
-
-    def export(self, rows: Any, learner: Any, scales: Any) -> Any:
-        self.called.append("export")
-        if f"export {self._at}" in self._unfit:
-            raise StageFailedError("export: the graph is not understood", fix="give it up")
-        return SimpleNamespace(artifact=self._built.export, digest="export")
-
-    def select(self, rows: Any, chains: dict[str, Any], left_out: list[str], untried: list[str]) -> Any:
-        self.called.append(f"select from {len(chains)}")
-        self.compared = [chain.model.digest for chain in chains.values()]
-        self.left_out, self.untried = left_out, untried
-        return SimpleNamespace(artifact=SelectArtifact(Path(), (), self._chosen, "", 0.5), digest="select")
-
-
 @pytest.fixture
-def three(built: Build) -> Build:
-    """A build whose recipe has three candidates."""
+def three(built: Build) -> Recipe:
+    """A recipe with three candidates."""
+    student = built.recipe.student
     recipes = [
-        built.recipe.model_copy(update={"student": built.recipe.student.model_copy(update={"epochs": float(epochs)})})
+        built.recipe.model_copy(update={"student": student.model_copy(update={"epochs": float(epochs)})})
         for epochs in (1, 2, 3)
     ]
     candidates = tuple(Candidate(f"epochs={number}", recipe) for number, recipe in enumerate(recipes, 1))
     section = Search.model_validate({"over": {"student.epochs": [1, 2, 3]}})
-    return replace(built, recipe=built.recipe.model_copy(update={"search": section}).with_candidates(candidates))
+    return built.recipe.model_copy(update={"search": section}).with_candidates(candidates)
 
 
-def test_after_the_choice_the_build_is_that_of_the_chosen_one(three: Build) -> None:
-    stages: Any = Choosing(three)
-    made = walk(three.recipe, stages, Choice())
-    several = [name for epochs in (1, 2, 3) for name in (f"epochs={epochs}", "quantize", "export")]
-    after = ["select from 3", "epochs=2", "bundle linux-x86_64-cpu", "gate"]
+KEEP_GOING = BuildOptions(keep_going=True)
+
+
+def test_after_the_choice_the_build_is_that_of_the_chosen_one(stages: Stages, three: Recipe) -> None:
+    made = stages.build(three)
+    several = [f"{stage} {epochs}" for epochs in (1, 2, 3) for stage in ("student", "quantize", "export")]
+    after = ["select from 1, 2, 3", "bundle linux-x86_64-cpu", "gate linux-x86_64-cpu"]
     assert stages.called == ["data", "teacher", *several, *after]
     assert made.recipe.student.epochs == 2
     assert made.recipe.candidates == ()
@@ -238,28 +379,27 @@ def test_after_the_choice_the_build_is_that_of_the_chosen_one(three: Build) -> N
     assert made.selection is not None
 
 
-def test_a_candidate_that_fails_ends_the_build(three: Build) -> None:
-    stages: Any = Choosing(three, broken=("epochs=2",))
-    with pytest.raises(StageFailedError, match="nothing learns with epochs=2") as caught:
-        walk(three.recipe, stages, Choice())
-    assert caught.value.what.endswith("(candidate epochs=2)")
-    assert stages.called[-1] == "epochs=2"
+def test_a_candidate_that_fails_ends_the_build(stages: Stages, three: Recipe) -> None:
+    stages.broken = ("student 2",)
+    with pytest.raises(StageFailedError) as caught:
+        stages.build(three)
+    assert caught.value.what == "student 2 cannot be made (candidate epochs=2)"
+    assert stages.called[-1] == "student 2"
 
 
-def test_the_others_are_compared_when_it_is_told_to_keep_going(three: Build) -> None:
-    stages: Any = Choosing(three, broken=("epochs=2",), chosen="epochs=3")
-    heard: list[Failure] = []
-    made = walk(three.recipe, stages, Choice(keep_going=True), Hooks(leave_out=heard.append))
+def test_the_others_are_compared_when_it_is_told_to_keep_going(stages: Stages, three: Recipe) -> None:
+    stages.broken, stages.chosen = ("student 2",), "epochs=3"
+    made = stages.build(three, KEEP_GOING)
     assert made.student.steps == 3
     assert stages.left_out == ["epochs=2"]
-    assert [failure.name for failure in heard] == ["epochs=2"]
+    assert [failure.name for failure in made.left_out] == ["epochs=2"]
 
 
-def test_a_candidate_may_fail_anywhere_on_its_way(three: Build) -> None:
-    stages: Any = Choosing(three, broken=("export epochs=1",))
-    walk(three.recipe, stages, Choice(keep_going=True))
+def test_a_candidate_may_fail_anywhere_on_its_way(stages: Stages, three: Recipe) -> None:
+    stages.broken = ("export 1",)
+    stages.build(three, KEEP_GOING)
     assert stages.left_out == ["epochs=1"]
-    assert "select from 2" in stages.called
+    assert "select from 2, 3" in stages.called
 
 
 @pytest.mark.parametrize(
@@ -268,131 +408,96 @@ def test_a_candidate_may_fail_anywhere_on_its_way(three: Build) -> None:
         (0.5, (), (), ["epochs=2", "epochs=3"]),
         (1, (), (), ["epochs=2", "epochs=3"]),
         (1.5, (), (), ["epochs=3"]),
-        (0.5, ("epochs=1",), (), ["epochs=3"]),
-        (0.5, ("epochs=3",), (), ["epochs=2"]),
-        (0.5, ("epochs=1", "epochs=2", "epochs=3"), (), []),
-        (0.5, (), ("export epochs=1",), ["epochs=3"]),
+        (0.5, (1,), (), ["epochs=3"]),
+        (0.5, (3,), (), ["epochs=2"]),
+        (0.5, (1, 2, 3), (), []),
+        (0.5, (), ("export 1",), ["epochs=3"]),
         (5, (), (), []),
     ],
 )
 def test_no_further_candidate_is_begun_when_the_minutes_have_passed(
-    three: Build, minutes: float, there: tuple[str, ...], broken: tuple[str, ...], untried: list[str]
+    stages: Stages,
+    three: Recipe,
+    minutes: float,
+    there: tuple[int, ...],
+    broken: tuple[str, ...],
+    untried: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One is built in any case, and those that are there cost nothing."""
-    chosen = next(f"epochs={n}" for n in (1, 2) if f"export epochs={n}" not in broken)
-    stages: Any = Choosing(three, broken, chosen, there)
+    for number in there:
+        stages.build(three.candidates[number - 1].recipe, BuildOptions("export"))
+    stages.broken, stages.chosen = broken, "epochs=2" if broken else "epochs=1"
     section = Search.model_validate({"over": {"student.epochs": [1, 2, 3]}, "minutes": minutes})
-    recipe = three.recipe.model_copy(update={"search": section}).with_candidates(three.recipe.candidates)
-    heard: list[str] = []
-    hooks = Hooks(put_off=heard.append, spent=lambda: 1000 + stages.seconds)
-    made = walk(recipe, stages, Choice(keep_going=True), hooks)
-    assert stages.untried == heard == untried
-    assert stages.left_out == [name.removeprefix("export ") for name in broken]
+    capsys.readouterr()
+    made = stages.build(three.model_copy(update={"search": section}).with_candidates(three.candidates), KEEP_GOING)
+    assert stages.untried == untried
+    told = capsys.readouterr().err
+    assert [name for name in ("epochs=1", "epochs=2", "epochs=3") if f"{name} is not tried" in told] == untried
+    assert stages.left_out == (["epochs=1"] if broken else [])
     assert made.selection is not None
 
 
-def test_without_any_candidate_there_is_nothing_to_keep_going_with(three: Build) -> None:
-    stages: Any = Choosing(three, broken=("epochs=1", "epochs=2", "epochs=3"))
-    with pytest.raises(StageFailedError, match="nothing learns with epochs=1"):
-        walk(three.recipe, stages, Choice(keep_going=True))
-    assert "select" not in " ".join(stages.called)
+def test_without_any_candidate_there_is_nothing_to_keep_going_with(stages: Stages, three: Recipe) -> None:
+    stages.broken = ("student 1", "student 2", "student 3")
+    with pytest.raises(StageFailedError, match="student 1 cannot be made"):
+        stages.build(three, KEEP_GOING)
+    assert stages.called[-1] == "student 3"
 
 
-def of_vocabularies(built: Build, *vocabularies: str) -> Build:
-    """A build whose recipe has a candidate for each; they are named epochs=1, epochs=2 ..."""
-    student = built.recipe.student
-    recipes = [
-        built.recipe.model_copy(update={"student": student.model_copy(update={"vocabulary": vocabulary})})
-        for vocabulary in vocabularies
-    ]
+def of_vocabularies(built: Build, *vocabularies: Any) -> Recipe:
+    """A recipe with a candidate for each; they are named epochs=1, epochs=2 ..."""
+    recipes = [with_student(built, vocabulary=vocabulary) for vocabulary in vocabularies]
     candidates = tuple(Candidate(f"epochs={number}", recipe) for number, recipe in enumerate(recipes, 1))
     section = Search.model_validate({"over": {"student.vocabulary": list(vocabularies)}})
-    return replace(built, recipe=built.recipe.model_copy(update={"search": section}).with_candidates(candidates))
+    return built.recipe.model_copy(update={"search": section}).with_candidates(candidates)
 
 
-class Pruning(Choosing):
-    """`Choosing` where students can be pruned, but for those in `whole`; tells what comes after what it works on."""
-
-    def __init__(self, built: Build, whole: tuple[str, ...] = (), chosen: str = "epochs=2") -> None:
-        super().__init__(built, (), chosen)
-        self._whole = whole
-
-    def narrow(self, rows: Any, taught_by: Any, learner: Any) -> Any:
-        self.called.append(f"narrow {learner.digest} as {taught_by.digest} says")
-        return SimpleNamespace(artifact=narrowed_of(self._built), digest=f"narrowed {self._at}")
-
-    def prune(self, rows: Any, learner: Any) -> Any:
-        if self._at in self._whole:
-            raise StageFailedError("prune: there is nothing to prune", fix="give it up")
-        self.called.append(f"prune {learner.digest}")
-        return SimpleNamespace(artifact=pruned_of(self._built), digest=f"pruned {self._at}")
-
-    def quantize(self, rows: Any, learner: Any) -> Any:
-        self.called.append(f"quantize {learner.digest}")
-        return SimpleNamespace(artifact=self._built.scales, digest="quantize")
+def with_student(built: Build, **values: Any) -> Recipe:
+    student = type(built.recipe.student).model_validate(built.recipe.student.model_dump(by_alias=True) | values)
+    return built.recipe.model_copy(update={"student": student})
 
 
-def test_what_is_pruned_goes_on(built: Build) -> None:
-    student = built.recipe.student.model_copy(update={"vocabulary": "prune"})
-    alone = replace(built, recipe=built.recipe.model_copy(update={"student": student}))
-    assert stages_of(alone.recipe)[:6] == ["data", "teacher", "student", "prune", "quantize", "export"]
-    stages: Any = Pruning(alone)
-    stages._at = "epochs=1"
-    made = walk(alone.recipe, stages, Choice())
-    assert stages.called[2:4] == ["prune epochs=1", "quantize pruned epochs=1"]
-    assert made.student.steps == 1
-    assert made.pruned == pruned_of(alone)
+def test_what_is_pruned_goes_on(stages: Stages, built: Build) -> None:
+    recipe = with_student(built, vocabulary="prune")
+    assert stages_of(recipe)[:6] == ["data", "teacher", "student", "prune", "quantize", "export"]
+    made = stages.build(recipe)
+    assert stages.called[2:5] == ["student 3", "prune 1 of 3", "quantize pruned 1 of 3"]
+    assert made.student.steps == 3
+    assert made.pruned is not None
     assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "pruned", "static graph"]
     note = "vocabulary 18,000 -> 3,491 tokens; dev 90.0 -> 90.0 %; [UNK] 1.38 -> 2.37 % of dev tokens"
     assert (made.ledger[2].note, made.ledger[2].model_mib) == (note, 22.888)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
-def test_the_ledger_is_in_the_metric_of_the_gates(built: Build, metric: str) -> None:
+def test_the_ledger_is_in_the_metric_of_the_gates(stages: Stages, built: Build, metric: str) -> None:
     """In every row that a stage makes, and in the bundle; the receipt of the target is in it by itself."""
     gates = built.recipe.gates
     assert gates.accuracy is not None
     asked = gates.model_copy(update={"accuracy": gates.accuracy.model_copy(update={"metric": metric})})
-    alone = replace(built, recipe=built.recipe.model_copy(update={"gates": asked}))
-    packed: list[tuple[LedgerRow, ...]] = []
-
-    class Packing(Stages):
-        def __getattr__(self, stage: str) -> Any:
-            make = super().__getattr__(stage)
-            if stage != "bundle":
-                return make
-
-            def bundle(*inputs: Any) -> Any:
-                packed.append(inputs[3])
-                return make(*inputs)
-
-            return bundle
-
-    stages: Any = Packing(alone, broken="none")
-    made = walk(alone.recipe, stages, Choice())
+    recipe = built.recipe.model_copy(update={"gates": asked})
+    made = stages.build(recipe)
     points = 2 if metric == "macro_f1" else 0  # below accuracy
     told = [(row.score.metric, round(100 * row.score.value, 2)) for row in made.ledger[:5]]
     assert told == [(metric, value - points) for value in (91.2, 89.7, 89.7, 89.7, 89.55)]
-    assert [row.score for row in packed[0]] == [row.score for row in made.ledger[:5]]
-    part = Part(alone.recipe, (Made("student", alone.student), Made("export", alone.export)))
+    assert [row.score for row in stages.packed[0]] == [row.score for row in made.ledger[:5]]
+    part = Part(recipe, (Made("student", built.student), Made("export", built.export)))
     assert [row.score for row in part.ledger] == [row.score for row in made.ledger[1:5]]
 
 
-def test_what_is_narrowed_goes_on(built: Build) -> None:
-    for vocabulary, after in {"keep": "narrowed epochs=1", "prune": "pruned epochs=1"}.items():
-        student = built.recipe.student.model_copy(update={"width": 0.75, "vocabulary": vocabulary})
-        alone = replace(built, recipe=built.recipe.model_copy(update={"student": student}))
-        stages: Any = Pruning(alone)
-        stages._at = "epochs=1"
-        made = walk(alone.recipe, stages, Choice())
+def test_what_is_narrowed_goes_on(stages: Stages, built: Build) -> None:
+    for vocabulary, after in {"keep": "narrowed 3", "prune": "pruned 1 of narrowed 3"}.items():
+        recipe = with_student(built, width=0.75, vocabulary=vocabulary)
+        made = stages.build(recipe, BuildOptions(start="student"))
         asked = [one for one in stages.called if one.startswith(("narrow", "prune", "quantize"))]
         assert asked == [
-            "narrow epochs=1 as teacher says",
-            *(["prune narrowed epochs=1"] if vocabulary == "prune" else []),
+            "narrow 3 as teacher says",
+            *(["prune 1 of narrowed 3"] if vocabulary == "prune" else []),
             f"quantize {after}",
         ]
-        assert stages_of(alone.recipe)[2:-4] == ["student", "narrow", *(["prune"] if vocabulary == "prune" else [])]
-        assert made.narrowed == narrowed_of(alone)
+        assert stages_of(recipe)[2:-4] == ["student", "narrow", *(["prune"] if vocabulary == "prune" else [])]
+        assert made.narrowed is not None
         rows = [row.stage for row in made.ledger]
         assert rows[:3] == ["teacher", "student", "narrowed"]
         assert ("pruned" in rows) == (vocabulary == "prune")
@@ -402,39 +507,34 @@ def test_what_is_narrowed_goes_on(built: Build) -> None:
     assert (made.ledger[2].model_mib, made.ledger[2].seconds) == (35.858, 28.8)
 
 
-def test_candidates_are_compared_as_they_are_pruned(built: Build) -> None:
-    stages: Any = Pruning(of_vocabularies(built, "keep", "prune", "prune"))
-    made = walk(stages._built.recipe, stages, Choice())
-    assert stages.compared == ["epochs=1", "pruned epochs=2", "pruned epochs=3"]
-    assert "quantize pruned epochs=2" in stages.called
+def test_candidates_are_compared_as_they_are_pruned(stages: Stages, built: Build) -> None:
+    recipe = of_vocabularies(built, "keep", "prune", {"prune": {"min_count": 2}})
+    made = stages.build(recipe)
+    assert "select from 3, pruned 1 of 3, pruned 2 of 3" in stages.called
     assert made.pruned is not None
-    stages = Pruning(stages._built, chosen="epochs=1")
-    made = walk(stages._built.recipe, stages, Choice())
-    assert "quantize epochs=1" in stages.called
-    assert made.pruned is None
-    several = ["student", "quantize", "export", "prune", "quantize", "export", "select"]  # two of the three are alike
-    assert stages_of(of_vocabularies(built, "keep", "prune").recipe)[2:9] == several
+    stages.chosen = "epochs=1"
+    assert stages.build(recipe, BuildOptions(start="select")).pruned is None
+    several = ["student", "quantize", "export", "prune", "quantize", "export", "select"]
+    assert stages_of(of_vocabularies(built, "keep", "prune"))[2:9] == several
 
 
-def test_a_candidate_that_cannot_be_pruned_is_left_out(built: Build) -> None:
-    several = of_vocabularies(built, "keep", "prune", "prune")
-    stages: Any = Pruning(several, whole=("epochs=2",), chosen="epochs=3")
+def test_a_candidate_that_cannot_be_pruned_is_left_out(stages: Stages, built: Build) -> None:
+    several = of_vocabularies(built, "keep", "prune", {"prune": {"min_count": 2}})
+    stages.broken, stages.chosen = ("prune 1 of 3",), "epochs=3"
     with pytest.raises(StageFailedError) as caught:
-        walk(several.recipe, stages, Choice())
-    assert caught.value.what == "prune: there is nothing to prune (candidate epochs=2)"
-    stages = Pruning(several, whole=("epochs=2",), chosen="epochs=3")
-    walk(several.recipe, stages, Choice(keep_going=True))
-    assert stages.compared == ["epochs=1", "pruned epochs=3"]
+        stages.build(several)
+    assert caught.value.what == "prune 1 of 3 cannot be made (candidate epochs=2)"
+    stages.build(several, KEEP_GOING)
+    assert "select from 3, pruned 2 of 3" in stages.called
     assert stages.left_out == ["epochs=2"]
-    stages = Pruning(of_vocabularies(built, "prune"), whole=("epochs=1",))
-    with pytest.raises(StageFailedError, match="nothing to prune"):
-        walk(stages._built.recipe, stages, Choice(keep_going=True))
+    with pytest.raises(StageFailedError, match="prune 1 of 3"):
+        stages.build(of_vocabularies(built, "prune"), KEEP_GOING)
 
 
-def test_a_recipe_with_candidates_has_a_student_for_each_and_a_choice(three: Build) -> None:
+def test_a_recipe_with_candidates_has_a_student_for_each_and_a_choice(three: Recipe) -> None:
     chain = ["student", "quantize", "export"]
-    assert stages_of(three.recipe) == ["data", "teacher", *chain * 3, "select", "bundle", "gate"]
-    assert "select" not in stages_of(three.recipe.candidates[0].recipe)
+    assert stages_of(three) == ["data", "teacher", *chain * 3, "select", "bundle", "gate"]
+    assert "select" not in stages_of(three.candidates[0].recipe)
 
 
 SEARCHED = """\
@@ -493,7 +593,7 @@ def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.Monke
         made.clear()
         found = load_recipe(tmp_path / "r.yaml", TARGETS, settings)
         quiet = console or Console(quiet=True)
-        part = pipeline.run(found, Workspace(tmp_path / "w"), quiet, Choice(until, **choice))
+        part = runner.build(found, Workspace(tmp_path / "w"), quiet, BuildOptions(until, **choice))
         assert isinstance(part, Part)
         return part, list(made), plan.make(found, Workspace(tmp_path / "w"))
 
@@ -749,13 +849,13 @@ def test_every_candidate_is_looked_at_before_the_teacher_is_trained(
     (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
     over = "{student.model.scratch.layers: [2, 3], student.epochs: [1, 2], student.device: [cpu]}"
     found = load_recipe(tmp_path / "r.yaml", TARGETS, [f"search={{over: {over}}}"])
-    pipeline.run(found, Workspace(tmp_path / "w"), Console(quiet=True), Choice("teacher"))
+    runner.build(found, Workspace(tmp_path / "w"), Console(quiet=True), BuildOptions("teacher"))
     assert probed == [2, 3]
     gpu = [f"search={{over: {over.replace('[cpu]', '[cpu, gpu]')}}}", "teacher.epochs=1"]
     found = load_recipe(tmp_path / "r.yaml", TARGETS, gpu)
     monkeypatch.setattr(gpus, "look", lambda: gpus.Build("3.3.1", None, None, (), ()))
     with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu was asked for"):
-        pipeline.run(found, Workspace(tmp_path / "w"), Console(quiet=True), Choice("student"))
+        runner.build(found, Workspace(tmp_path / "w"), Console(quiet=True), BuildOptions("student"))
 
 
 def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_trained(
@@ -772,8 +872,8 @@ def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_traine
     found = load_recipe(tmp_path / "r.yaml", TARGETS, [over])
 
     def teacher(name: str, *, keep_going: bool) -> Any:
-        choice = Choice("teacher", keep_going=keep_going)
-        return pipeline.run(found, Workspace(tmp_path / name), Console(quiet=True), choice)
+        options = BuildOptions("teacher", keep_going=keep_going)
+        return runner.build(found, Workspace(tmp_path / name), Console(quiet=True), options)
 
     broken = [3]
     with pytest.raises(StageFailedError) as caught:
@@ -797,7 +897,7 @@ def test_a_wheel_by_path_is_looked_into_before_the_first_training_and_once(
             raise StageFailedError("it holds no code for this GPU")
 
     monkeypatch.setattr("edgepack.targets.carried.require_fitting", look)
-    monkeypatch.setattr(pipeline, "Supply", lambda: Supply(given={"linux-x86_64-cpu": (tmp_path / "a.whl",)}))
+    monkeypatch.setattr(runner, "Supply", lambda: Supply(given={"linux-x86_64-cpu": (tmp_path / "a.whl",)}))
     with pytest.raises(StageFailedError, match="no code"):
         train({"teacher": "cpu", "student": "cpu"})
     assert not list((tmp_path / "w" / "teacher").glob("*/seal.json"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +12,11 @@ from typing import Any
 import pytest
 
 from edgepack.artifacts import ModelArtifact
+from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
+from edgepack.pipeline.workspace import Result, Workspace
 from edgepack.progress import SILENT
 from edgepack.recipe.load import load_recipe
-from edgepack.recipe.model import Recipe
-from edgepack.steps import Chain, Steps
 from edgepack.targets.supply import Supply
-from edgepack.workspace import Key, Workspace
 
 RECIPE = """\
 edgepack: 1
@@ -45,42 +46,34 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-class Recorder:
-    """Notes the key of every stage. The data are made; the other results are named by their keys alone."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self.keys: dict[str, str] = {}
-        self._workspace = workspace
-
-    def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], whose: str | None = None) -> Any:
-        self.keys[key.stage if whose is None else f"{key.stage} {whose}"] = key.digest
-        if key.stage == "data":
-            return self._workspace.build(key, make)
-        named = SimpleNamespace(max_length=64, labels=("0", "1"), train_seconds=1.0)
-        return SimpleNamespace(artifact=named, digest=key.digest, files={"model_state.pdparams": key.digest})
+Note = Callable[[StageCall[Any], Result[Any]], Result[Any]]
 
 
-def keys(folder: Path, *settings: str, recorder: type[Recorder] = Recorder) -> dict[str, str]:
+def keys(folder: Path, *settings: str, note: Note = lambda call, result: result) -> dict[str, str]:
+    """The key of every stage until the choice of a candidate, by stage and candidate.
+
+    The data are made; the other results are named by their keys alone, and go through `note`.
+    """
     recipe = load_recipe(folder / "recipe.yaml", {"linux-x86_64-cpu"}, settings)
-    workspace = Workspace(folder.parent / "results")
-    noted: Any = recorder(workspace)
-    steps = Steps(recipe, workspace, SILENT, noted, Supply())
-    rows = steps.data()
-    taught_by = steps.teacher(rows) if recipe.teacher is not None else None
+    workspace, results, found = Workspace(folder.parent / "results"), Results(), {}
+    calls = StageCalls(recipe, Supply())
+    for call in calls:
+        if call.target is not None:
+            break
+        work = call.work(results)
+        assert isinstance(work, Work)
+        for name in calls.candidates_of(call) or ("",):
+            found[f"{call.stage} {name}".rstrip()] = work.key.digest
+        named: Any = SimpleNamespace(max_length=64, labels=("0", "1"), train_seconds=1.0)
+        result: Result[Any] = Result(named, work.key.digest, {"model_state.pdparams": work.key.digest})
+        if call is calls.data:
+            result = workspace.build(work.key, functools.partial(run, work))
+        results[call] = note(call, result)
+    return found
 
-    def chain(recipe: Recipe, of_one: Steps) -> Chain:
-        learner = of_one.student(rows, taught_by)
-        narrowed = of_one.narrow(rows, taught_by, learner) if recipe.student.is_narrowed else None
-        pruned = of_one.prune(rows, narrowed or learner) if recipe.student.pruning is not None else None
-        going_on = pruned or narrowed or learner
-        scales = of_one.quantize(rows, going_on)
-        return Chain(learner, narrowed, pruned, scales, of_one.export(rows, going_on, scales))
 
-    if recipe.candidates:
-        steps.select(rows, {one.name: chain(one.recipe, steps.of(one)) for one in recipe.candidates}, [], [])
-    else:
-        chain(recipe, steps)
-    return noted.keys
+def run(work: Work[Any], out: Path) -> Any:
+    return work.run(out, out / "checkpoint", SILENT)
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
@@ -108,16 +101,16 @@ def test_the_same_rows_in_another_file_are_read_anew_and_train_nothing(project: 
 
 
 def test_what_a_clock_said_of_a_training_decides_nothing_after_it(project: Path) -> None:
-    class Clocked(Recorder):
-        """Every result is told in other words, as one that was trained again and came out the same."""
+    clock = itertools.count()
 
-        def __call__(self, kind: Any, key: Key, make: Callable[[Path], Any], whose: str | None = None) -> Any:
-            found = super().__call__(kind, key, make, whose)
-            if kind is ModelArtifact:
-                found.files["artifact.json"] = found.digest = str(len(self.keys))
-            return found
+    def clocked(call: StageCall[Any], result: Result[Any]) -> Result[Any]:
+        """As trained again: the files of the model are the same, and what `artifact.json` has is not."""
+        if not issubclass(call.kind, ModelArtifact):
+            return result
+        now = str(next(clock))
+        return Result(result.artifact, now, {**result.files, "artifact.json": now})
 
-    assert changed(keys(project), keys(project, recorder=Clocked)) == []
+    assert changed(keys(project, note=clocked), keys(project, note=clocked)) == []
 
 
 def test_texts_without_labels_reach_the_student_that_learns_from_them_and_no_teacher(project: Path) -> None:

@@ -1,0 +1,492 @@
+"""The stage calls of a recipe: which stages run, in which order, on which results, and what decides each result.
+
+data and teacher; then, for each candidate of a search, student, narrow, prune, quantize and export; then select; then
+bundle and gate for each target. A recipe without `search` has one chain from student to export, and no select.
+Building and planning are loops over these calls: `runner.build` and `plan.make`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from edgepack import variants
+from edgepack.artifacts import (
+    Artifact,
+    BundleArtifact,
+    DataArtifact,
+    ExportArtifact,
+    GateArtifact,
+    ModelArtifact,
+    ScalesArtifact,
+)
+from edgepack.digest import sha256_file
+from edgepack.pipeline import keys
+from edgepack.pipeline.options import OF_A_CANDIDATE
+from edgepack.pipeline.workspace import Key, Result
+from edgepack.progress import Progress
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import (
+    Calibration,
+    Candidate,
+    Columns,
+    Data,
+    Quantize,
+    Recipe,
+    Search,
+    distinct,
+)
+from edgepack.recipe.training import Distill, FromTeacher, Pruning, Student, Teacher
+from edgepack.reduced import NarrowedArtifact, PrunedArtifact
+from edgepack.results import Build, Delivery, Failure, NotRunHere
+from edgepack.selection import SelectArtifact
+from edgepack.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
+from edgepack.targets import here
+from edgepack.targets.host import host_facts
+from edgepack.targets.interpreters import Interpreter
+from edgepack.targets.supply import Supply
+from edgepack.versions import minor_version, tool_versions
+
+A = TypeVar("A", bound=Artifact)
+A_co = TypeVar("A_co", bound=Artifact, covariant=True)
+
+
+@dataclass(frozen=True)
+class Work(Generic[A_co]):
+    """A stage call whose inputs are known: the key of its result, and the function that makes the result.
+
+    `run` takes an empty folder for the result, the folder of the stage's checkpoint, and where to report progress.
+    """
+
+    key: Key
+    run: Callable[[Path, Path, Progress], A_co]
+
+
+@dataclass(frozen=True, eq=False)
+class StageCall(Generic[A_co]):
+    """One call of a stage. Candidates that have a result in common share the call.
+
+    `needs` are the calls that it reads results of; of `alternatives` it needs at least one. `work` is called with the
+    results of these. It returns a `NotRunHere` for a bundle that this machine cannot gate.
+    """
+
+    stage: str
+    kind: type[A_co]
+    needs: tuple[StageCall[Any], ...]
+    work: Callable[[Results], Work[A_co] | NotRunHere]
+    target: str | None = None
+    alternatives: tuple[StageCall[Any], ...] = ()
+
+
+class Results:
+    """The results of stage calls so far; `untried` names the candidates for which there was no time."""
+
+    def __init__(self) -> None:
+        self.untried: list[str] = []
+        self._found: dict[StageCall[Any], Result[Any]] = {}
+
+    def __getitem__(self, call: StageCall[A]) -> Result[A]:
+        return self._found[call]
+
+    def __setitem__(self, call: StageCall[A], result: Result[A]) -> None:
+        self._found[call] = result
+
+    def __contains__(self, call: StageCall[Any]) -> bool:
+        return call in self._found
+
+    def has_all(self, calls: Iterable[StageCall[Any]]) -> bool:
+        """Whether the result of each of `calls` is there."""
+        return all(call in self._found for call in calls)
+
+    def artifact(self, call: StageCall[A] | None) -> A | None:
+        """The artifact of `call`; None without a call."""
+        return None if call is None else self._found[call].artifact
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The calls of one student, from its training to the files that would ship. `recipe` is that of its candidate."""
+
+    recipe: Recipe
+    student: StageCall[ModelArtifact]
+    narrow: StageCall[NarrowedArtifact] | None
+    prune: StageCall[PrunedArtifact] | None
+    quantize: StageCall[ScalesArtifact]
+    export: StageCall[ExportArtifact]
+
+    @property
+    def calls(self) -> list[StageCall[Any]]:
+        """Its calls in order."""
+        every = (self.student, self.narrow, self.prune, self.quantize, self.export)
+        return [call for call in every if call is not None]
+
+    @property
+    def model(self) -> StageCall[ModelArtifact]:
+        """The last call that changes the student: what it gives is quantized and exported."""
+        return self.prune or self.narrow or self.student
+
+    def train_seconds(self, results: Results) -> float:
+        """Seconds of its trainings: that of the student and, where it is narrowed, the one after the cut."""
+        trainings: list[StageCall[Any]] = [self.student, *([self.narrow] if self.narrow else [])]
+        return float(sum(results[call].artifact.train_seconds for call in trainings))
+
+
+class StageCalls:
+    """The stage calls of `recipe`; iterating gives each once, in the order of the build.
+
+    Candidates come one after the other. What several of them have in common is called once, for the first of them.
+    """
+
+    def __init__(self, recipe: Recipe, supply: Supply) -> None:
+        self.recipe = recipe
+        self.supply = supply
+        self.data = _data(recipe.data)
+        self.teacher = None if recipe.teacher is None else _teacher(recipe.teacher, self.data)
+        # By the name of the candidate; the only chain of a recipe without a search has none.
+        recipes = {one.name: one.recipe for one in recipe.candidates} or {"": recipe}
+        new_chain = _chains(self.data, self.teacher, supply)
+        self.chains = {name: new_chain(candidate) for name, candidate in recipes.items()}
+        self.select = None if recipe.search is None else _select(recipe.search, recipe.gates, self.data, self.chains)
+        self.bundles = {target: _bundle(self, target) for target in recipe.targets}
+        self.gates = {target: _gate(self, target, packed) for target, packed in self.bundles.items()}
+        self._order = list(dict.fromkeys(self._all()))
+        self._labels = _labels(self.chains, recipe.candidates)
+
+    def _all(self) -> Iterator[StageCall[Any]]:
+        yield self.data
+        if self.teacher is not None:
+            yield self.teacher
+        for chain in self.chains.values():
+            yield from chain.calls
+        if self.select is not None:
+            yield self.select
+        for target in self.recipe.targets:
+            yield self.bundles[target]
+            yield self.gates[target]
+
+    def __iter__(self) -> Iterator[StageCall[Any]]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def candidates_of(self, call: StageCall[Any]) -> tuple[str, ...]:
+        """The names of the candidates that `call` belongs to; of a recipe without a search there are none."""
+        if call.stage not in OF_A_CANDIDATE or not self.recipe.candidates:
+            return ()
+        return tuple(name for name, chain in self.chains.items() if call in chain.calls)
+
+    def owners(self, call: StageCall[Any]) -> tuple[str, ...]:
+        """As `candidates_of`; none where all candidates share the call."""
+        found = self.candidates_of(call)
+        return found if len(found) < len(self.chains) else ()
+
+    def label(self, call: StageCall[Any]) -> str:
+        """The values that the candidates of `call` share, in words: `model=./nano`; empty where all share it."""
+        return self._labels.get(call, "")
+
+    def name(self, call: StageCall[Any]) -> str:
+        """Stage and label: `student model=./nano`."""
+        return f"{call.stage} {self.label(call)}".rstrip()
+
+    def chosen(self, results: Results) -> Chain:
+        """The chain that ships."""
+        return self.chains["" if self.select is None else results[self.select].artifact.chosen]
+
+    def build(
+        self,
+        results: Results,
+        deliveries: Sequence[Delivery] = (),
+        failures: Sequence[Failure] = (),
+        left_out: Sequence[Failure] = (),
+    ) -> Build:
+        """The artifacts of the chain that ships, with what became of targets and candidates."""
+        chain = self.chosen(results)
+        return Build(
+            chain.recipe,
+            results[self.data].artifact,
+            results.artifact(self.teacher),
+            results[chain.student].artifact,
+            results[chain.quantize].artifact,
+            results[chain.export].artifact,
+            tuple(deliveries),
+            tuple(failures),
+            results.artifact(self.select),
+            tuple(left_out),
+            results.artifact(chain.narrow),
+            results.artifact(chain.prune),
+        )
+
+
+def _labels(chains: Mapping[str, Chain], candidates: Sequence[Candidate]) -> dict[StageCall[Any], str]:
+    """The values that the candidates of a call share; the name of a single one. No two of a stage are alike."""
+    values = {one.name: one.values for one in candidates}
+    users: dict[StageCall[Any], list[str]] = {}
+    for name, chain in chains.items():
+        for call in chain.calls:
+            users.setdefault(call, []).append(name)
+    labels: dict[StageCall[Any], str] = {}
+    for stage in OF_A_CANDIDATE:
+        of_stage = {call: names for call, names in users.items() if call.stage == stage and len(names) < len(chains)}
+        texts = []
+        for first, *others in of_stage.values():
+            shared = [
+                f"{key}={value}" for key, value in values[first] if all((key, value) in values[o] for o in others)
+            ]
+            texts.append(", ".join(shared) if others else first)
+        labels.update(zip(of_stage, distinct(texts), strict=True))
+    return labels
+
+
+def _data(section: Data) -> StageCall[DataArtifact]:
+    def work(results: Results) -> Work[DataArtifact]:
+        key = keys.make("data", data.VERSION, keys.of_data(section), keys.data_digests(section))
+        return Work(key, lambda out, checkpoint, progress: data.run(section, out, progress))
+
+    return StageCall("data", DataArtifact, (), work)
+
+
+def _teacher(section: Teacher, rows: StageCall[DataArtifact]) -> StageCall[ModelArtifact]:
+    def work(results: Results) -> Work[ModelArtifact]:
+        inputs = [*keys.labelled(results[rows]), *keys.weights(section.model)]
+        key = keys.make("teacher", teacher.VERSION, keys.of_training(section), inputs)
+        read = results[rows].artifact
+        return Work(key, lambda out, checkpoint, progress: teacher.run(section, read, out, progress, checkpoint))
+
+    return StageCall("teacher", ModelArtifact, (rows,), work)
+
+
+def _chains(
+    rows: StageCall[DataArtifact], taught_by: StageCall[ModelArtifact] | None, supply: Supply
+) -> Callable[[Recipe], Chain]:
+    """A function that gives the chain of a candidate's recipe.
+
+    Equal sections on the same calls give the same call, so that candidates share what they have in common.
+    """
+    new_student, new_narrow = functools.cache(_student), functools.cache(_narrow)
+    new_prune, new_quantize, new_export = (
+        functools.cache(_prune),
+        functools.cache(_quantize),
+        functools.cache(functools.partial(_export, supply=supply)),
+    )
+
+    def chain(recipe: Recipe) -> Chain:
+        section = recipe.student
+        whole = section.model_copy(update={"vocabulary": "keep"})
+        learner = new_student(whole.model_copy(update={"width": 1.0}), rows, taught_by)
+        narrowed = new_narrow(whole, rows, taught_by, learner) if section.is_narrowed else None
+        trained: StageCall[ModelArtifact] = narrowed or learner
+        pruned = None
+        if section.pruning is not None:
+            pruned = new_prune(section.pruning, recipe.data.columns, rows, trained)
+        going_on: StageCall[ModelArtifact] = pruned or trained
+        scales = new_quantize(recipe.quantize, recipe.data.calibration, recipe.data.seed, section, rows, going_on)
+        exported = new_export(recipe.quantize, recipe.targets, rows, going_on, scales)
+        return Chain(recipe, learner, narrowed, pruned, scales, exported)
+
+    return chain
+
+
+def _student(
+    section: Student, rows: StageCall[DataArtifact], taught_by: StageCall[ModelArtifact] | None
+) -> StageCall[ModelArtifact]:
+    # A teacher that it neither learns nor starts from decides nothing.
+    source = taught_by if section.distill is not None or isinstance(section.model, FromTeacher) else None
+
+    def work(results: Results) -> Work[ModelArtifact]:
+        inputs = [*keys.labelled(results[rows]), *keys.weights(section.model)]
+        inputs += keys.model(results[source]) if source is not None else []
+        inputs += keys.unlabelled(results[rows]) if section.distill is not None else []
+        key = keys.make("student", student.VERSION, keys.of_training(section), inputs)
+        read, model = results[rows].artifact, results.artifact(source)
+        return Work(key, lambda out, checkpoint, progress: student.run(section, read, model, out, progress, checkpoint))
+
+    return StageCall("student", ModelArtifact, (rows, source) if source is not None else (rows,), work)
+
+
+def _narrow(
+    section: Student,
+    rows: StageCall[DataArtifact],
+    taught_by: StageCall[ModelArtifact] | None,
+    learner: StageCall[ModelArtifact],
+) -> StageCall[NarrowedArtifact]:
+    """Without a teacher, the student learns from itself as it was before the cut."""
+    source, distill = (learner, Distill()) if taught_by is None else (taught_by, section.distill)
+
+    def work(results: Results) -> Work[NarrowedArtifact]:
+        decides = keys.of_training(section) | {"width": section.width, "distill": distill and keys.dump(distill)}
+        inputs = [*keys.labelled(results[rows]), *keys.model(results[learner])]
+        if distill is not None:
+            inputs += [*keys.model(results[source]), *keys.unlabelled(results[rows])]
+        key = keys.make("narrow", narrow.VERSION, decides, inputs)
+        read, whole, model = results[rows].artifact, results[learner].artifact, results[source].artifact
+        return Work(
+            key,
+            lambda out, checkpoint, progress: narrow.run(
+                section, distill, read, whole, model, out, progress, checkpoint
+            ),
+        )
+
+    return StageCall("narrow", NarrowedArtifact, (rows, source, learner), work)
+
+
+def _prune(
+    section: Pruning, columns: Columns, rows: StageCall[DataArtifact], learner: StageCall[ModelArtifact]
+) -> StageCall[PrunedArtifact]:
+    def work(results: Results) -> Work[PrunedArtifact]:
+        decides: dict[str, Any] = {"pruning": keys.dump(section)}
+        inputs = [*keys.labelled(results[rows]), *keys.unlabelled(results[rows]), *keys.model(results[learner])]
+        if section.texts is not None:
+            decides["pruning"]["texts"] = Path(section.texts).suffix
+            decides["columns"] = columns.texts
+            inputs += [*keys.reading_code(), sha256_file(Path(section.texts))]
+        key = keys.make("prune", prune.VERSION, decides, inputs)
+        read, model = results[rows].artifact, results[learner].artifact
+        return Work(key, lambda out, checkpoint, progress: prune.run(section, columns, read, model, out, progress))
+
+    return StageCall("prune", PrunedArtifact, (rows, learner), work)
+
+
+def _quantize(
+    section: Quantize,
+    sample: Calibration,
+    seed: int,
+    training: Student,
+    rows: StageCall[DataArtifact],
+    learner: StageCall[ModelArtifact],
+) -> StageCall[ScalesArtifact]:
+    def work(results: Results) -> Work[ScalesArtifact]:
+        decides = {"quantize": keys.dump(section), "calibration": keys.dump(sample), "seed": seed}
+        inputs = [*keys.labelled(results[rows]), *keys.model(results[learner])]
+        if section.method == "qat":
+            decides["training"] = keys.of_training(training)
+            inputs += keys.unlabelled(results[rows])
+        key = keys.make("quantize", quantize.VERSION, decides, inputs)
+        read, model = results[rows].artifact, results[learner].artifact
+        return Work(
+            key,
+            lambda out, checkpoint, progress: quantize.run(
+                section, sample, seed, training, read, model, out, progress, checkpoint
+            ),
+        )
+
+    return StageCall("quantize", ScalesArtifact, (rows, learner), work)
+
+
+def _export(
+    section: Quantize,
+    targets: tuple[str, ...],
+    rows: StageCall[DataArtifact],
+    learner: StageCall[ModelArtifact],
+    scales: StageCall[ScalesArtifact],
+    supply: Supply,
+) -> StageCall[ExportArtifact]:
+    def work(results: Results) -> Work[ExportArtifact]:
+        differing = variants.wanted(map(supply.profile, targets), section)
+        decides = {
+            "quantize": keys.dump(section),
+            "differing": {one.name: names for one, names in differing.items()},
+        }
+        inputs = [*keys.labelled(results[rows]), *keys.model(results[learner]), results[scales].digest]
+        key = keys.make("export", export.VERSION, decides, [*inputs, *keys.runtime()], host_facts())
+        read, model, ranges = results[rows].artifact, results[learner].artifact, results[scales].artifact
+        return Work(
+            key,
+            lambda out, checkpoint, progress: export.run(
+                section, read, model, ranges, out, progress, differing=differing
+            ),
+        )
+
+    return StageCall("export", ExportArtifact, (rows, learner, scales), work)
+
+
+def _select(
+    section: Search, gates: Gates, rows: StageCall[DataArtifact], chains: Mapping[str, Chain]
+) -> StageCall[SelectArtifact]:
+    """Of the candidates that were not built, those for which there was no time are told from those that failed."""
+
+    def work(results: Results) -> Work[SelectArtifact]:
+        built = {name: chain for name, chain in chains.items() if chain.export in results}
+        untried = [name for name in chains if name in results.untried]
+        left_out = [name for name in chains if name not in built and name not in untried]
+        decides = {
+            "prefer": section.prefer,
+            "tolerance": section.tolerance_points,
+            "gates": keys.of_gates(gates),
+            "names": list(built),
+            "left_out": left_out,
+            "untried": untried,
+        }
+        inputs = [*keys.labelled(results[rows], ("dev",)), *(results[one.export].digest for one in built.values())]
+        inputs += [digest for one in built.values() for digest in keys.model(results[one.model])]
+        key = keys.make("select", select.VERSION, decides, [*inputs, *keys.runtime()], host_facts())
+        read = results[rows].artifact
+        entries = {
+            name: select.Entry(results[one.model].artifact, results[one.export].artifact, one.train_seconds(results))
+            for name, one in built.items()
+        }
+        return Work(
+            key,
+            lambda out, checkpoint, progress: select.run(
+                section, gates, read, entries, left_out, untried, out, progress
+            ),
+        )
+
+    return StageCall("select", SelectArtifact, (rows,), work, alternatives=tuple(one.export for one in chains.values()))
+
+
+def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
+    supply = calls.supply
+
+    def work(results: Results) -> Work[BundleArtifact]:
+        chain = calls.chosen(results)
+        recipe, model = chain.recipe, results[chain.export].artifact.for_target(target)
+        ledger = tuple(row.timeless() for row in calls.build(results).ledger)
+        decides = {
+            "recipe": bundle.recipe_sha256(recipe),
+            "target": target,
+            "ledger": [asdict(row) for row in ledger],
+            "tools": tool_versions(),  # the manifest lists them
+        }
+        inputs = [results[calls.data].digest, results[chain.export].digest, *keys.runtime()]
+        inputs += bundle.inputs(supply.profile(target), supply, serve=recipe.serve)
+        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
+        key = keys.make("bundle", bundle.VERSION, decides, inputs)
+        read = results[calls.data].artifact
+        return Work(
+            key,
+            lambda out, checkpoint, progress: bundle.run(recipe, target, model, read, ledger, supply, out, progress),
+        )
+
+    ships = calls.select or calls.chains[""].export
+    return StageCall("bundle", BundleArtifact, (calls.data, ships), work, target)
+
+
+def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> StageCall[GateArtifact]:
+    def work(results: Results) -> Work[GateArtifact] | NotRunHere:
+        made = results[packed]
+        model = results[calls.chosen(results).export].artifact.for_target(target)
+        found = gate_interpreter(target, calls.supply, made.artifact.libc_min)
+        if isinstance(found, NotRunHere):
+            return replace(found, command=f"python3 {made.artifact.file_name} gate")
+        facts = host_facts() | {"python": minor_version(found.version)}
+        model_mib = model.shipped_model.ledger.model_mib or 0.0
+        return Work(
+            keys.make("gate", gate.VERSION, target, [made.digest], facts),
+            lambda out, checkpoint, progress: gate.run(made.artifact, model_mib, found, out, progress),
+        )
+
+    return StageCall("gate", GateArtifact, (packed,), work, target)
+
+
+def gate_interpreter(target: str, supply: Supply, libc_min: str = "") -> Interpreter | NotRunHere:
+    """The interpreter that gates bundles of `target` on this machine, or why they cannot be gated here.
+
+    Args:
+        libc_min: the oldest glibc that the bundle's binaries load on, where it is known.
+    """
+    profile = supply.profile(target)
+    return here.runner(profile, profile.provider, libc_min=libc_min, jetpack=profile.jetpack, pythons=supply.pythons)

@@ -1,0 +1,178 @@
+"""Build a recipe: run its stage calls in order, and take from the workspace every result that is there."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+
+from edgepack.artifacts import Artifact, GateArtifact
+from edgepack.errors import EdgepackError
+from edgepack.paddle_ml import checkpoint
+from edgepack.pipeline import preflight
+from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
+from edgepack.pipeline.options import OF_A_CANDIDATE, BuildOptions
+from edgepack.pipeline.workspace import Key, Result, Workspace
+from edgepack.progress import Progress
+from edgepack.recipe.model import Recipe
+from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, Part, of_candidate
+from edgepack.targets.supply import Supply
+
+A = TypeVar("A", bound=Artifact)
+
+
+class Listener(Progress, Protocol):
+    """A progress reporter that also hears which stage runs."""
+
+    def stage(self, name: str, index: int, total: int, cached: bool) -> None:
+        """A stage starts, or its result was found in the workspace."""
+
+    def stage_done(self, name: str, seconds: float) -> None:
+        """The stage that started last has its result."""
+
+
+def build(
+    recipe: Recipe,
+    workspace: Workspace,
+    listener: Listener,
+    options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
+    supply: Supply | None = None,
+) -> Build | Part:
+    """Build `recipe`, taking from the workspace whatever is already there.
+
+    Without a `supply`, profiles are those of this version and the wheel cache is the usual one.
+
+    Returns:
+        Everything that was made; a `Part` when `options` end the build before its gates.
+
+    Raises:
+        EdgepackError: naming the stage that failed. A missed gate does not raise: its verdict is in the result.
+        UsageError: `options` name a stage that this recipe does not have.
+    """
+    calls = StageCalls(recipe, supply or Supply())
+    preflight.check_options(calls, options)
+    checkpoint.interval_seconds()
+    with workspace.in_use():
+        return _Run(calls, workspace, listener, options).run()
+
+
+class _Run:
+    """One build. Calls whose inputs are missing, because a candidate failed or was put off, are passed over."""
+
+    def __init__(self, calls: StageCalls, workspace: Workspace, listener: Listener, options: BuildOptions) -> None:
+        self._calls = calls
+        self._workspace = workspace
+        self._listener = listener
+        self._options = options
+        self._results = Results()
+        self._made: list[Made] = []
+        self._new: set[Key] = set()
+        self._not_run: dict[str, NotRunHere] = {}
+        self._left_out: list[Failure] = []  # candidates
+        self._failures: list[Failure] = []  # targets
+        self._begun: set[str] = set()  # candidates for which something was made
+        self._search_seconds = 0.0
+
+    def run(self) -> Build | Part:
+        """Run every call that is asked for and can be run."""
+        calls, results = self._calls, self._results
+        for number, call in enumerate(calls, start=1):
+            if self._options.ends_before(call.stage) or not results.has_all(call.needs):
+                continue
+            if call.alternatives and not any(one in results for one in call.alternatives):
+                continue
+            try:
+                self._run_call(call, number)
+            except EdgepackError as error:
+                self._fail(call, error)
+            if call is calls.data and not self._options.ends_before("teacher"):
+                preflight.check_data(calls, results[calls.data].artifact, self._listener)
+        if self._options.ends_before("gate"):
+            return Part(calls.recipe, tuple(self._made), tuple(self._left_out), tuple(self._failures))
+        return calls.build(results, self._deliveries(), self._failures, self._left_out)
+
+    def _run_call(self, call: StageCall[Any], number: int) -> None:
+        work = call.work(self._results)
+        if isinstance(work, NotRunHere):
+            assert call.target is not None, "only gates are not run"
+            self._listener.line(f"gate of {call.target}: not run here: {work.why}")
+            self._not_run[call.target] = work
+            return
+        # Two calls may have the same key, as trainings on two GPUs: it is made again once.
+        again = call.stage in self._options.again and work.key not in self._new
+        found = None if again else self._workspace.load(call.kind, work.key)
+        if found is None and self._is_out_of_time(call):
+            self._put_off(call)
+            return
+        self._listener.stage(self._calls.name(call), number, len(self._calls), cached=found is not None)
+        if found is None:
+            found = self._make(call, work, again=again)
+        self._results[call] = found
+        self._made.append(Made(call.stage, found.artifact, self._calls.owners(call)))
+        if isinstance(found.artifact, GateArtifact) and found.artifact.verdict != "pass":
+            # Only a pass is kept: what failed or could not be decided is measured again by the next build.
+            self._workspace.forget(found.artifact.folder)
+
+    def _make(self, call: StageCall[A], work: Work[A], *, again: bool) -> Result[A]:
+        if not again and self._workspace.is_damaged(work.key):
+            self._listener.line("cached result is damaged; rebuilding")
+        started = monotonic()
+        try:
+            with self._workspace.making(work.key, self._listener.line):
+                found = None if again else self._workspace.load(call.kind, work.key)
+                if found is not None:
+                    self._listener.line("another build made this result in the meantime: it is reused")
+                else:
+                    if call.stage in preflight.TRAININGS and not any(
+                        key.stage in preflight.TRAININGS for key in self._new
+                    ):
+                        preflight.check_training(call.stage, self._calls, self._options, self._listener)
+                    kept = self._workspace.checkpoint(work.key)
+                    found = self._workspace.build(work.key, lambda out: work.run(out, kept, self._listener))
+                    self._new.add(work.key)
+        finally:
+            seconds = monotonic() - started
+            if call.stage in OF_A_CANDIDATE:
+                self._search_seconds += seconds
+                self._begun.update(self._calls.candidates_of(call)[:1])
+        self._listener.stage_done(call.stage, seconds)
+        return found
+
+    def _is_out_of_time(self, call: StageCall[Any]) -> bool:
+        """Whether `call` would begin a candidate after the minutes of the search. One candidate is always built."""
+        search, candidates = self._calls.recipe.search, self._calls.candidates_of(call)
+        if search is None or search.minutes is None or not candidates or candidates[0] in self._begun:
+            return False
+        return self._search_seconds >= 60 * search.minutes and any(
+            self._results.has_all(one for one in chain.calls if not self._options.ends_before(one.stage))
+            for chain in self._calls.chains.values()
+        )
+
+    def _put_off(self, call: StageCall[Any]) -> None:
+        for name in self._calls.candidates_of(call):
+            self._results.untried.append(name)
+            self._listener.line(f"{name} is not tried: search.minutes have passed; the next build goes on with it")
+
+    def _fail(self, call: StageCall[Any], error: EdgepackError) -> None:
+        """Note the failure of a target or of candidates, if the build is to keep going with others; else raise it."""
+        if call.target is not None and self._options.keep_going:
+            self._failures.append(Failure(call.target, error))
+            return
+        failures = [Failure(name, of_candidate(error, name)) for name in self._calls.candidates_of(call)]
+        if not failures:
+            raise error
+        self._left_out += failures
+        if not self._options.keep_going or len(self._left_out) == len(self._calls.chains):
+            raise self._left_out[0].error from error
+        for failure in failures:
+            self._listener.line(f"warning: this candidate is left out: {failure.error.what}")
+
+    def _deliveries(self) -> list[Delivery]:
+        """Every target that has a bundle and, if this machine can run it, its gate."""
+        found = []
+        for target, gate in self._calls.gates.items():
+            packed = self._calls.bundles[target]
+            if target in self._not_run:
+                found.append(Delivery(self._results[packed].artifact, self._not_run[target]))
+            elif gate in self._results:
+                found.append(Delivery(self._results[packed].artifact, self._results[gate].artifact))
+        return found
