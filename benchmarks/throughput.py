@@ -146,7 +146,7 @@ def apart(one: Path, other: Path) -> tuple[int, float]:
 def peak_rss_mib(folder: Path, source: Path, threads: int, work: Path) -> float:
     """Of a process that does nothing else."""
     line = ["predict", "--model", str(folder), "--input", str(source), "--output", str(work / "memory.jsonl")]
-    line += ["--threads", str(threads), "--quiet", "--restart"]
+    line += ["--threads", str(threads), "--quiet"]
     done = subprocess.run([sys.executable, "-c", MEMORY, *line], stdout=subprocess.PIPE, encoding="utf-8", check=True)
     return int(done.stdout) / 1024
 

@@ -54,7 +54,7 @@ def add_predict(verbs: Verbs) -> None:
         "the two texts. Spans count characters from 0, the end is not included; they are looked for in as much of\n"
         "a text as the model reads, which is its `max_length` tokens; with --long windows, in all of it.\n\n"
         "With --output, a row that cannot be used does not stop the run: its line has nulls or empty cells, and\n"
-        "OUTPUT.errors.jsonl tells what is wrong with it. Interrupted, the same command goes on where it was. Where\n"
+        "OUTPUT.errors.jsonl tells what is wrong with it. An interrupted run continues with --resume. Where\n"
         "answers are printed, the first such row ends the run with exit code 2, as it does with --strict.",
     )
     if verbs.named:
@@ -82,7 +82,7 @@ def add_predict(verbs: Verbs) -> None:
         "--batch-tokens", type=at_least_one, metavar="N", help="tokens of a batch, for files (512 is near the best)"
     )
     parser.add_argument("--strict", action="store_true", help="end at the first bad row (--output)")
-    parser.add_argument("--restart", action="store_true", help="throw away what an interrupted run left (--output)")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run (--output)")
     parser.add_argument("--quiet", action="store_true", help="no progress (--output)")
 
 

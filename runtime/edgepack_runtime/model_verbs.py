@@ -56,7 +56,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
         return elsewhere(options, context, arguments)
     with _damage_first(context.release):
         predictor = predict_verb.open_model(options, folders[0])
-    predict_verb.answer(options, given, folders[0], predictor, say)
+    predict_verb.answer(options, given, predictor, say)
     return ExitCode.OK
 
 

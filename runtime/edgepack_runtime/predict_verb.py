@@ -50,7 +50,7 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
         if str(output) == "-" or (output.exists() and not output.is_file()):
             raise UsageError(
                 f"{output} is no file",
-                why="answers are collected beside the file that they become, which an interrupted run goes on with",
+                why="answers are collected beside the file that they become, so that --resume finds them",
                 fix="leave out --output: answers are then printed",
             )
         target = resume.led_to(output)
@@ -119,13 +119,8 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
     return Predictor(folder, threads=threads, long_texts=options.long)
 
 
-def answer(
-    options: argparse.Namespace, given: List[Item], folder: Path, predictor: Any, say: Callable[[str], None]
-) -> None:
+def answer(options: argparse.Namespace, given: List[Item], predictor: Any, say: Callable[[str], None]) -> None:
     """Ask `predictor` about `given`, or about what a file or standard input holds; print or write the answers.
-
-    Args:
-        folder: of the model.
 
     Raises:
         UsageError: naming the line, when there is one that makes no sense and answers are printed; or there is none.
@@ -136,8 +131,7 @@ def answer(
     if options.output:
         from edgepack_runtime import predict_files
 
-        run = predict_files.identity(options, asked, folder, predictor.engine)
-        predict_files.answer(options, given, asked, predictor, run, say)
+        predict_files.answer(options, given, asked, predictor, say)
     elif options.input:
         from edgepack_runtime import rows
 

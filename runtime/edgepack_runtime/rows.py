@@ -25,27 +25,20 @@ _BOM = b"\xef\xbb\xbf"
 _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 
 
-class Position(NamedTuple):
-    """How far a source was read: bytes and lines from its beginning."""
-
-    offset: int = 0
-    line: int = 0
-
-
 class Row(NamedTuple):
-    """A row whose first line is `line`, from 1: either an item or an error. The next row begins at `end`."""
+    """A row whose first line is `line`, from 1: either an item or an error. It ends at byte `end` of the source."""
 
     line: int
     item: Optional[Item]
     error: Optional[UsageError]
-    end: Position
+    end: int
 
 
 class Source:
     """What a file or stream holds.
 
     Args:
-        stream: bytes; a file must be seekable to be taken up again.
+        stream: bytes.
         name: what messages call it.
         suffix: one of `SUFFIXES`; it decides the form.
         columns: one, or two where pairs are wanted; a .txt has none, and its pairs have a tab between.
@@ -63,25 +56,21 @@ class Source:
             self._header = self._read_header()
             self._places = [self._header.index(column) for column in columns]
 
-    def skip_to(self, position: Position) -> None:
-        """Go on behind the row that ended at `position`."""
-        self._lines.skip_to(position)
-
     def rows(self, *, go_on: bool = True) -> Iterator[Row]:
         """The rows that come next; unless they `go_on`, a bad one is the last."""
         self._lines.to_the_end = go_on
         table = csv.reader(self._lines, strict=True) if self._suffix == ".csv" else None
         while True:
-            number = self._lines.position.line + 1
+            number = self._lines.number + 1
             where = f"line {number} of {self._name}"
             try:
                 item: Optional[Item] = self._next(table, where)
             except StopIteration:
                 return
             except UsageError as error:
-                yield Row(number, None, error, self._lines.position)
+                yield Row(number, None, error, self._lines.offset)
                 continue
-            yield Row(number, item, None, self._lines.position)
+            yield Row(number, item, None, self._lines.offset)
 
     def _next(self, table: Any, where: str) -> Item:
         if table is not None:
@@ -142,12 +131,8 @@ class _Lines:
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
-        self.position = Position()
+        self.offset = self.number = 0  # bytes and lines that were read
         self.to_the_end = True  # of a line that is too long, whose end may never come
-
-    def skip_to(self, position: Position) -> None:
-        self._stream.seek(position.offset)
-        self.position = position
 
     def __iter__(self) -> _Lines:
         return self
@@ -156,17 +141,17 @@ class _Lines:
         line = self._stream.readline(MAX_LINE_BYTES + 1)
         if not line:
             raise StopIteration
-        offset, number = self.position.offset + len(line), self.position.line + 1
+        self.offset += len(line)
+        self.number += 1
+        number = self.number
         if len(line) > MAX_LINE_BYTES:
             while line and not line.endswith(b"\n") and self.to_the_end:
                 line = self._stream.readline(2**20)
-                offset += len(line)
-            self.position = Position(offset, number)
+                self.offset += len(line)
             raise UsageError(
                 f"line {number} of {self._name} is longer than {MAX_LINE_BYTES // 2**20} MiB",
                 fix="give a text file, one text a line",
             )
-        self.position = Position(offset, number)
         return (line[len(_BOM) :] if number == 1 and line.startswith(_BOM) else line).decode("utf-8", "surrogateescape")
 
 

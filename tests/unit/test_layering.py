@@ -56,7 +56,7 @@ STDLIB_ONLY = {
     "device", "jetson", "nvidia_libraries", "probe", "onnx_file",
     "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
     "receipts", "owned", "rollback", "uninstall",
-    "rows", "wording", "writing", "journal", "resume", "progress", "predict_files", "windows",
+    "rows", "wording", "writing", "resume", "progress", "predict_files", "windows",
     "alone", "contention", "noise", "latency_limits", "accuracy_limits", "gate_values", "throttling", "energy",
     "sshsig", "trust", "trust_verb", "sealing",
     "serve_verb", "serve/__init__", "serve/settings", "serve/model_info", "serve/http_errors", "serve/logs",

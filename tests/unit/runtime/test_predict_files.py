@@ -139,10 +139,10 @@ def test_strict_ends_at_the_first_bad_row_and_goes_on_when_it_is_mended(here: Pa
     (here / "in.txt").write_text("好\n\n差\n", encoding="utf-8")
     assert predict("--strict") == ExitCode.USAGE
     assert "line 2 of in.txt is empty" in capsys.readouterr().err
-    assert names(here) == {"in.txt", "out.jsonl.partial", "out.jsonl.partial.json", "out.jsonl.errors.jsonl.partial"}
+    assert names(here) == {"in.txt", "out.jsonl.partial", "out.jsonl.errors.jsonl.partial"}
     (here / "in.txt").write_text("好\n很\n差\n", encoding="utf-8")
-    assert predict("--strict") == 0
-    assert "going on behind row 1" in capsys.readouterr().err
+    assert predict("--strict", "--resume") == 0
+    assert "continuing after row 1," in capsys.readouterr().err
     assert labels(here / "out.jsonl") == ["good", "bad", "bad"]
 
 
@@ -177,7 +177,7 @@ def test_arguments_can_be_answered_into_a_file(here: Path) -> None:
     assert labels(here / "out.jsonl") == ["bad"]
 
 
-def test_an_interrupted_run_is_taken_up(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_resumed(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "in.txt").write_text("好\n差\n" * 300, encoding="utf-8")
     assert predict(output="whole.jsonl") == 0
     stream = Predictor.stream_tagged
@@ -191,26 +191,30 @@ def test_an_interrupted_run_is_taken_up(here: Path, capsys: Capture, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "stream_tagged", stopping)
         assert predict() == 130
-    assert "the same command goes on" in capsys.readouterr().err
-    assert predict("--scores") == ExitCode.USAGE
-    assert "scores is 'True' now, and was 'False'" in capsys.readouterr().err
-    assert predict() == 0
-    assert "going on behind row 101" in capsys.readouterr().err
+    assert "the same command with --resume continues it" in capsys.readouterr().err
+    assert predict() == ExitCode.USAGE
+    assert "continue that run with --resume" in capsys.readouterr().err
+    assert predict("--resume", "--threads", "3") == 0
+    assert "continuing after row 101," in capsys.readouterr().err
     assert (here / "out.jsonl").read_bytes() == (here / "whole.jsonl").read_bytes()
     assert names(here) == {"in.txt", "out.jsonl", "whole.jsonl"}
 
 
-def test_another_model_does_not_go_on_with_the_answers_of_this_one(
-    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shorter_input_is_not_resumed(here: Path, capsys: Capture) -> None:
     (here / "in.txt").write_text("好\n差\n\n", encoding="utf-8")
     assert predict("--strict") == ExitCode.USAGE
-    capsys.readouterr()
-    write_model_folder(here / "model", labels=("a", "b"))
-    assert predict() == ExitCode.USAGE
-    assert "model is" in capsys.readouterr().err
-    assert predict("--restart") == 0
-    assert labels(here / "out.jsonl") == ["b", "a", None]
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    assert predict("--resume") == ExitCode.USAGE
+    assert "the input has 1 rows, and the interrupted run answered 2" in capsys.readouterr().err
+    assert labels(here / "out.jsonl.partial") == ["good", "bad"]
+
+
+def test_standard_input_is_resumed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options, exit_code in (["--strict"], ExitCode.USAGE), (["--resume"], ExitCode.OK):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("好\n差\n\n好\n".encode())))
+        line = ["predict", "--model", "model", "--output", "out.jsonl", *options]
+        assert cli.run(line, OUTSIDE) == exit_code
+    assert labels(here / "out.jsonl") == ["good", "bad", None, "good"]
 
 
 def test_an_error_of_the_model_keeps_what_was_answered(
@@ -226,8 +230,8 @@ def test_an_error_of_the_model_keeps_what_was_answered(
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "stream_tagged", failing)
         assert predict() == ExitCode.STAGE_FAILED
-    assert predict() == 0
-    assert "going on behind row 1" in capsys.readouterr().err
+    assert predict("--resume") == 0
+    assert "continuing after row 1," in capsys.readouterr().err
     assert labels(here / "out.jsonl") == ["good", "bad", "good"]
 
 
@@ -235,15 +239,16 @@ KILLED = """\
 import os, signal, sys
 from edgepack_runtime import cli, resume
 resume._BLOCK_CHARACTERS = 300
-replace, written = resume._replace_journal, []
+write, written = resume._write, []
 
-def kill(path, data):
-    replace(path, data)
+def kill(file, data, offset):
     written.append(1)
     if len(written) == 3:
+        write(file, data[:-7], offset)
         os.kill(os.getpid(), signal.SIGKILL)
+    write(file, data, offset)
 
-resume._replace_journal = kill
+resume._write = kill
 raise SystemExit(cli.main())
 """
 
@@ -252,7 +257,7 @@ def test_killed_it_goes_on_without_a_row_lost_or_twice(here: Path, capsys: Captu
     rows = [{"text": text} for text in ("好", "", "差", "很好", "店") for _ in range(40)]
     write_lines(here / "in.jsonl", rows)
     assert predict(given="in.jsonl", output="whole.csv") == 0
-    line = ["predict", "--model", "model", "--input", "in.jsonl", "--output", "out.csv", "--threads", "2"]
+    line = ["predict", "--model", "model", "--input", "in.jsonl", "--output", "out.csv", "--threads", "2", "--resume"]
     kills = 0
     while True:
         done = subprocess.run([sys.executable, "-c", KILLED, *line], capture_output=True, timeout=60, check=False)
@@ -297,9 +302,9 @@ def test_memory_does_not_grow_with_the_file(here: Path, monkeypatch: pytest.Monk
     ahead = []
     add = resume.Output.add
 
-    def watched(self: resume.Output, line: str, position: Any, error: Any = None) -> None:
-        ahead.append(os.lseek(handle[0], 0, os.SEEK_CUR) - position.offset)
-        add(self, line, position, error)
+    def watched(self: resume.Output, line: str, error: Any = None) -> None:
+        ahead.append(os.lseek(handle[0], 0, os.SEEK_CUR) - self.rows * len("好\n".encode()))
+        add(self, line, error)
 
     handle: list[int] = []
     opened = Path.open
