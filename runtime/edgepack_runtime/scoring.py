@@ -148,9 +148,7 @@ def _bootstrap(
     names = sorted({*classes, *(name for row in rows for groups in row for name in groups)})
     places = {name: place for place, name in enumerate(names)}
     kinds = Counter(
-        tuple(
-            tuple(sorted((places[name], one.tp, one.fp + one.fn) for name, one in groups.items())) for groups in row
-        )
+        tuple(tuple(sorted((places[name], one.tp, one.fp + one.fn) for name, one in groups.items())) for groups in row)
         for row in rows
     )
     sizes = [_size_of_a_row(rows, name) for name in names]

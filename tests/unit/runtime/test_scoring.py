@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -14,7 +13,6 @@ from edgepack_runtime import metrics, scoring, stats
 from edgepack_runtime.metrics import METRICS, Answer
 from edgepack_runtime.scoring import Counts
 from edgepack_runtime.spans import Span
-from edgepack_runtime.stats import Interval
 
 F1S = ("macro_f1", "micro_f1", "f1", "entity_f1")
 
@@ -66,7 +64,7 @@ def test_answers_without_an_error_are_no_certainty(metric: str) -> None:
     interval = scoring.interval(metric, truths, truths, 0.95, "1", ["0", "1"])
     assert interval.value == interval.high == 1.0 and 0.8 < interval.low < 0.96
     drop = scoring.drop(metric, truths, truths, truths, 0.95, "1", ["0", "1"])
-    assert drop.value == 0.0 and -0.2 < drop.low < -0.05 and 0.05 < drop.high < 0.2
+    assert drop.value == 0.0 and -0.2 < drop.low < -0.04 and 0.04 < drop.high < 0.2
 
 
 def test_a_rare_class_is_known_as_badly_as_its_own_rows_say() -> None:
