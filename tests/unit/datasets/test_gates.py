@@ -33,8 +33,6 @@ def test_a_line_says_how_wide_the_intervals_are() -> None:
     assert describe_gate(gate(max_drop_points=1.0), 200, ONE) == f"{told}, and about ±2.3 points for a drop"
     sampled = describe_gate(gate(min=0.5), 200, ONE, most=20)
     assert sampled.startswith("gates.accuracy: 20 golden rows give an interval of")
-        "gates.accuracy: 20 golden rows give an interval of"
-    )
 
 
 @pytest.mark.parametrize("keys", [{"metric": "macro_f1", "min": 0.5}, {"per_class": {"recall": 0.5}}])
