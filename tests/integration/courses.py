@@ -89,14 +89,14 @@ def learn(
 ) -> Ended:
     """Train a classifier (one of SHAPE by default) on `rows`; it is judged by the same, or by `score` of it.
 
-    `ranks` are `edgepack.paddle_ml.ranks.Ranks` where there are others to train with.
+    `ranks` are `edgepack.paddle_ml.distributed.Ranks` where there are others to train with.
     """
     environment.start()
     from edgepack import scores
     from edgepack.paddle_ml.batches import Examples
+    from edgepack.paddle_ml.distributed import ALONE
     from edgepack.paddle_ml.match import Match
     from edgepack.paddle_ml.predict import logits
-    from edgepack.paddle_ml.ranks import ALONE
     from edgepack.paddle_ml.tasks import task_of
     from edgepack.paddle_ml.train import Course, train
 

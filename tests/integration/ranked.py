@@ -153,9 +153,9 @@ def keep(folder: Path, name: str, ended: Ended, losses: list[float]) -> None:
 
 def main() -> None:
     environment.start()
-    from edgepack.paddle_ml import ranks
+    from edgepack.paddle_ml import distributed
 
-    together = ranks.join("cpu")
+    together = distributed.join("cpu")
     folder = Path(sys.argv[1]) / str(together.rank)
     folder.mkdir()
     for scenario in SCENARIOS:

@@ -16,11 +16,7 @@ import pytest
 from tests.integration.conftest import write_rows
 from tests.integration.test_ranks import free_ports
 
-from edgepack.artifacts import DataArtifact
-from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.paddle_ml import environment, relay
 from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE
-from edgepack.recipe.training import Nodes, Training
 
 pytestmark = pytest.mark.integration
 RECIPE = """\
@@ -38,8 +34,7 @@ student:
   device: cpu
   nodes: {{count: 2, master: "127.0.0.1:{port}"}}
 """
-_SOON_SECONDS = 90.0  # on a machine that has much else to do
-TWO_GPUS = Training(device="gpu:2,0", learning_rate=1e-4)
+_SOON_SECONDS = 240.0  # on a machine that has much else to do
 
 
 class Pair:
@@ -155,91 +150,16 @@ def test_a_worker_that_is_killed_ends_both_builds(pair: Pair) -> None:
         os.kill(victim, signal.SIGKILL)
         said = [build.communicate(timeout=_SOON_SECONDS)[1] for build in builds]
         assert [build.returncode for build in builds] == [5, 5], said
-    assert any("ended without a word" in text for text in said), said
+    assert any("a process of the training was killed" in text for text in said), said
     assert all("on all of them" in text or "goes on from the last checkpoint" in text for text in said), said
     assert not pair.processes()
 
 
 def is_worker(number: int) -> bool:
     words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-    return b"edgepack.paddle_ml.worker" in words and b"edgepack.paddle_ml.lifeline" not in words
+    return b"edgepack.paddle_ml.launch" in words and b"paddle.distributed.launch" not in words
 
 
 def is_first(number: int) -> bool:
     """Whether it keeps the store at which the ranks meet, so that the other one notices at once."""
     return b"PADDLE_TRAINER_ID=0" in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
-
-
-def test_the_launcher_gets_what_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment.start()
-    from edgepack.paddle_ml import launch
-
-    def after(command: list[str], option: str) -> str:
-        return command[command.index(option) + 1]
-
-    command = launch.command(TWO_GPUS, tmp_path, {})
-    assert after(command, "--devices") == "2,0"
-    assert after(command, "--nproc_per_node") == "2"
-    assert "--master" not in command
-    visible = {"CUDA_VISIBLE_DEVICES": "5,GPU-a,7"}
-    assert after(launch.command(TWO_GPUS, tmp_path, visible), "--devices") == "7,5"
-    together = Training(device="cpu", nodes=Nodes(count=3, master="localhost:8379"))
-    command = launch.command(together, tmp_path, visible)
-    assert "--devices" not in command
-    assert (after(command, "--nnodes"), after(command, "--master")) == ("3", "127.0.0.1:8379")
-    assert after(command, "--host") == "127.0.0.1"
-    with pytest.raises(EnvironmentUnfitError, match=r"'nowhere\.invalid' cannot be found"):
-        launch.command(Training(device="cpu", nodes=Nodes(count=2, master="nowhere.invalid:1")), tmp_path, {})
-
-
-def test_the_cores_are_shared_and_what_a_user_sets_is_kept() -> None:
-    environment.start()
-    from edgepack.paddle_ml import launch
-
-    foreign = {"PADDLE_MASTER": "1.2.3.4:5", "MASTER_ADDR": "x", "HOME": "/home"}
-    found = launch.variables(TWO_GPUS, {**foreign, "OMP_NUM_THREADS": "16"}, 16)
-    assert found == {"HOME": "/home", "OMP_NUM_THREADS": "8"}
-    assert launch.variables(TWO_GPUS, {"OMP_NUM_THREADS": "4"}, 16) == {"OMP_NUM_THREADS": "4"}
-    nodes = Training(device="cpu", nodes=Nodes(count=2, master="127.0.0.1:1"))
-    assert launch.variables(nodes, {}, 16) == {"GLOO_SOCKET_IFNAME": "lo"}
-    assert launch.variables(nodes, {"GLOO_SOCKET_IFNAME": "eth9"}, 16) == {"GLOO_SOCKET_IFNAME": "eth9"}
-
-
-def test_what_ended_the_processes_is_raised_with_its_class(tmp_path: Path) -> None:
-    environment.start()
-    from edgepack.paddle_ml import launch
-    from edgepack.paddle_ml.fit import Lesson
-    from edgepack.paddle_ml.meeting import GONE
-
-    lesson = Lesson("student", "ernie", TWO_GPUS)
-    (tmp_path / "launcher.log").write_text("began\nContainer failed\n", encoding="utf-8")
-    relay.write_error(tmp_path, 0, ValueError("odd"))
-    with pytest.raises(StageFailedError, match="student: training ended with an error") as caught:
-        launch.failed(lesson, tmp_path)
-    assert caught.value.why.splitlines()[:3] == [
-        "process 1: ValueError: odd",
-        "process 2: ended without a word",
-        "began",
-    ]
-    relay.write_error(tmp_path, 0, StageFailedError(GONE))
-    wanted = EnvironmentUnfitError("no memory", why="full", fix="free some")
-    relay.write_error(tmp_path, 1, wanted)
-    with pytest.raises(EdgepackError) as raised:
-        launch.failed(lesson, tmp_path)
-    assert type(raised.value) is EnvironmentUnfitError
-    assert (raised.value.what, raised.value.why, raised.value.fix) == ("no memory", "full", "free some")
-
-
-def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
-    environment.start()
-    from edgepack.paddle_ml.fit import Lesson
-    from edgepack.paddle_ml.worker import Job
-    from edgepack.recipe.training import Distill, FromTeacher
-
-    source = FromTeacher.model_validate({"from": "teacher", "layers": [1, 2]})
-    data = DataArtifact(tmp_path, ("a", "b"), {"train": 3}, ("w",), {"train": {3: 1}})
-    job = Job(
-        Lesson("student", source, TWO_GPUS, None, Distill(hidden=True)), data, tmp_path / "out", tmp_path / "kept"
-    )
-    job.write(tmp_path)
-    assert Job.read(tmp_path) == job

@@ -124,8 +124,8 @@ def test_the_gradients_of_lsq_are_paddleslim_s() -> None:
 def student_of(folder: Path, rows: Sequence[Row], shape: FromScratch = CALM) -> tuple[DataArtifact, ModelArtifact]:
     """A float student that was trained for some steps on `rows`, which are its dev and test rows too."""
     environment.start()
+    from edgepack.paddle_ml.distributed import ALONE
     from edgepack.paddle_ml.fit import Lesson, teach
-    from edgepack.paddle_ml.ranks import ALONE
 
     (folder / "student").mkdir(parents=True)
     data = replace(data_of(rows, folder), rows=dict.fromkeys(("train", "dev", "test"), len(rows)))

@@ -54,7 +54,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         )
     try:
-        said = [process.communicate(timeout=240)[0] for process in processes]
+        said = [process.communicate(timeout=480)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

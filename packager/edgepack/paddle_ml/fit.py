@@ -15,10 +15,10 @@ from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import importance, models, prune
 from edgepack.paddle_ml.batches import Array, Encoded, Examples
 from edgepack.paddle_ml.checkpoint import Checkpoint
+from edgepack.paddle_ml.distributed import Ranks
 from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.models import Classifier
 from edgepack.paddle_ml.predict import logits
-from edgepack.paddle_ml.ranks import Ranks
 from edgepack.paddle_ml.tasks import Task, task_of
 from edgepack.paddle_ml.train import Course, Trained, train
 from edgepack.progress import SILENT, Progress

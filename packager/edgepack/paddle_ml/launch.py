@@ -1,9 +1,18 @@
-"""Trains in as many processes as the recipe asks for: in this one, or in others that Paddle's launcher starts."""
+"""Trains in as many processes as the recipe asks for: in this one, or in several that Paddle's launcher starts.
+
+`paddle.distributed.launch` runs `python -m edgepack.paddle_ml.launch FOLDER` once for each GPU, or once on a machine
+without. The build leaves the job in the folder and finds there, as JSON, the progress of the first process and the
+result or the error of each.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
+import json
+import logging
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -11,31 +20,63 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from edgepack import machine, nvidia
+from pydantic import TypeAdapter
+
+from edgepack import __version__, machine, nvidia
 from edgepack.artifacts import DataArtifact, ModelArtifact
-from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.paddle_ml import device, environment, gpus, lifeline, models, relay, worker
+from edgepack.digest import sha256_file, sha256_folder
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.paddle_ml import device, distributed, environment, gpus, models
+from edgepack.paddle_ml.distributed import ALONE, GONE, Ranks
 from edgepack.paddle_ml.fit import Lesson, Narrowing, teach
-from edgepack.paddle_ml.lifeline import Lifeline
-from edgepack.paddle_ml.meeting import GONE
-from edgepack.paddle_ml.ranks import ALONE
 from edgepack.paddle_ml.schedule import rate_scale
-from edgepack.progress import Progress
-from edgepack.recipe.training import Nodes, Training
+from edgepack.progress import SILENT, Progress, Task
+from edgepack.recipe.shapes import WEIGHTS_FILE
+from edgepack.recipe.training import FromScratch, FromTeacher, Nodes, Training, is_local_folder
+from edgepack_runtime import isolated
+from edgepack_runtime.errors import from_json, to_json
 
-_LAUNCHER: Final = "paddle.distributed.launch"
-_JOB_NAME: Final = "edgepack"  # one for all trainings: builds that train different things meet, and are told so
+MODULE: Final = "edgepack.paddle_ml.launch"
+LAUNCHER: Final = "paddle.distributed.launch"
+_JOB_NAME: Final = "edgepack"  # one for all trainings: builds that train different things meet, and report it
 _POLL_SECONDS: Final = 0.1
-_END_SECONDS: Final = 10.0  # for the launcher to end by itself
-_LOG, _LOGS = "launcher.log", "logs"
-_LAST_LINES: Final = 12
+_END_SECONDS: Final = 10.0  # for the launcher to end its processes
+_JOB, _PROGRESS, _LOG, _LOGS = "job.json", "progress.jsonl", "launcher.log", "logs"
+_LAST_LINES: Final = 20
+_PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
-# What a scheduler leaves for a launcher of its own would overrule what the recipe says.
+# What a scheduler sets for a launcher of its own would overrule the recipe.
 _FOREIGN: Final = ("PADDLE_", "POD_IP", "MASTER_ADDR", "MASTER_PORT", "DISTRIBUTED_TRAINER_ENDPOINTS", "WITH_COVERAGE")
 _SIOCGIFADDR: Final = 0x8915  # Linux: the address of an interface (man 7 netdevice)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all processes of a machine train. `out` and `checkpoint` belong to the first of them."""
+
+    lesson: Lesson
+    data: DataArtifact
+    out: Path
+    checkpoint: Path
+
+    def write(self, folder: Path) -> None:
+        """Write the job for `read`."""
+        (folder / _JOB).write_bytes(_ADAPTER.dump_json(self, by_alias=True))
+
+    @staticmethod
+    def read(folder: Path) -> Job:
+        """The job that `write` wrote."""
+        return _ADAPTER.validate_json((folder / _JOB).read_bytes())
+
+
+_ADAPTER: Final = TypeAdapter(Job)
+_RESULT: Final = TypeAdapter(ModelArtifact)
 
 
 def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
@@ -54,17 +95,16 @@ def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, check
     progress.line(f"{lesson.name}: {described(training)}")
     if not isinstance(lesson.model, Narrowing):
         models.probe(lesson.model)  # a download is done once, and not by each process
-    # Nobody else can read it, and it goes away: the launcher writes down the whole environment beside its logs.
+    # Nobody else can read the folder, and it is removed: the launcher writes the whole environment beside its logs.
     with tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        worker.Job(lesson, data, out.absolute(), checkpoint.absolute()).write(folder)
+        Job(lesson, data, out.absolute(), checkpoint.absolute()).write(folder)
         _run(training, folder, progress)
-        failed(lesson, folder)
-        return worker.read_result(folder)
+        return result(lesson, folder)
 
 
 def described(training: Training) -> str:
-    """How many processes train, what that makes of a step and of its rate, and where machines meet."""
+    """How many processes train, the rows and the rate of a step, and where machines meet."""
     scale = rate_scale(training.scale_learning_rate, training.ranks)
     rate = f"learning rate {training.learning_rate:g} x {scale:.3g} ({training.scale_learning_rate})"
     text = f"{training.ranks} processes, {training.ranks} x {training.batch_size} rows a step, {rate}"
@@ -74,45 +114,41 @@ def described(training: Training) -> str:
 
 
 def _run(training: Training, folder: Path, progress: Progress) -> None:
-    """Start the processes and hand on what they say until they have ended; they end with this one."""
+    """Run the launcher to its end, with the first process's progress; it ends with this process, also when killed."""
     typed, environ = command(training, folder, os.environ), variables(training, os.environ, machine.cores().threads)
-    line = Lifeline(folder / worker.LIFELINE)
-    with (folder / _LOG).open("wb") as log, relay.Listener(folder, progress) as listener:
-        # A session of its own: Ctrl-C is for the build alone, which then lets go of the lifeline.
+    with (folder / _LOG).open("wb") as log_file, ExitStack() as bars:
+        # A session of its own: Ctrl-C is for the build alone, which then ends the launcher.
         launcher = subprocess.Popen(
             typed,
             env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=log_file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=isolated.dies_with_us(signal.SIGTERM),
         )
+        reader = ProgressReader(folder / _PROGRESS, progress, bars)
         try:
             while launcher.poll() is None:
-                listener.catch_up()
+                reader.catch_up()
                 time.sleep(_POLL_SECONDS)
-            listener.catch_up()
+            reader.catch_up()
         finally:
-            line.cut()
-            _end(launcher)
-
-
-def _end(launcher: subprocess.Popen[bytes]) -> None:
-    """Wait for what hangs on a line that is cut."""
-    try:
-        launcher.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        launcher.kill()
-        launcher.wait()
+            launcher.terminate()
+            try:
+                launcher.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                launcher.kill()
+                launcher.wait()
 
 
 def command(training: Training, folder: Path, environ: Mapping[str, str]) -> list[str]:
-    """What is typed to start the processes of this machine.
+    """The command line that starts the processes of this machine.
 
     The program is Python itself: given a script, the launcher would run that file, and its folder would come before
     the standard library.
     """
-    job = [sys.executable, "-m", worker.MODULE, str(folder)]
+    job = [sys.executable, "-m", MODULE, str(folder)]
     options = ["--job_id", _JOB_NAME, "--log_dir", str(folder / _LOGS)]
     options += ["--nproc_per_node", str(training.local_ranks)]
     if training.device.startswith("gpu"):
@@ -122,8 +158,7 @@ def command(training: Training, folder: Path, environ: Mapping[str, str]) -> lis
         options += ["--nnodes", str(training.nodes.count), "--master", f"{address}:{port}"]
         # By its own name a machine often finds nothing but 127.0.1.1, at which no other one reaches it.
         options += ["--host", _own_address(address)]
-    start = [sys.executable, "-m", lifeline.MODULE, str(folder / worker.LIFELINE), _LAUNCHER]
-    return [*start, *options, *job]
+    return [sys.executable, "-m", LAUNCHER, *options, *job]
 
 
 def _labels(wanted: str, environ: Mapping[str, str]) -> list[str]:
@@ -185,31 +220,193 @@ def _interfaces(address: str) -> Iterator[str]:
                 yield name
 
 
-def failed(lesson: Lesson, folder: Path) -> None:
-    """Raise what ended the processes of this machine, unless they left a result.
+def result(lesson: Lesson, folder: Path) -> ModelArtifact:
+    """The model that the first process of this machine has made.
 
-    One that says what went wrong comes before those that only noticed that it was gone.
+    Raises:
+        EdgepackError, OSError: the error of a process; one with a cause comes before one that only missed the others.
+        StageFailedError: no process has left a result.
     """
-    if (folder / worker.RESULT).is_file():
-        return
-    ends = {number: relay.read_error(folder, number) for number in range(lesson.training.local_ranks)}
-    for error in sorted((end for end in ends.values() if isinstance(end, Exception)), key=_is_of_others):
+    files = [_file(folder, rank) for rank in range(lesson.training.local_ranks)]
+    found = [json.loads(file.read_bytes()) for file in files if file.is_file()]
+    if found and "model" in found[0]:
+        return _RESULT.validate_python(found[0]["model"])
+    for error in sorted(map(_error, found), key=lambda error: isinstance(error, EdgepackError) and error.what == GONE):
         raise error
-    lines = [f"process {number + 1}: {end or 'ended without a word'}" for number, end in ends.items()]
-    silent = next((number for number, end in ends.items() if end is None), 0)
-    log = _last_lines(folder / _LOGS / f"workerlog.{silent}") or _last_lines(folder / _LOG)
-    fix = "look at the memory of this machine (`dmesg` names what the system has killed)"
+    lines = (folder / _LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+    fix = "check the memory of this machine (`dmesg` names what the system has killed)"
     if lesson.training.nodes is not None:
-        fix += ", and at what the builds on the other machines say"
-    fix += "; the next build goes on from the last checkpoint"
-    raise StageFailedError(f"{lesson.name}: training ended with an error", why="\n".join([*lines, *log]), fix=fix)
+        fix += " and the errors of the builds on the other machines"
+    raise StageFailedError(
+        f"{lesson.name}: a process of the training was killed, or did not start",
+        why="\n".join(["the launcher's log ends with:", *lines]),
+        fix=f"{fix}; the next build goes on from the last checkpoint",
+    )
 
 
-def _is_of_others(error: Exception) -> bool:
-    return isinstance(error, StageFailedError) and error.what == GONE
+def write_error(folder: Path, local_rank: int, name: str, error: Exception) -> None:
+    """Leave the error of a process for `result`; one that edgepack does not raise on purpose becomes a failed stage."""
+    if isinstance(error, OSError) and error.filename:  # the build knows what the file is
+        document: dict[str, Any] = {"os": [error.errno, error.strerror, str(error.filename)]}
+    elif isinstance(error, EdgepackError):
+        document = to_json(error)
+    else:
+        what = f"{name}: training ended with an unexpected error"
+        document = to_json(StageFailedError(what, why=f"{type(error).__name__}: {error}", fix="report it"))
+    _write(folder, local_rank, document)
 
 
-def _last_lines(file: Path) -> list[str]:
-    if not file.is_file():
-        return []
-    return file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+def _error(document: dict[str, Any]) -> EdgepackError | OSError:
+    return OSError(*document["os"]) if "os" in document else from_json(document)
+
+
+def _write(folder: Path, local_rank: int, document: dict[str, Any]) -> None:
+    file = _file(folder, local_rank)
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(document), encoding="utf-8")
+    temporary.rename(file)
+
+
+def _file(folder: Path, local_rank: int) -> Path:
+    return folder / f"result.{local_rank}.json"
+
+
+class ProgressWriter:
+    """A `Progress` that appends each event to a file, as a line of JSON, for a `ProgressReader` in another process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @contextmanager
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+        """As `Progress.task`. Bars are nested: the one that was opened last is the one that moves and closes."""
+        self._write(open=[label, total, done])
+        try:
+            yield self
+        finally:
+            self._write(close=True)
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """As `Task.advance`."""
+        self._write(advance=[steps, note])
+
+    def line(self, text: str) -> None:
+        """As `Progress.line`."""
+        self._write(line=text)
+
+    def _write(self, **event: Any) -> None:
+        with self._file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")
+
+
+class ProgressReader:
+    """Hands the events of a `ProgressWriter` on to a progress of this process.
+
+    Args:
+        bars: closes the bars that are still open when it is closed.
+    """
+
+    def __init__(self, file: Path, progress: Progress, bars: ExitStack) -> None:
+        self._file, self._progress, self._bars = file, progress, bars
+        self._read_bytes = 0
+        self._open: list[tuple[ExitStack, Task]] = []
+
+    def catch_up(self) -> None:
+        """Hand on the events that are new."""
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as events:
+            events.seek(self._read_bytes)
+            for line in events:
+                if line.endswith(b"\n"):  # else it is not written to its end
+                    self._read_bytes += len(line)
+                    self._hand_on(json.loads(line))
+
+    def _hand_on(self, event: dict[str, Any]) -> None:
+        if "line" in event:
+            self._progress.line(event["line"])
+        elif "open" in event:
+            bar = self._bars.enter_context(ExitStack())
+            self._open.append((bar, bar.enter_context(self._progress.task(*event["open"]))))
+        elif "advance" in event:
+            self._open[-1][1].advance(*event["advance"])
+        else:
+            self._open.pop()[0].close()
+
+
+def main() -> None:
+    """Be one of the processes: train, and leave a result or an error."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # when the launcher ends, however it ends
+    folder = Path(sys.argv[1])
+    environment.start()
+    job = Job.read(folder)
+    ranks = None
+    try:
+        ranks = distributed.join(job.lesson.training.device)
+        _check_agreement(job, ranks)
+        _train(job, ranks, folder)
+        ranks.leave()
+    except Exception as error:
+        # Whatever it is, the build has to report it, and the others must not wait.
+        log.exception("training ended with an error")
+        write_error(folder, distributed.local_rank(), job.lesson.name, error)
+        if ranks is not None:
+            with suppress(StageFailedError):  # the others are gone already
+                ranks.fail()
+        _exit(1)
+    _exit(0)
+
+
+def _exit(status: int) -> None:
+    """End without what libraries do at the end of a process: some of them wait there for ranks that are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _train(job: Job, ranks: Ranks, folder: Path) -> None:
+    if ranks.is_first_here:
+        model = teach(job.lesson, job.data, job.out, ProgressWriter(folder / _PROGRESS), job.checkpoint, ranks)
+        _write(folder, 0, {"model": _RESULT.dump_python(model, mode="json")})
+        return
+    out = folder / f"rank-{ranks.rank}"  # each writes the files of its tokenizer
+    out.mkdir()
+    teach(job.lesson, job.data, out, SILENT, job.checkpoint, ranks)
+
+
+def _check_agreement(job: Job, ranks: Ranks) -> None:
+    """Builds on several machines train the same, or nothing."""
+    found = [json.loads(one) for one in ranks.all_bytes(json.dumps(_facts(job)).encode())]
+    different = [name for name in found[0] if any(other[name] != found[0][name] for other in found)]
+    if different:
+        raise StageFailedError(
+            f"{job.lesson.name}: the machines of `nodes` do not train the same",
+            why=f"they differ in: {', '.join(different)}",
+            fix="give all of them one recipe, one version of edgepack and Paddle, the same files and the same finished "
+            "stages (`--from teacher` repeats them on all)",
+        )
+
+
+def _facts(job: Job) -> dict[str, object]:
+    """What decides the weights, by the names that an error uses."""
+    lesson = job.lesson
+    settings = lesson.training.model_dump(mode="json", exclude={"device", "nodes"})
+    return {
+        "the stage": lesson.name,
+        "its settings": settings | {"ranks": lesson.training.ranks, "distill": str(lesson.distill)},
+        "the model it starts from": _start(lesson.model),
+        "the data": [sha256_file(job.data.folder / f"{split}.jsonl") for split in sorted(job.data.rows)],
+        "the teacher": lesson.teacher and sha256_file(lesson.teacher.folder / WEIGHTS_FILE),
+        "versions": environment.versions() | {"edgepack": __version__},
+    }
+
+
+def _start(model: str | FromScratch | FromTeacher | Narrowing) -> str:
+    """The model that a training starts from, wherever its files are on a machine."""
+    if isinstance(model, Narrowing):
+        return f"{model.width} of {sha256_file(model.whole.folder / WEIGHTS_FILE)}"
+    return sha256_folder(Path(str(model))) if is_local_folder(model) else str(model)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,11 +15,11 @@ from edgepack.errors import StageFailedError
 from edgepack.paddle_ml import device
 from edgepack.paddle_ml.batches import Examples
 from edgepack.paddle_ml.checkpoint import Checkpoint
+from edgepack.paddle_ml.distributed import ALONE
 from edgepack.paddle_ml.fit import answers, examples, reopen, summary
 from edgepack.paddle_ml.models import Classifier
 from edgepack.paddle_ml.observe import column_magnitudes, observe
 from edgepack.paddle_ml.quanters import prepare, quantized
-from edgepack.paddle_ml.ranks import ALONE
 from edgepack.paddle_ml.tasks import task_of
 from edgepack.paddle_ml.train import Course, train
 from edgepack.progress import SILENT, Progress

@@ -11,10 +11,10 @@ import paddle
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.paddle_ml import cpu_layers
 from edgepack.paddle_ml.batches import Batch
+from edgepack.paddle_ml.distributed import GradientSum, Ranks
 from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.objective import Objective
 from edgepack.paddle_ml.precision import Precision
-from edgepack.paddle_ml.ranks import GradientSum, Ranks
 from edgepack.recipe.training import Distill
 
 

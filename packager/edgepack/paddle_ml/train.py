@@ -26,9 +26,9 @@ from edgepack.paddle_ml.checkpoint import (
     parse,
     restore_optimizer,
 )
+from edgepack.paddle_ml.distributed import ALONE, Ranks
 from edgepack.paddle_ml.match import Match
 from edgepack.paddle_ml.objective import Objective
-from edgepack.paddle_ml.ranks import ALONE, Ranks
 from edgepack.paddle_ml.schedule import rate_scale
 from edgepack.paddle_ml.step import Step, Whole
 from edgepack.paddle_ml.usage import Meter
@@ -81,7 +81,7 @@ def train(course: Course, progress: Progress, checkpoint: Checkpoint) -> Trained
         StageFailedError: when the loss is no longer a finite number.
         OSError: when a checkpoint cannot be written.
     """
-    run = _Run(course, checkpoint, course.ranks.aside or progress.line)
+    run = _Run(course, checkpoint, progress.line)
     if run.resume():
         progress.line(f"{course.label}: goes on at step {run.step} of {run.total}, where it was interrupted")
     elif checkpoint.is_there():
