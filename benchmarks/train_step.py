@@ -40,8 +40,8 @@ def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
 
     from edgepack.paddle_ml import optimizer, precision
     from edgepack.paddle_ml.batches import Batch
-    from edgepack.paddle_ml.objective import OneLabel
     from edgepack.paddle_ml.distributed import ALONE
+    from edgepack.paddle_ml.objective import OneLabel
     from edgepack.paddle_ml.step import Step, Whole
     from edgepack.recipe.training import Training
 
