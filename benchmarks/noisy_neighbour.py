@@ -29,11 +29,11 @@ from typing import Any, Final
 
 from throughput import model_folders, random_texts
 
-from edgepack_runtime import bench, closed_loop, conditions, contention, gate_latency, gate_process, golden, stats
+from edgepack_runtime import bench, conditions, gate_latency, gate_process, golden, interference, stats
+from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Limits, parse
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
-from edgepack_runtime.timing import Timing
 
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)  # of the truth, as limits
 QUIET_RUNS: Final = 5
@@ -92,9 +92,9 @@ def until_idle(patience_s: float) -> bool:
     """Wait for a second in which nobody else ran; False if none came."""
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
-        before = contention.read()
+        before = interference.read()
         time.sleep(1.0)
-        if contention.between(before, contention.read()).quiet:
+        if not interference.between(before, interference.read()).disturbed:
             return True
     return False
 
@@ -102,30 +102,24 @@ def until_idle(patience_s: float) -> bool:
 def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[str, Any]:
     """p50 and p95 with nobody beside the model, and how many seconds a timing takes.
 
-    Of spells in which nobody else ran, all passes over the texts together. Where the machine never leaves enough of
-    those, of each text's fastest pass, which is a little less than a quiet machine gives.
+    Of windows that nobody disturbed, all together; where there are none, of the fastest window.
     """
-    quiet: list[float] = []
-    fastest: dict[int, float] = {}
+    windows: list[gate_latency.Window] = []
     seconds = []
     for _ in range(QUIET_RUNS):
         until_idle(patience_s)
         begin = time.monotonic()
         timing = gate_latency.measure(predictor, texts, Limits(), silent)
         seconds.append(time.monotonic() - begin)
-        for window, kinds in zip(timing.windows, timing.kinds, strict=True):
-            for kind, sample in zip(kinds, window.samples, strict=True):
-                fastest[kind.row] = min(fastest.get(kind.row, sample.total_ms), sample.total_ms)
-            told = closed_loop.stretch(window).spells
-            spells = zip(told, window.spells, strict=True)
-            quiet += [ms for times, spell in spells if spell.contention.quiet for ms in times.times_ms]
-    source = "quiet spells" if len(quiet) >= 2 * len(texts) else "the fastest pass over each text"
-    totals = sorted(quiet if source == "quiet spells" else fastest.values())
+        windows += timing.windows
+    quiet = [window for window in windows if not window.interference.disturbed]
+    fastest = min(windows, key=lambda window: sum(sample.total_ms for sample in window.samples) / len(window.samples))
+    totals = sorted(sample.total_ms for window in quiet or [fastest] for sample in window.samples)
     return {
         "p50_ms": stats.percentile(totals, 0.5),
         "p95_ms": stats.percentile(totals, 0.95),
         "seconds": min(seconds),
-        "from": source,
+        "from": "quiet windows" if quiet else "the fastest window",
         "n": len(totals),
     }
 
@@ -157,13 +151,13 @@ def trial(
     gates = {"latency": {key: factor * true[key] for key in ("p50_ms", "p95_ms")}}
     limits = parse(gates)
     with neighbours(kind, seed, true["seconds"]) as running:
-        begin, used_ms = contention.read(), cpu_ms(running)
+        begin, used_ms = interference.read(), cpu_ms(running)
         first = gate_latency.measure(predictor, texts, limits, silent)
         threads = predictor.tuning.threads
         timing: Timing = gate_latency.settle(
             first, limits, None, lambda: gate_process.latency(release, threads, gates), silent
         )
-        told = contention.between(begin, contention.read())
+        told = interference.between(begin, interference.read())
         strangers = (told.others_cores or 0.0) - (cpu_ms(running) - used_ms) / told.wall_ms
     verdicts = {check.gate: check.verdict for check in gate_latency.checks(timing, limits, None)}
     wrong_verdict = stats.PASS if factor < 1 else stats.FAIL
@@ -175,7 +169,7 @@ def trial(
         "wrong_by_windows": wrong_by_windows(first, limits, wrong_verdict),
         "processes": timing.processes,
         "p50_ms": timing.medians_ms,
-        "others_cores": timing.contention.others_cores,
+        "others_cores": timing.interference.others_cores,
         "strangers_cores": strangers,
     }
 
@@ -186,7 +180,7 @@ def cpu_ms(running: list[subprocess.Popen[bytes]]) -> float:
     for one in running:
         words = Path(f"/proc/{one.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
         ticks += int(words[11]) + int(words[12])
-    return ticks * contention.TICK_MS
+    return ticks * interference.TICK_MS
 
 
 def wrong_by_windows(timing: Timing, limits: Limits, wrong_verdict: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime import (
     bench,
@@ -17,14 +17,15 @@ from edgepack_runtime import (
     gate_accuracy,
     gate_classes,
     gate_latency,
-    gate_load,
     gate_process,
     gate_rows,
     golden,
     located,
     metrics,
+    open_loop,
     receipts,
     stats,
+    sustained,
     verify,
     wording,
 )
@@ -34,6 +35,7 @@ from edgepack_runtime.gate_limits import NO_GATES, Check, Limits, at_least, figu
 from edgepack_runtime.manifest import Manifest
 from edgepack_runtime.model_config import MODEL_NAME
 from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.texts import Item
 
 MIB = 1024 * 1024
 _EXIT = {
@@ -97,14 +99,13 @@ def run(
         lambda: gate_process.latency(release, threads, manifest.gates),
         progress,
     )
-    loads = gate_load.measure(predictor, texts, limits, where["emulated_why"], progress)
+    at_rate, long_run = _loads(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.moving()  # before other processes load the machine
     checks = [
         *([] if measured is None else _accuracy_checks(measured, limits, classes)),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
-        *gate_load.checks(loads, limits, where["emulated_why"]),
-        *gate_load.energy_checks(timing, limits, where["emulated_why"]),
-        *_process_checks(release, limits, predictor, where["emulated_why"], progress),
+        *_load_checks(at_rate, long_run, limits, where["emulated_why"]),
+        *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
     ]
     unmeasured = gate_rows.unmeasured(limits, waived=without_rows) if measured is None else []
@@ -122,8 +123,8 @@ def run(
         "classes": measured and gate_accuracy.classes(measured, predictor.config),
         "latency": {
             **gate_latency.summary(timing, threads),
-            **gate_load.summary(loads),
-            "energy_mj_per_text": gate_load.energy_mj_per_text(timing),
+            "open_loop": at_rate and open_loop.summary(at_rate),
+            "sustained": long_run and sustained.summary(long_run),
         },
         "tuning": dataclasses.asdict(predictor.tuning),
         "conditions": where,
@@ -199,13 +200,51 @@ def _promised(manifest: Manifest) -> Optional[Dict[str, Any]]:
     return dict(score) if isinstance(score, dict) else None
 
 
+def _loads(
+    predictor: Predictor, texts: Sequence[Item], limits: Limits, emulated_why: Optional[str], progress: Say
+) -> Tuple[Optional[open_loop.Run], Optional[sustained.Run]]:
+    """The run at a rate and the long run, where they are asked for; on an emulated machine no time means anything."""
+    asked, drawn = limits.latency, gate_latency.shuffled(texts)
+    at_rate = long_run = None
+    if asked.open_loop is not None and emulated_why is None:
+        rate = asked.open_loop.rate_per_s
+        count = open_loop.how_many(rate, asked.open_loop.limits, asked.open_loop.seconds)
+        progress(f"open loop: {count} texts, {rate:g} a second")
+        at_rate = open_loop.measure(predictor, drawn, rate, count)
+    if asked.sustained is not None and emulated_why is None:
+        progress(f"sustained: {asked.sustained.seconds:g} s")
+        long_run = sustained.measure(predictor, drawn, asked.sustained.seconds)
+    return at_rate, long_run
+
+
+def _load_checks(
+    at_rate: Optional[open_loop.Run], long_run: Optional[sustained.Run], limits: Limits, emulated_why: Optional[str]
+) -> List[Check]:
+    asked, found = limits.latency, []
+    refused = f"emulated ({emulated_why}): measure on the device itself"
+    if asked.open_loop is not None and at_rate is not None:
+        found += open_loop.checks(at_rate, asked.open_loop)
+    elif asked.open_loop is not None:
+        limited = asked.open_loop.limits.asked()
+        found += [_unmeasured(f"{open_loop.GATE}.{key}", limit, "ms", refused) for key, _, limit in limited]
+    if asked.sustained is not None and long_run is not None:
+        found.append(sustained.check(long_run, asked.sustained))
+    elif asked.sustained is not None:
+        found.append(_unmeasured(sustained.GATE, asked.sustained.max_slowdown_percent, "percent", refused))
+    return found
+
+
+def _unmeasured(gate: str, limit: float, unit: str, why: str) -> Check:
+    return Check(gate, stats.INCONCLUSIVE, None, None, None, limit, unit, 0, None, why)
+
+
 def _process_checks(
-    release: Path, limits: Limits, predictor: Predictor, emulated_why: Optional[str], progress: Say
+    release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Say
 ) -> List[Check]:
     checks = []
     texts = [item.item for item in golden.read_golden(release, predictor.config)]
     if limits.peak_rss_mib is not None:
-        peaks_mib = gate_process.peaks_mib(release, limits.threads, limits.peak_rss_mib, progress)
+        peaks_mib = gate_process.peaks_mib(release, threads, limits.peak_rss_mib, progress)
         checks.append(gate_process.memory_check(peaks_mib, limits.peak_rss_mib, len(texts), emulated_why))
     if limits.cold_start_ms is not None:
         runs = gate_process.cold_starts(release, texts, progress)
@@ -225,5 +264,5 @@ def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> 
 def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: str) -> Check:
     if size_bytes is None:
         detail = f"the size of {what} is not known here: run the gate on that file"
-        return Check(name, stats.INCONCLUSIVE, None, None, None, limit_mib, "MiB", 0, None, detail)
+        return _unmeasured(name, limit_mib, "MiB", detail)
     return read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)

@@ -27,7 +27,6 @@ _KNOWN: Mapping[str, Tuple[str, ...]] = {
     "memory": ("peak_rss_mib",),
     "size": ("model_mib", "bundle_mib"),
     "cold_start": ("ms",),
-    "energy": ("mj_per_text",),
     "golden": accuracy_limits.GOLDEN_KEYS,
 }
 
@@ -55,7 +54,6 @@ class Limits:
     per_class: Mapping[str, Floors] = dataclasses.field(default_factory=dict)
     baseline: Optional[str] = None
     max_regression_points: Optional[float] = None
-    energy_mj_per_text: Optional[float] = None
     rows_sha256: Optional[str] = None
 
 
@@ -182,6 +180,5 @@ def parse(gates: Mapping[str, Any]) -> Limits:
         baseline=accuracy_limits.baseline(accuracy.get("baseline")),
         max_regression_points=number(accuracy, "accuracy", "max_regression_points"),
         per_class=accuracy_limits.floors(accuracy.get("per_class")),
-        energy_mj_per_text=number(sections.get("energy", {}), "energy", "mj_per_text"),
         rows_sha256=accuracy_limits.rows_at_home(sections.get("golden", {})),
     )

@@ -12,14 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack_runtime import bench, closed_loop, contention, gate_latency, golden, isolated, noise, stats, wording
-from edgepack_runtime.contention import Contention
+from edgepack_runtime import bench, gate_latency, golden, interference, isolated, stats, wording
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.gate_latency import Timing, Window
 from edgepack_runtime.gate_limits import Check, parse, read_once, sampled
+from edgepack_runtime.interference import Interval
 from edgepack_runtime.predictor import Predictor
 from edgepack_runtime.texts import Item
-from edgepack_runtime.timed_texts import Kind
-from edgepack_runtime.timing import Timing
 
 # Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
 RUNS = 7
@@ -67,13 +66,11 @@ def peaks_mib(release: Path, threads: int, limit_mib: float, progress: Say) -> L
 def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     """`gate_latency.measure` in a fresh process, for the manifest's `gates`. Raises as `peak_rss_mib`."""
     job = {"kind": "latency", "release": str(release), "threads": threads, "gates": gates}
-    told = _ask(job, timeout_s=_TIMING_TIMEOUT_S)
-    windows = [closed_loop.window_of(window) for window in told["windows"]]
-    kinds = [[Kind(*kind) for kind in window] for window in told["kinds"]]
-    return Timing(windows, kinds, [(tokens, n) for tokens, n in told["golden"]])
+    windows = _ask(job, timeout_s=_TIMING_TIMEOUT_S)["windows"]
+    return Timing([Window.from_json(window) for window in windows])
 
 
-def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Contention]:
+def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Interval]:
     """Start `python -I -S RELEASE/__main__.py predict TEXT` seven times: how long each took, and beside what.
 
     A model of pairs is given both texts. One more run goes before and is not counted: it leaves the files in the page
@@ -85,9 +82,9 @@ def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Con
     command = isolated.command(release, ["predict", *words])
     runs = []
     for _ in range(1 + RUNS):
-        before = contention.read()
+        before = interference.read()
         isolated.run_json(command, "prediction of the cold-start gate", accepted=[ExitCode.OK], timeout_s=_TIMEOUT_S)
-        runs.append(contention.between(before, contention.read()))
+        runs.append(interference.between(before, interference.read()))
     first, *times = (f"{run.wall_ms:.0f}" for run in runs)
     progress("cold start: {} ms at first, then {}".format(first, " ".join(times)))
     return runs[1:]
@@ -105,33 +102,27 @@ def memory_check(peaks_mib: Sequence[float], limit_mib: float, n_texts: int, emu
     else:
         interval = stats.percentile_interval(peaks_mib, 0.5, bench.CONFIDENCE)
         detail = f"median of {len(peaks_mib)} fresh processes: load, then {texts}"
-        why = "the runs lie on both sides of the limit: a limit beyond them would decide"
-        found = _by_median(gate, interval, limit_mib, "MiB", len(peaks_mib), detail, why)
+        found = _by_median(gate, interval, limit_mib, "MiB", len(peaks_mib), detail)
+        if found.verdict == stats.INCONCLUSIVE:
+            found = found._replace(detail=f"{detail}; the runs lie on both sides of the limit")
     if found.verdict != stats.PASS and emulated_why is not None:  # an emulator needs memory of its own
         return found._replace(verdict=stats.INCONCLUSIVE, detail=f"{found.detail}; emulated ({emulated_why})")
     return found
 
 
-def cold_start_check(runs: Sequence[Contention], limit_ms: float, emulated_why: Optional[str]) -> Check:
-    """The median of the runs, bounded by the smallest, less what others can have cost, and by the largest."""
-    losses = [run.lost_ms + contention.TICK_MS for run in runs]
-    alone = [noise.Stretch([noise.Spell([run.wall_ms], lost_ms)], lost_ms) for run, lost_ms in zip(runs, losses)]
-    interval = noise.percentile_interval(alone, 0.5, bench.CONFIDENCE)
-    beside = contention.together(runs)
-    why = "the runs lie on both sides of the limit" if beside.quiet else beside.told()
-    why += ": measure on an idle machine"
-    found = _by_median("cold_start.ms", interval, limit_ms, "ms", len(runs), "median, process start to end", why)
-    verdict, detail = gate_latency.refuse_if_emulated(found.verdict, found.detail, emulated_why)
+def cold_start_check(runs: Sequence[Interval], limit_ms: float, emulated_why: Optional[str]) -> Check:
+    """The median of the runs, bounded by the smallest and by the largest."""
+    interval = stats.percentile_interval([run.wall_ms for run in runs], 0.5, bench.CONFIDENCE)
+    found = _by_median("cold_start.ms", interval, limit_ms, "ms", len(runs), "median, process start to end")
+    verdict, why = gate_latency.undisturbed(found.verdict, interference.together(runs))
+    detail = f"{found.detail}; {why}" if why else found.detail
+    verdict, detail = gate_latency.refuse_if_emulated(verdict, detail, emulated_why)
     return found._replace(verdict=verdict, detail=detail)
 
 
-def _by_median(
-    gate: str, interval: stats.Interval, limit: float, unit: str, n: int, detail: str, undecided: str
-) -> Check:
-    """A row for the interval of a median of `n` processes; `undecided` is said where it holds the limit."""
+def _by_median(gate: str, interval: stats.Interval, limit: float, unit: str, n: int, detail: str) -> Check:
+    """A row for the interval of a median of `n` processes."""
     verdict = stats.verdict_at_most(interval, limit)
-    if verdict == stats.INCONCLUSIVE:
-        detail += f"; {undecided}"
     return sampled(gate, verdict, interval, limit=limit, unit=unit, n=n, confidence=bench.CONFIDENCE, detail=detail)
 
 
@@ -144,8 +135,7 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
         return {"peak_rss_mib": _own_peak_rss_mib()}
     texts = golden.read_items(release, predictor.config)
     timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
-    windows = [window.as_json() for window in timing.windows]
-    return {"windows": windows, "kinds": timing.kinds, "golden": timing.golden}
+    return {"windows": [window.as_json() for window in timing.windows]}
 
 
 def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the gates on time and energy ask for, read from the manifest and checked (standard library only)."""
+"""What the gates on time ask for, read from the manifest and checked (standard library only)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from edgepack_runtime.gate_values import check_keys, invalid, number, required
 P50, P95, P99 = 0.5, 0.95, 0.99
 _PERCENTILES = (("p50_ms", P50), ("p95_ms", P95), ("p99_ms", P99))
 _KEYS = tuple(key for key, _ in _PERCENTILES)
-MOST_IDLE_S = 60.0  # a gate waits seven times as long
 OPEN_LOOP_S = 30.0  # unless a recipe says otherwise
 LEAST_OPEN_LOOP_S, MOST_OPEN_LOOP_S = 5.0, 3600.0
 MOST_SUSTAINED_S = 3600.0
 LEAST_SUSTAINED_S = 6.0  # thirds of two seconds
-LATENCY_KEYS = (*_KEYS, "threads", "by_length", "open_loop", "after_idle", "sustained")
+LATENCY_KEYS = (*_KEYS, "threads", "by_length", "open_loop", "sustained")
 
 
 class Percentiles(NamedTuple):
@@ -52,13 +51,6 @@ class OpenLoop(NamedTuple):
     seconds: float = OPEN_LOOP_S
 
 
-class AfterIdle(NamedTuple):
-    """The most that the median of the first answers may be after nothing was asked for `idle_s` seconds."""
-
-    idle_s: float
-    ms: float
-
-
 class Sustained(NamedTuple):
     """How much slower answers may become while texts come one after the other for so many seconds."""
 
@@ -72,7 +64,6 @@ class LatencyLimits(NamedTuple):
     percentiles: Percentiles = Percentiles()
     by_length: Tuple[LengthBudget, ...] = ()
     open_loop: Optional[OpenLoop] = None
-    after_idle: Optional[AfterIdle] = None
     sustained: Optional[Sustained] = None
 
 
@@ -89,7 +80,6 @@ def parse(section: Mapping[str, Any]) -> LatencyLimits:
         percentiles=_percentiles(section, "latency"),
         by_length=_by_length(section.get("by_length") or ()),
         open_loop=_open_loop(section),
-        after_idle=_after_idle(section),
         sustained=_sustained(section),
     )
 
@@ -129,17 +119,6 @@ def _open_loop(section: Mapping[str, Any]) -> Optional[OpenLoop]:
     if not LEAST_OPEN_LOOP_S <= seconds <= MOST_OPEN_LOOP_S:
         raise invalid(f"{name}.seconds is {seconds:g}")
     return OpenLoop(required(below, name, "rate_per_s"), limits, seconds)
-
-
-def _after_idle(section: Mapping[str, Any]) -> Optional[AfterIdle]:
-    below, name = section.get("after_idle"), "latency.after_idle"
-    if below is None:
-        return None
-    check_keys(below, name, ("idle_s", "ms"))
-    found = AfterIdle(required(below, name, "idle_s"), required(below, name, "ms"))
-    if found.idle_s > MOST_IDLE_S:
-        raise invalid(f"{name}.idle_s is {found.idle_s:g}, more than {MOST_IDLE_S:g}")
-    return found
 
 
 def _sustained(section: Mapping[str, Any]) -> Optional[Sustained]:

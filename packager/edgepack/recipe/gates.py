@@ -12,7 +12,6 @@ from edgepack_runtime.accuracy_limits import ABOVE_CONFIDENCE, MOST_CONFIDENCE
 from edgepack_runtime.latency_limits import (
     LEAST_OPEN_LOOP_S,
     LEAST_SUSTAINED_S,
-    MOST_IDLE_S,
     MOST_OPEN_LOOP_S,
     MOST_SUSTAINED_S,
     OPEN_LOOP_S,
@@ -108,13 +107,6 @@ class OpenLoop(Section):
     p99_ms: float | None = Field(None, gt=0, description="Longest 99th percentile; it takes 662 texts or more.")
 
 
-class AfterIdle(Section):
-    """The first answer after a while without work, when clocks have gone down and caches belong to others."""
-
-    idle_s: float = Field(gt=0, le=MOST_IDLE_S, description="How long nothing is asked; a gate waits seven times.")
-    ms: float = Field(gt=0, description="Longest median of the first answers.")
-
-
 class Sustained(Section):
     """One text after the other for a long time, in which a device may become hot."""
 
@@ -135,7 +127,6 @@ class LatencyGate(Section):
         (), description="Limits for texts by their tokens, each for longer ones than the one before."
     )
     open_loop: OpenLoop | None = Field(None, description="Limits for texts that arrive at a rate; null for none.")
-    after_idle: AfterIdle | None = Field(None, description="Limit of the first answer after a pause; null for none.")
     sustained: Sustained | None = Field(None, description="Limit of what heat may cost; null for none.")
 
 
@@ -158,14 +149,6 @@ class ColdStartGate(Section):
     ms: float = Field(gt=0, description="Process start to first answer, in a fresh process.")
 
 
-class EnergyGate(Section):
-    """What a text takes of a battery, where the board or the processor tells."""
-
-    mj_per_text: float = Field(
-        gt=0, description="Most millijoules a text, of the whole board or processor, with all that runs on it."
-    )
-
-
 class Gates(Section):
     """What must hold on the target before a bundle ships and before an install goes live."""
 
@@ -174,7 +157,6 @@ class Gates(Section):
     memory: MemoryGate | None = Field(None, description="How much memory it may take.")
     size: SizeGate | None = Field(None, description="How many MiB may travel.")
     cold_start: ColdStartGate | None = Field(None, description="How soon the first answer must come.")
-    energy: EnergyGate | None = Field(None, description="How much energy a text may take.")
     golden: GoldenRows = Field(GoldenRows(), description="Which rows all of it is measured on.")
 
     @property

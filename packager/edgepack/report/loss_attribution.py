@@ -93,7 +93,7 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str)
         return _Loss("lost.no_lengths", {"times": _times(ledger, "p95_ms")})
     if gate.startswith("latency.open_loop."):
         return _Loss("lost.open_loop", {"times": _times(ledger, "p50_ms")})
-    if gate.startswith(("latency.", "energy.")):
+    if gate.startswith("latency."):
         return _Loss("lost.on_device")
     return _Loss("lost.model_size" if gate == "size.model_mib" else "lost.bundle")
 
