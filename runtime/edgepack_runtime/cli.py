@@ -9,7 +9,9 @@ them runs in a temporary unpacked copy), and a cold start of `predict` should no
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
+import json
 import os
 import re
 import signal
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequ
 
 from edgepack_runtime import model_verbs, release_verbs
 from edgepack_runtime.durable import unfit
-from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCode
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, to_json
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
 
@@ -51,37 +53,42 @@ def run(arguments: Sequence[str], context: Context) -> int:
     # NumPy's OpenBLAS otherwise starts a thread for each core when it is imported, for products that nobody computes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arrived = _notice_signals()
+    as_json = False
     try:
         options = build_parser(context).parse_args(list(arguments))
+        as_json = getattr(options, "json", False)
         code = _VERBS[options.verb](options, context, list(arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _ended_by(signal.SIGINT)
-    except Exception as error:  # noqa: BLE001 - `_told` raises what nobody foresaw again
+    except Exception as error:  # noqa: BLE001 - `_report` raises an unexpected one again
         if arrived:  # a library that was just being loaded makes an error of its own of it
             return _ended_by(arrived[0])
-        return _told(error, context)
+        return _report(error, context, as_json=as_json)
     return int(code)
 
 
-def _told(error: Exception, context: Context) -> int:
-    """Print what ended a command, and return its exit code; what nobody foresaw is raised again."""
-    if isinstance(error, EdgepackError):
-        print(f"error: {error}", file=sys.stderr)
-        return int(error.exit_code)
+def _report(error: Exception, context: Context, *, as_json: bool) -> int:
+    """Print what ended a command, and return its exit code; an unexpected error is raised again."""
     if isinstance(error, BrokenPipeError):
         # Whoever read our output has had enough.
         _drop_output()
         return _BROKEN_PIPE
+    if isinstance(error, EdgepackError):
+        known = error
     # What ctypes cannot load is an OSError without a number.
-    if isinstance(error, (ImportError, MemoryError)) or (isinstance(error, OSError) and _MISSING.search(str(error))):
-        print(f"error: {_unloadable(context, error)}", file=sys.stderr)
-        return ExitCode.ENVIRONMENT_UNFIT
-    if isinstance(error, OSError):  # a result that finds no room on the disk its reader chose, most of all
+    elif isinstance(error, (ImportError, MemoryError)) or (isinstance(error, OSError) and _MISSING.search(str(error))):
+        known = _unloadable(context, error)
+    elif isinstance(error, OSError):  # a result that finds no room on the disk its reader chose, most of all
         _drop_output()
-        print(f"error: {unfit(f'{context.prog} could not go on', error)}", file=sys.stderr)
-        return ExitCode.ENVIRONMENT_UNFIT
-    raise error
+        known = unfit(f"{context.prog} could not go on", error)
+    else:
+        raise error
+    print(f"error: {known}", file=sys.stderr)
+    if as_json:
+        with contextlib.suppress(OSError):
+            print(json.dumps({"error": to_json(known)}, ensure_ascii=False), flush=True)
+    return int(known.exit_code)
 
 
 def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:

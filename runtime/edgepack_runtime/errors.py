@@ -11,14 +11,15 @@
     |-- TargetUnreachableError       exit 9   (build side) the target cannot be reached or is not the one asked for
     `-- RolledBackError              exit 10  the new release failed after the switch; the one before serves again
 
-Each exit code has one class directly below the root, so that a child process can report an error as JSON: `to_json`
-writes it, `from_json` reads it.
+Each exit code has one class directly below the root. A process that prints JSON reports its error as JSON too, as
+`{"error": {...}}` on standard output: `to_json` writes the object, `reported` reads the output.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, Mapping
+import json
+from typing import Any, Dict, Mapping, Optional
 
 
 class ExitCode(enum.IntEnum):
@@ -111,3 +112,11 @@ def from_json(document: Mapping[str, Any]) -> EdgepackError:
     kinds = {int(kind.exit_code): kind for kind in EdgepackError.__subclasses__()}
     what, why, fix = map(str, parts)
     return kinds.get(document.get("exit_code", 1), EdgepackError)(what, why=why, fix=fix)
+
+
+def reported(output: str) -> Optional[EdgepackError]:
+    """The error that a process reported on its standard output; None when it reported none."""
+    try:
+        return from_json(json.loads(output)["error"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None

@@ -35,8 +35,12 @@ job = json.loads(sys.argv[1])
 sys.path[:] = job["sys_path"]
 sys.pycache_prefix = job["pycache_prefix"]
 sys.dont_write_bytecode = job["dont_write_bytecode"]
-from edgepack_runtime import gate_process
-print(json.dumps(gate_process.answer(job)))
+from edgepack_runtime import errors, gate_process
+try:
+    print(json.dumps(gate_process.answer(job)))
+except errors.EdgepackError as error:
+    print(json.dumps({"error": errors.to_json(error)}))
+    sys.exit(int(error.exit_code))
 """
 Say = Callable[[str], None]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from edgepack_runtime import doctor, trust, unpacking, verify
 from edgepack_runtime.archive import Archive
 from edgepack_runtime.durable import os_errors, remove_tree, temporary_base
-from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError, reported
 from edgepack_runtime.manifest import release_id
 from edgepack_runtime.state import Prefix
 
@@ -49,8 +48,7 @@ _SIGNAL_HINTS = {  # why, and what helps
         "stop something, or build a smaller model",
     ),
 }
-_ERROR = re.compile(r"^error: (?P<what>.*?)(?:\n  why: (?P<why>.*?))?(?:\n  fix: (?P<fix>.*?))?\s*\Z", re.DOTALL)
-_TOLD_BYTES = 8192  # of what a verb says on stderr, the end of which tells why it failed
+_TAIL_BYTES = 8192  # of stderr, the end of which is the cause where no error was reported
 
 
 def interpreter() -> str:
@@ -149,7 +147,7 @@ def run_json(
     if done.returncode < 0:
         raise died(verb, done.returncode)
     if done.returncode not in tuple(accepted):
-        raise _failed(verb, done.returncode, told.decode("utf-8", "replace"))
+        raise _failed(verb, done, told.decode("utf-8", "replace"))
     try:
         document = json.loads(done.stdout.decode("utf-8"))
         if not isinstance(document, dict):
@@ -168,9 +166,9 @@ def _passed_on(told: bytearray) -> Iterator[int]:
 
     def pass_on() -> None:
         with open(source, "rb", buffering=0) as lines:  # noqa: PTH123 - a descriptor
-            for data in iter(lambda: lines.read(_TOLD_BYTES), b""):
+            for data in iter(lambda: lines.read(_TAIL_BYTES), b""):
                 told.extend(data)
-                del told[:-_TOLD_BYTES]
+                del told[:-_TAIL_BYTES]
                 with contextlib.suppress(OSError):  # nobody reads ours any more; the verb is not to stop for that
                     os.write(2, data)
 
@@ -188,15 +186,16 @@ def _passed_on(told: bytearray) -> Iterator[int]:
         thread.join(timeout=10)  # not for ever: a process that the verb left behind may keep the other end open
 
 
-def _failed(verb: str, code: int, told: str) -> EdgepackError:
-    """The error for a verb that ended with `code`, in its own words where it said `error: ...` in the end."""
-    begin = max(told.rfind("\nerror: ") + 1, 0)
-    found = _ERROR.match(told[begin:])
-    if found is None:
-        lines = told.strip().splitlines() or ["it said nothing"]
-        return StageFailedError(f"the {verb} failed with exit code {code}", why=lines[-1].strip())
-    kind = EnvironmentUnfitError if code == ExitCode.ENVIRONMENT_UNFIT else StageFailedError
-    return kind(f"the {verb} failed: {found['what']}", why=found["why"] or "", fix=found["fix"] or "")
+def _failed(verb: str, done: subprocess.CompletedProcess[bytes], stderr: str) -> EdgepackError:
+    """The error for a verb that failed: the one that it reported, or else the last line on its stderr."""
+    error = reported(done.stdout.decode("utf-8", "replace"))
+    if error is None:
+        lines = stderr.strip().splitlines() or ["it printed nothing"]
+        what = f"the {verb} failed with exit code {done.returncode}"
+        kind = EnvironmentUnfitError if done.returncode == ExitCode.ENVIRONMENT_UNFIT else StageFailedError
+        return kind(what, why=lines[-1].strip())
+    kind = EnvironmentUnfitError if isinstance(error, EnvironmentUnfitError) else StageFailedError
+    return kind(f"the {verb} failed: {error.what}", why=error.why, fix=error.fix)
 
 
 def dies_with_us(number: int = signal.SIGKILL) -> Callable[[], None]:

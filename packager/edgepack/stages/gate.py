@@ -10,6 +10,7 @@ from typing import Any, Literal
 from edgepack.artifacts import BundleArtifact, GateArtifact, LedgerRow, Score
 from edgepack.errors import (
     BundleInvalidError,
+    EdgepackError,
     EnvironmentUnfitError,
     StageFailedError,
     TargetUnreachableError,
@@ -22,7 +23,7 @@ from edgepack.targets.distant import Connect, Gated, Parcel, Place
 from edgepack.targets.interpreters import Interpreter
 from edgepack.targets.local import Answer
 from edgepack.targets.rows import Rows
-from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.errors import ExitCode, reported
 from edgepack_runtime.gate_limits import NO_GATES
 from edgepack_runtime.verify import verify_file
 
@@ -34,10 +35,8 @@ _DECIDED: dict[int, Literal["pass", "fail", "inconclusive"]] = {
     ExitCode.GATE_FAILED: "fail",
     ExitCode.GATE_INCONCLUSIVE: "inconclusive",
 }
-_ERRORS = {
-    ExitCode.USAGE: UsageError,
-    ExitCode.ENVIRONMENT_UNFIT: EnvironmentUnfitError,
-    ExitCode.BUNDLE_INVALID: BundleInvalidError,
+_ERRORS: dict[int, type[EdgepackError]] = {
+    kind.exit_code: kind for kind in (UsageError, EnvironmentUnfitError, BundleInvalidError)
 }
 
 
@@ -136,15 +135,10 @@ def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[in
         StageFailedError: when it ended without a verdict in any other way.
     """
     if answer.exit_code not in _DECIDED:
-        kind = (
-            _ERRORS.get(ExitCode(answer.exit_code), StageFailedError)
-            if answer.exit_code in set(ExitCode)
-            else StageFailedError
-        )
-        raise kind(
-            f"gate: {name} ended with exit code {answer.exit_code} before a verdict",
-            why=answer.stderr_tail,
-        )
+        kind, error = _ERRORS.get(answer.exit_code, StageFailedError), reported(answer.stdout)
+        if error is not None:
+            raise kind(f"gate: {name}: {error.what}", why=error.why, fix=error.fix)
+        raise kind(f"gate: {name} ended with exit code {answer.exit_code} before a verdict", why=answer.stderr_tail)
     try:
         receipt = json.loads(answer.stdout)
         told = receipt["verdict"], receipt["bundle"]["release_id"]

@@ -99,7 +99,10 @@ def test_every_error_becomes_its_code(capsys: pytest.CaptureFixture[str], monkey
 
         monkeypatch.setitem(cli._VERBS, "status", fail)
         assert edgert("status", "--prefix", "x") == kind.exit_code
-        assert capsys.readouterr().err == "error: what\n  why: why\n  fix: fix\n"
+        assert capsys.readouterr() == ("", "error: what\n  why: why\n  fix: fix\n")
+        assert edgert("status", "--prefix", "x", "--json") == kind.exit_code
+        reported = json.loads(capsys.readouterr().out)["error"]
+        assert reported == {"exit_code": kind.exit_code, "what": "what", "why": "why", "fix": "fix"}
 
 
 def test_an_interrupt_is_no_success(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,14 @@ from installing import MakeBundle
 
 from edgepack_runtime import isolated, receipts, unpacking
 from edgepack_runtime.archive import Archive
-from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError
+from edgepack_runtime.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    EnvironmentUnfitError,
+    ExitCode,
+    StageFailedError,
+    to_json,
+)
 from edgepack_runtime.install import install
 from edgepack_runtime.manifest import Manifest, TargetFacts
 from edgepack_runtime.state import Prefix
@@ -214,14 +222,15 @@ def failing(code: str) -> EdgepackError:
 
 
 def test_a_verb_fails_in_its_own_words(capfd: pytest.CaptureFixture[str]) -> None:
-    said = "noise\nerror: a logit differs\n  why: 2 and should be 1\n  fix: build again\n"
-    error = failing(f"import sys; sys.stderr.write({said!r}); raise SystemExit(5)")
+    sent = json.dumps({"error": to_json(StageFailedError("a logit differs", why="2 and\n1", fix="build again"))})
+    error = failing(f"import sys; print({sent!r}); print('noise', file=sys.stderr); raise SystemExit(5)")
     assert isinstance(error, StageFailedError)
     assert (error.what, error.why, error.fix) == (
-        "the self-test failed: a logit differs", "2 and should be 1", "build again",
+        "the self-test failed: a logit differs", "2 and\n1", "build again",
     )  # fmt: skip
-    assert capfd.readouterr().err == said
-    error = failing("import sys; sys.stderr.write('error: no room here\\n'); raise SystemExit(4)")
+    assert capfd.readouterr().err == "noise\n"
+    sent = json.dumps({"error": to_json(EnvironmentUnfitError("no room here"))})
+    error = failing(f"print({sent!r}); raise SystemExit(4)")
     assert isinstance(error, EnvironmentUnfitError)
     assert str(error) == "the self-test failed: no room here"
 
@@ -230,7 +239,7 @@ def test_a_verb_that_breaks_is_told_with_its_last_line() -> None:
     assert str(failing("1 / 0")) == (
         "the self-test failed with exit code 1\n  why: ZeroDivisionError: division by zero"
     )
-    assert failing("raise SystemExit(3)").why == "it said nothing"
+    assert failing("raise SystemExit(3)").why == "it printed nothing"
     # Much more than a pipe holds, and than is kept.
     assert (
         failing("import sys; print('x' * 300_000, file=sys.stderr); raise KeyError('last')").why == "KeyError: 'last'"
