@@ -30,6 +30,7 @@ from typing import Any, Final
 from throughput import model_folders, random_texts
 
 from edgepack_runtime import bench, conditions, gate_latency, gate_process, golden, interference, stats
+from edgepack_runtime.cores import usable_cores
 from edgepack_runtime.gate_latency import Timing
 from edgepack_runtime.gate_limits import Limits, parse
 from edgepack_runtime.predictor import Predictor
@@ -230,7 +231,7 @@ def main() -> None:
         "seed": options.seed,
         "shape": options.shape,
         "threads": options.threads,
-        "cores": conditions.usable_cores(),
+        "cores": usable_cores(),
         "cpu_model": conditions.collect(threads=1, engine="", providers=())["cpu_model"],
     }
     print(json.dumps(facts | {"results": results}))

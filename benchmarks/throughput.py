@@ -34,6 +34,7 @@ from edgepack.graph.compose import compose, fastest
 from edgepack.graph.forms import OrtCpuForm
 from edgepack.model_writer import ON_CPU
 from edgepack_runtime import conditions, predict_files, predict_verb, rows, stream
+from edgepack_runtime.cores import usable_cores
 from edgepack_runtime.model_config import ONE_TEXT, ModelConfig, dump
 from edgepack_runtime.options import build_parser
 from edgepack_runtime.parsing import Context
@@ -93,8 +94,7 @@ def whole_file(predictor: Predictor, folder: Path, source: Path, output: Path, t
     line = ["predict", "--model", str(folder), "--input", str(source), "--output", str(output)]
     options = build_parser(Context("edgert", None, None)).parse_args([*line, "--threads", str(threads), "--quiet"])
     asked = predict_verb.columns(options, pairs=False)
-    run = predict_files.identity(options, asked, folder, predictor.engine)
-    predict_files.answer(options, (), asked, predictor, run, lambda text: print(text, file=sys.stderr))
+    predict_files.answer(options, (), asked, predictor, lambda text: print(text, file=sys.stderr))
 
 
 def floor_ms(predictor: Predictor, texts: list[str], rounds: int) -> dict[int, float]:
@@ -230,7 +230,7 @@ def main() -> None:
     facts = {
         "texts": len(texts),
         "data": options.data.name if options.data else f"random, median {options.median} characters",
-        "cores": conditions.usable_cores(),
+        "cores": usable_cores(),
         "load_average": [before, conditions.load_average()],
     }
     print(json.dumps(facts | {"results": results}))

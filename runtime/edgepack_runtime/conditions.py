@@ -16,6 +16,7 @@ import numpy as np
 import tokenizers
 
 from edgepack_runtime import device, jetson, throttling
+from edgepack_runtime.cores import usable_cores
 
 _ROOT = Path("/")
 
@@ -68,13 +69,6 @@ def device_clock_utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def usable_cores() -> Optional[int]:
-    """Cores that this process may use: a container often has fewer than the machine."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
 def load_average() -> Optional[List[float]]:
     """Runnable processes, averaged over 1, 5 and 15 minutes."""
     try:
@@ -90,7 +84,7 @@ def clock_mhz(root: Path = _ROOT) -> Optional[float]:
     if not clocks:
         info = device.read(root / "proc/cpuinfo") or ""
         told = [line.partition(":")[2] for line in info.splitlines() if line.startswith("cpu MHz")]
-        clocks = [value for value in map(_parse, told) if value]
+        clocks = [value for value in map(device.number, told) if value]
     return round(max(clocks), 1) if clocks else None
 
 
@@ -110,11 +104,4 @@ def temperature_c(root: Path = _ROOT) -> Optional[float]:
 
 
 def _number(path: Path) -> Optional[float]:
-    return _parse(device.read(path))
-
-
-def _parse(text: Optional[str]) -> Optional[float]:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
+    return device.number(device.read(path))

@@ -133,6 +133,14 @@ def read(path: Path) -> Optional[str]:
         return None
 
 
+def number(text: Optional[str]) -> Optional[float]:
+    """The number that `text` holds; None where it holds none."""
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
 def _meminfo(key: str, root: Path) -> Optional[int]:
     for line in (read(root / "proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")

@@ -189,9 +189,9 @@ class Predictor:
         """Threads on which `stream` runs batches unless it is told otherwise."""
         if self.config.engine.one_at_a_time:  # the second cuts texts into tokens while the first runs
             return 2
-        from edgepack_runtime import conditions
+        from edgepack_runtime.cores import usable_cores
 
-        return max(1, (conditions.usable_cores() or 1) // self.tuning.threads)
+        return max(1, usable_cores() // self.tuning.threads)
 
     def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
         """Logits of `texts`, each cut to `max_length` tokens, as one batch, float32. Raises as `predict`.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime import bench, conditions, golden, selftest, stats, tuning
+from edgepack_runtime.cores import usable_cores
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.model_config import CUDA, EngineConfig
 from edgepack_runtime.predictor import Predictor, Split
@@ -72,7 +73,7 @@ def run(release: Path, *, most_threads: int, progress: Say) -> Dict[str, Any]:
     arena = _Arena(release)
     config = arena.predictor(Tuning()).config.engine
     why_emulated = conditions.collect(threads=1, engine="", providers=())["emulated_why"]
-    most = min(most_threads, conditions.usable_cores() or 1)
+    most = min(most_threads, usable_cores())
     trials: List[Trial] = []
     best = Tuning()
     if why_emulated is None:

@@ -53,7 +53,7 @@ STDLIB_ONLY = {
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
     "distributions", "clusters",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
-    "device", "jetson", "nvidia_libraries", "probe", "onnx_file",
+    "device", "cores", "jetson", "nvidia_libraries", "probe", "onnx_file",
     "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",
     "receipts", "owned", "rollback", "uninstall",
     "rows", "wording", "writing", "resume", "progress", "predict_files", "windows",
