@@ -336,6 +336,12 @@ def _read(path: Path) -> Optional[bytes]:
         raise EnvironmentUnfitError(
             f"{path} cannot be read", why=error.strerror or str(error), fix="run as a user who may read it"
         ) from error
+    if len(raw) > sshsig.MAX_SIGNERS_BYTES:
+        raise EnvironmentUnfitError(
+            f"{path} cannot be used, so nothing can be trusted",
+            why=f"it has more than {sshsig.MAX_SIGNERS_BYTES} bytes",
+            fix="remove the keys that no bundle is signed by any more",
+        )
     if mode & stat.S_IWOTH:
         raise EnvironmentUnfitError(
             f"{path} says whom to trust, and everybody may write it",

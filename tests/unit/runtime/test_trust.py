@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ssh_keys import make_key, needs_ssh_keygen, pin, public, sign
 
-from edgepack_runtime import trust, trust_verb
+from edgepack_runtime import sshsig, trust, trust_verb
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.state import Prefix
 from edgepack_runtime.trust import Pins, Proof, read_pins, require
@@ -186,6 +186,16 @@ def test_a_revoked_key(
     if form == "KRL":
         file.write_bytes(file.read_bytes()[:-1])
         assert isinstance(refused(prefix, RAW, sign(keys[1], RAW)), BundleInvalidError)
+
+
+@pytest.mark.parametrize("form", ["list", "KRL"])
+def test_a_list_of_revoked_keys_that_is_too_long_is_no_revoked_key(tmp_path: Path, form: str) -> None:
+    begin = {"list": b"", "KRL": b"SSHKRL\n\0"}[form]
+    (tmp_path / "revoked_keys").write_bytes(begin + b"#" * (sshsig.MAX_SIGNERS_BYTES + 1))
+    (tmp_path / "revoked_keys").chmod(0o644)
+    with pytest.raises(EnvironmentUnfitError, match="revoked_keys cannot be used") as caught:
+        read_pins(tmp_path)
+    assert "1048576 bytes" in caught.value.why
 
 
 @needs_ssh_keygen
