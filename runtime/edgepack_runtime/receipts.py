@@ -7,6 +7,7 @@ told as they happen, and kept.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -122,13 +123,25 @@ def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], say: Sa
     made = make_folder(prefix.receipts)
     if made:
         fsync_folder(prefix.root)
-    number = max((int(m.group(1)) for m in map(RECEIPT.match, os.listdir(prefix.receipts)) if m), default=0)  # noqa: PTH208
-    path = prefix.receipts / f"{number + 1:06d}-{verb}.json"
-    write_atomic(path, raw)
+    with _locked(prefix.receipts):  # an install and a gate may end in the same moment
+        number = max((int(m.group(1)) for m in map(RECEIPT.match, os.listdir(prefix.receipts)) if m), default=0)  # noqa: PTH208
+        path = prefix.receipts / f"{number + 1:06d}-{verb}.json"
+        write_atomic(path, raw)
     why = sealing.seal(path, raw)
     if why is not None:
         say(f"  note  {path.name} is not signed: {why}")
     return path
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from numbering receipts in `folder`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def receipts_of(prefix: Prefix, *verbs: str) -> Iterator[Dict[str, Any]]:

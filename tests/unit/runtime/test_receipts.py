@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import edgepack_runtime
 from edgepack_runtime import receipts
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.receipts import last_receipt
+from edgepack_runtime.receipts import last_receipt, write_receipt
 from edgepack_runtime.state import Prefix
 
 RUNTIME = Path(edgepack_runtime.__path__[0])
@@ -51,6 +53,19 @@ def test_a_failure_is_left_behind(tmp_path: Path) -> None:
     found = last_receipt(prefix, "rollback")
     assert found is not None
     assert (found["verdict"], found["exit_code"], found["error"]) == ("not rolled back", 5, "it broke\n  why: so")
+
+
+def test_receipts_of_several_writers_have_numbers_of_their_own(tmp_path: Path) -> None:
+    prefix = Prefix(tmp_path)
+    with ThreadPoolExecutor(8) as writers:
+        paths = list(
+            writers.map(
+                lambda index: write_receipt(prefix, ("gate", "install")[index % 2], {"index": index}, print), range(40)
+            )
+        )
+    assert sorted(int(path.name[:6]) for path in paths) == list(range(1, 41))
+    assert [json.loads(path.read_text(encoding="utf-8"))["index"] for path in paths] == list(range(40))
+    assert sorted(prefix.receipts.iterdir()) == sorted(paths)
 
 
 def _wall_clock_uses(file: Path) -> set[str]:
