@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from build_recipe import build_recipe
 
 # Of the dev file, to choose the epoch by: scoring all 4,000 after every epoch takes as long as training.
@@ -114,7 +113,7 @@ def recipe(case: Case, options: argparse.Namespace, seed: int, role: str, folder
         **({} if role == "alone" else {"teacher": teacher}), "student": student,
     }  # fmt: skip
     path = folder / f"{role}-{seed}.yaml"
-    path.write_text(yaml.safe_dump(document, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=2), encoding="utf-8")  # JSON is YAML
     return path
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import yaml
 from build_recipe import build_recipe
 
 from peers.source import Source, save
@@ -100,7 +99,7 @@ def _recipe(case: Case, data: Path, start: Path, folder: Path) -> Path:
         "student": {"model": str(start), "max_length": case.max_length, "device": "cpu", **case.student},
     }
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(document, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=2), encoding="utf-8")  # JSON is YAML
     return path
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from edgepack.cli import main
 from edgepack.recipe import load
@@ -24,7 +24,7 @@ PROGRAMS = {".venv/bin/edgepack": "install", ".venv-light/bin/edgepack": "instal
 
 
 def example(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    document: dict[str, Any] = YAML(typ="safe", pure=True).load(FOLDER / name)
     return document
 
 

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
 
-from edgepack.recipe.core_yaml import BOOL, FLOAT, INT, MAX_DEPTH, NULL, TAG, Expand, TooDeep, compose
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.encodings import is_binary, not_utf8
 from edgepack.recipe.findings import Finding
 
 MAX_BYTES: Final = 256 * 1024  # a long commented recipe has some kilobytes; a data file given by mistake, more
-MAX_VALUES: Final = 10_000  # anchors can make a small file describe billions of values
+MAX_DEPTH: Final = 32  # the deepest key of a recipe lies four levels down
 
+Expand = Callable[[str, int], str]  # (text of a scalar, its line from 1) -> text with variables filled in
+
+_TAG: Final = "tag:yaml.org,2002:"
 _START: Final = "write it as recipes/quickstart.yaml is written"
 _COLON: Final = "write an ASCII colon and a space (`: `) and not the full-width `：`"
-_BRACES: Final = "between braces or brackets put `${NAME}` in quotes (it is text then), or write a line for each key"
-
-T = TypeVar("T")
+# A part of the library's message -> the fix.
+_FIXES: Final = {
+    "undefined alias": "mark the value with `&NAME` before it is used as `*NAME`, or quote a text that starts with `*`",
+    "but got '{'": "between braces or brackets put `${NAME}` in quotes (it is text then), or write a line for each key",
+    "mapping values are not allowed": "put a value that holds `: ` in quotes, and indent the keys of one section alike",
+}
+_OTHERWISE: Final = "check the indentation, the colons and the quotes here and on the line before"
 
 
 def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Document | None, list[Finding]]:
@@ -34,7 +42,7 @@ def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Documen
 
     Returns:
         The document, or None when nothing can be said about its content, and everything that is wrong with
-        the YAML itself: encoding, syntax, duplicate keys, tags, values that are no data.
+        the YAML itself: encoding, syntax, duplicate keys, tags.
     """
     if len(raw) > MAX_BYTES:
         reason = f"this file has {len(raw)} bytes; a recipe has at most {MAX_BYTES}"
@@ -42,17 +50,16 @@ def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Documen
     text, undecodable = decode(raw, file)
     if undecodable is not None:
         return None, [undecodable]
-    builder = _Builder(file)
 
-    def read() -> Document | Finding:
-        node = compose(text, expand)
-        if not isinstance(node, yaml.MappingNode):
-            return _not_a_mapping(node, text, file)
-        return Document(file, builder.value(node, ()), builder.lines, builder.raw)
+    def accept(node: Node | None) -> Finding | None:
+        if node is None:
+            return _error(file, None, "the recipe is empty", _START)
+        if isinstance(node, MappingNode):
+            return None
+        fix = _COLON if "：" in text else _START
+        return _error(file, _line(node), "a recipe is made of `key: value` lines, and this is not", fix)
 
-    document, refused = _reading(text, file, read)
-    # An anchor is read once for each place that uses it: what is wrong in it is said once.
-    return document, [refused] if refused is not None else list(dict.fromkeys(builder.findings))
+    return _read(text, file, (), accept, expand)
 
 
 def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None, list[Finding]]:
@@ -61,44 +68,19 @@ def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None
     Returns:
         A document that holds nothing but `path`, or None, and everything that is wrong with the text.
     """
-    builder = _Builder(file)
 
-    def read() -> Document | Finding:
-        node = compose(text)
-        if node is None:  # as `key:` with nothing after it
-            return Document(file, {}, {path: 1}, {path: ""})
-        if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+    def accept(node: Node | None) -> Finding | None:
+        if isinstance(node, CollectionNode) and not node.flow_style:
             return _error(file, 1, "a list or section stands in brackets here", "write `[a, b]` or `{a: 1, b: 2}`")
-        value = builder.value(node, path)
-        builder.lines.setdefault(path, 1)
-        for key in reversed(path):
-            value = {key: value}
-        return Document(file, value, builder.lines, builder.raw)
+        return None
 
-    document, refused = _reading(text, file, read)
-    return document, [refused] if refused is not None else list(dict.fromkeys(builder.findings))
-
-
-def _reading(text: str, file: Path, read: Callable[[], T | Finding]) -> tuple[T | None, Finding | None]:
-    """What `read` makes of `text`, or the one finding that says why nothing can be made of it."""
-    try:
-        made = read()
-    except yaml.MarkedYAMLError as error:
-        return None, _syntax(error, text, file)
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        code = error.character if isinstance(error.character, int) else ord(error.character)
-        reason = f"character U+{code:04X} is not allowed in YAML"
-        return None, _error(file, line, reason, "remove it; it is usually invisible, so retype the line")
-    except _TooLarge:
-        reason = f"the anchors of this recipe unfold to more than {MAX_VALUES} values"
-        return None, _error(file, None, reason, "write the values out")
-    except TooDeep:
-        return None, _error(file, None, "it is nested too deeply", _START)
-    except ValueError as error:
-        # PyYAML lets one through for a `\U` escape beyond Unicode and for a `%YAML` version of 5000 digits.
-        return None, _error(file, None, f"this is not YAML: {error}", _START)
-    return (None, made) if isinstance(made, Finding) else (made, None)
+    document, findings = _read(text, file, path, accept)
+    if document is None:
+        return None, findings
+    value: Any = document.data
+    for key in reversed(path):
+        value = {key: value}
+    return Document(file, value, {path: 1, **document.lines}, document.raw), findings
 
 
 def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
@@ -115,137 +97,125 @@ def has_surrogate(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-class _TooLarge(Exception):
-    """The recipe unfolds to more than MAX_VALUES values."""
+def _read(
+    text: str, file: Path, path: KeyPath, accept: Callable[[Node | None], Finding | None], expand: Expand | None = None
+) -> tuple[Document | None, list[Finding]]:
+    """The data of `text`, which stands at `path`; or the one finding that says why it cannot be read."""
+    yaml: Any = YAML(typ="safe", pure=True)
+    builder = _Builder(yaml, file, expand)
+    try:
+        node = yaml.compose(text)
+        refused = accept(node)
+        if refused is None:
+            data: Any = None if node is None else builder.value(node, path)
+            # An anchor is read once for each place that uses it, and reported once.
+            return Document(file, data, builder.lines, builder.raw), list(dict.fromkeys(builder.findings))
+    except MarkedYAMLError as error:
+        refused = _syntax(error, text, file)
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        reason = f"character U+{code:04X} is not allowed in YAML"
+        refused = _error(file, line, reason, "remove it; it is usually invisible, so retype the line")
+    except RecursionError:
+        refused = _error(file, None, "it is nested too deeply, or an anchor contains itself", _START)
+    except (ValueError, OverflowError) as error:  # numbers of thousands of digits, characters beyond Unicode
+        refused = _error(file, None, f"this is not YAML: {error}", _START)
+    return None, [refused]
 
 
-@dataclass
 class _Builder:
-    """Turns nodes into plain data, keeping lines and collecting findings instead of stopping at the first."""
+    """Turns nodes into plain data. Keeps lines, and collects findings instead of stopping at the first."""
 
-    file: Path
-    lines: dict[KeyPath, int] = field(default_factory=dict)
-    raw: dict[KeyPath, str] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    open_nodes: list[yaml.Node] = field(default_factory=list)  # from the root to here: an alias to one cycles
-    values: int = 0
+    def __init__(self, yaml: Any, file: Path, expand: Expand | None) -> None:
+        self._yaml, self._file, self._expand = yaml, file, expand
+        self.lines: dict[KeyPath, int] = {}
+        self.raw: dict[KeyPath, str] = {}
+        self.findings: list[Finding] = []
 
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+    def value(self, node: Node, path: KeyPath) -> Any:
+        """The data of a node and all below it."""
+        if len(path) > MAX_DEPTH:
+            raise RecursionError
         self.lines.setdefault(path, _line(node))
-        if node.tag != TAG + "map":
-            self._tag(node)
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
+        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+            return self._tagged(node)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        first_lines: dict[str, int] = {}
-        merged: list[yaml.Node] = []
-        for key_node, value_node in node.value:
-            if _is_merge(key_node):
-                merged.append(value_node)
-                continue
-            key = self._key(key_node)
-            if key is None:
-                continue
-            if key in first_lines:
-                reason = f"`{key}` stands twice here (first on line {first_lines[key]})"
-                self._add(key_node, reason, "keep one of the two")
-                continue
-            first_lines[key] = _line(key_node)
+        inherited: list[tuple[Node, Node]] = []
+
+        def add(key_node: Node, value_node: Node, *, again: str) -> None:
+            if not isinstance(key_node, ScalarNode) or has_surrogate(key_node.value):
+                self._add(key_node, "this is not a key: keys are words", "use the keys of recipes/quickstart.yaml")
+                return
+            key = str(key_node.value)
             below: KeyPath = (*path, key)
-            self.lines[below] = _line(key_node)
-            result[key] = self.value(value_node, below)
-        for value_node in merged:
-            self._merge(value_node, path, result)
+            if key not in result:
+                self.lines[below] = _line(key_node)
+                result[key] = self.value(value_node, below)
+            elif again == "error":
+                reason = f"`{key}` stands twice here (first on line {self.lines[below]})"
+                self._add(key_node, reason, "keep one of the two")
+
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                inherited += self._merged(value_node)
+            else:
+                add(key_node, value_node, again="error")
+        for key_node, value_node in inherited:
+            add(key_node, value_node, again="ignore")
         return result
 
-    def _merge(self, node: yaml.Node, path: KeyPath, result: dict[str, Any]) -> None:
-        """`<<: *anchor` (or a list of them): keys that are not written out here, the first mapping first."""
-        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    def _merged(self, node: Node) -> list[tuple[Node, Node]]:
+        """The keys and values that `<<: *anchor`, or a list of anchors, brings in."""
+        pairs: list[tuple[Node, Node]] = []
+        sources = node.value if isinstance(node, SequenceNode) else [node]
         for source in sources:
-            if not isinstance(source, yaml.MappingNode):
+            if isinstance(source, MappingNode):
+                pairs += source.value
+            else:
                 self._add(node, "`<<` takes a section marked with an anchor", "write `<<: *name`")
-                continue
-            with_lines = _Builder(self.file, {}, {}, self.findings, self.open_nodes, self.values)
-            inherited = with_lines.value(source, path)
-            self.values = with_lines.values
-            for key, value in (inherited or {}).items():
-                if key in result:
-                    continue
-                result[key] = value
-                below = (*path, key)
-                self.lines.update({p: n for p, n in with_lines.lines.items() if p[: len(below)] == below})
-                self.raw.update({p: r for p, r in with_lines.raw.items() if p[: len(below)] == below})
+        return pairs
 
-    def value(self, node: yaml.Node, path: KeyPath) -> Any:
-        self.values += 1
-        if self.values > MAX_VALUES:
-            raise _TooLarge
-        if len(self.open_nodes) > MAX_DEPTH:
-            raise TooDeep
-        if any(node is other for other in self.open_nodes):
-            self._add(node, "this anchor contains itself", "write the value out")
-            return None
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node, path)
-        self.open_nodes.append(node)
-        try:
-            if isinstance(node, yaml.MappingNode):
-                return self._mapping(node, path)
-            return list(self._items(node, path))
-        finally:
-            self.open_nodes.pop()
-
-    def _items(self, node: yaml.Node, path: KeyPath) -> Iterator[Any]:
-        if node.tag != TAG + "seq":
-            self._tag(node)
-        for index, item in enumerate(node.value):
-            below: KeyPath = (*path, index)
-            self.lines[below] = _line(item)
-            yield self.value(item, below)
-
-    def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+    def _scalar(self, node: ScalarNode, path: KeyPath) -> Any:
+        if node.tag != self._kind(node, node.value):
+            return self._tagged(node)
         text = str(node.value)
+        if self._expand is not None:
+            text = self._expand(text, _line(node))
         self.raw[path] = text
-        kind = node.tag.removeprefix(TAG)
-        if kind == "str":
-            if has_surrogate(text):
-                self._add(node, "this text holds half a character (a surrogate)", "write the character itself")
-                return None
+        if has_surrogate(text):
+            self._add(node, "this text holds half a character (a surrogate)", "write the character itself")
+            return None
+        kind = self._kind(node, text)  # a plain scalar is typed by what it expands to
+        if kind.removeprefix(_TAG) not in ("null", "bool", "int", "float"):
             return text
-        if kind == "null" and NULL.match(text):
+        value = self._yaml.constructor.construct_object(ScalarNode(kind, text, node.start_mark, node.end_mark))
+        if isinstance(value, float) and not math.isfinite(value):
+            self._add(node, f"`{text[:40]}` is no finite number", "write a number")
             return None
-        if kind == "bool" and BOOL.match(text):
-            return text.lower() == "true"
-        if kind == "int" and INT.match(text):
-            return int(text)
-        if kind == "float" and FLOAT.match(text):
-            number = float(text)
-            if math.isfinite(number):
-                return number
-            self._add(node, f"`{text[:40]}` is too large for a number", "write a smaller number")
-            return None
-        self._tag(node)
-        return None
+        return value
 
-    def _key(self, node: yaml.Node) -> str | None:
-        plain = isinstance(node, yaml.ScalarNode) and not has_surrogate(node.value)
-        if plain and node.tag == TAG + "str":
-            return str(node.value)
-        shown = f"`{node.value[:40]}`" if plain else "this"
-        self._add(node, f"{shown} is not a key: keys are words", "use the keys of recipes/quickstart.yaml")
-        return None
+    def _kind(self, node: ScalarNode, text: str) -> str:
+        """The tag of `text` in place of a scalar that has none; text in quotes or a block is a string."""
+        plain = node.style is None
+        return str(self._yaml.resolver.resolve(ScalarNode, text, (True, False))) if plain else f"{_TAG}str"
 
-    def _tag(self, node: yaml.Node) -> None:
-        shown = node.tag.replace(TAG, "!!")
-        self._add(node, f"the tag `{shown}` does not belong here: a recipe is plain data", "remove the tag")
+    def _tagged(self, node: Node) -> None:
+        tag = str(node.tag).replace(_TAG, "!!")
+        self._add(node, f"the tag `{tag}` does not belong here: a recipe is plain data", "remove the tag")
 
-    def _add(self, node: yaml.Node, reason: str, fix: str) -> None:
-        self.findings.append(_error(self.file, _line(node), reason, fix))
+    def _add(self, node: Node, reason: str, fix: str) -> None:
+        self.findings.append(_error(self._file, _line(node), reason, fix))
 
 
-def _is_merge(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.value == "<<" and node.style is None
-
-
-def _line(node: yaml.Node) -> int:
+def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
 
@@ -253,38 +223,18 @@ def _error(file: Path, line: int | None, reason: str, fix: str) -> Finding:
     return Finding("error", file, line, reason, fix)
 
 
-def _not_a_mapping(node: yaml.Node | None, text: str, file: Path) -> Finding:
-    if node is None:
-        return _error(file, None, "the recipe is empty", _START)
-    if "：" in text:
-        return _error(file, _line(node), "no key is followed by an ASCII colon", _COLON)
-    return _error(file, _line(node), "a recipe is made of `key: value` lines, and this is not", _START)
-
-
-def _syntax(error: yaml.MarkedYAMLError, text: str, file: Path) -> Finding:
+def _syntax(error: MarkedYAMLError, text: str, file: Path) -> Finding:
     mark = error.problem_mark or error.context_mark
-    if "end of stream" in str(error.problem) and error.context_mark is not None:
-        mark = error.context_mark  # what was left open is to be corrected, not the end of the file
-    line = mark.line + 1 if mark is not None else None
-    lines = text.split("\n")
-    # The reader often notices a line late: what it complains of may stand on the line before.
-    near = lines[max(0, line - 2) : line] if line is not None else []
-    tabbed = [number for number, content in _numbered(near, line) if re.match(r" *\t", content)]
+    if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
+        mark = error.context_mark or mark  # what was left open is to be corrected, not the end of the file
+    line = int(mark.line) + 1 if mark is not None else 1
+    # The library often notices a line late.
+    near = {number: content for number, content in enumerate(text.split("\n"), 1) if number in (line - 1, line)}
+    tabbed = [number for number, content in near.items() if re.match(r" *\t", content)]
     if tabbed:
         return _error(file, tabbed[-1], "a tab stands in the indentation", "indent with spaces")
     problem = " ".join(part for part in (error.problem, error.context) if part)
-    fix = "check the indentation, the colons and the quotes here and on the line before"
-    if any("：" in content for content in near):
+    fix = next((fix for part, fix in _FIXES.items() if part in problem), _OTHERWISE)
+    if any("：" in content for content in near.values()):
         fix = _COLON
-    elif "undefined alias" in str(error.problem):
-        fix = "mark the value with `&NAME` before it is used as `*NAME`, or put a text that starts with `*` in quotes"
-    elif "expected ',' or" in str(error.problem) and any("${" in content for content in near):
-        fix = _BRACES
-    elif error.problem == "mapping values are not allowed here":
-        fix = "put a value that holds `: ` in quotes, and indent the keys of one section alike"
     return _error(file, line, f"this is not YAML: {problem}", fix)
-
-
-def _numbered(near: list[str], last: int | None) -> list[tuple[int, str]]:
-    first = (last or 0) - len(near) + 1
-    return [(first + offset, content) for offset, content in enumerate(near)]

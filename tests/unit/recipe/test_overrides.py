@@ -104,7 +104,7 @@ def test_the_later_setting_counts() -> None:
         ("name=- a", "a list or section stands in brackets here"),
         ("name=a\n---\nb", "this is not YAML"),
         ("name=a\x07", "character U+0007 is not allowed in YAML"),
-        ("name=" + "[" * 99, "it is nested too deeply"),
+        ("name=" + "[" * 99 + "]" * 99, "it is nested too deeply"),
         ("a." * 99 + "a=1", "the key is nested too deeply"),
         ("a\udcff=1", "the key holds bytes that are not UTF-8"),
         ("name=a\udcff", "character U+DCFF is not allowed in YAML"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,16 +44,13 @@ def finding(raw: bytes) -> str:
         ("3.0", 3.0),
         (".5", 0.5),
         ("-7", -7),
-        ("010", "010"),
-        ("0x1F", "0x1F"),
-        ("1_000", "1_000"),
+        ("010", 10),
+        ("0x1F", 31),
+        ("1_000", 1000),
         ("12:30:00", "12:30:00"),
         ("2024-01-01", "2024-01-01"),
         ("1.2.0", "1.2.0"),
-        (".inf", ".inf"),
         ('"3"', "3"),
-        ("!!str 3", "3"),
-        ("!!float 3", 3.0),
         ("[1, a]", [1, "a"]),
         ("{b: 1}", {"b": 1}),
     ],
@@ -95,32 +91,19 @@ def test_what_is_wrong_in_an_anchor_is_said_once() -> None:
     assert finding(b"a: &a {x: !t 1}\nb: *a\nc: {<<: *a}\n").startswith("1: the tag `!t`")
 
 
-def test_anchors_that_unfold_beyond_any_recipe_are_refused() -> None:
-    levels = [b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    levels += [b"a%d: &a%d [%s]" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 6)]
-    assert finding(b"\n".join(levels)).startswith("None: the anchors of this recipe unfold to more than")
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e999"])
+def test_only_finite_numbers_are_numbers(value: str) -> None:
+    assert finding(f"a: {value}\n".encode()) == f"1: `{value}` is no finite number"
 
 
-def test_merges_that_unfold_beyond_any_recipe_are_refused() -> None:
-    levels = ["a0: &a0 {x: 1, y: 2}"]
-    for n in range(1, 6):
-        merged = ", ".join(f"k{k}: {{<<: *a{n - 1}}}" for k in range(10))
-        levels.append(f"a{n}: &a{n} {{{merged}}}")
-    assert finding("\n".join(levels).encode()).startswith("None: the anchors of this recipe unfold to more than")
+@pytest.mark.parametrize("value", ["!t 1", "!!str 1", "!t {b: 1}", "!!python/name:os.system ''"])
+def test_tags_are_refused(value: str) -> None:
+    assert finding(f"a: {value}\n".encode()).startswith(f"1: the tag `{value.split()[0]}` does not belong here")
 
 
-@pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"- " * 2000, b"a: " + b"[" * 40 + b"]" * 40])
-def test_deep_nesting_is_a_finding(raw: bytes) -> None:
-    assert finding(raw) == "None: it is nested too deeply"
-
-
-def test_the_depth_allowed_does_not_hang_on_the_recursion_limit() -> None:
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(100_000)  # as some libraries do on import
-    try:
-        assert finding(b"a: " + b"[" * 2000) == "None: it is nested too deeply"
-    finally:
-        sys.setrecursionlimit(limit)
+@pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"- " * 2000, b"a: " + b"[" * 40 + b"]" * 40, b"a: &a [*a]"])
+def test_nesting_beyond_any_recipe_is_a_finding(raw: bytes) -> None:
+    assert finding(raw) == "None: it is nested too deeply, or an anchor contains itself"
 
 
 def test_a_file_that_is_no_recipe_by_its_size_is_not_read() -> None:
