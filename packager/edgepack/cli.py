@@ -73,6 +73,7 @@ class _Commands(click.Group):
             return run(*arguments, standalone_mode=False, **options)
         streams.open_closed()
         streams.go_on_without_stderr()
+        streams.name_stdout()
         with signals.noticed() as arrived:
             try:
                 with streams.read_by_somebody():
@@ -138,8 +139,8 @@ def _end(error: EdgepackError) -> NoReturn:
 
 
 def _is_of_output(error: Exception) -> bool:
-    """Whether stdout is what could not be written: of files that are opened by name, the system names them."""
-    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.filename is None)
+    """Whether stdout is what could not be written."""
+    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.filename == streams.STDOUT)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 READER_GONE: Final = 128 + 13  # as a shell reports SIGPIPE
+STDOUT: Final = "standard output"
 
 
 def open_closed() -> None:
@@ -51,6 +53,33 @@ def go_on_without_stderr() -> None:
     if own is not None and sys.stderr is own:
         raw = io.BufferedWriter(_Spare(own.fileno(), "w", closefd=False))
         sys.stderr = io.TextIOWrapper(raw, own.encoding, own.errors, line_buffering=True)
+
+
+def name_stdout() -> None:
+    """Have an error of standard output bear the name `STDOUT`: other errors without a file name are none of it.
+
+    A stream that stands in for that of the process is left alone.
+    """
+    own = sys.__stdout__
+    if own is not None and sys.stdout is own:
+        raw = io.BufferedWriter(_Output(own.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, own.encoding, own.errors, line_buffering=own.line_buffering)
+
+
+class _Output(io.FileIO):
+    """A file whose errors bear its name, except that its reader left."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            written = super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+        if written is None:  # it would block
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), STDOUT)
+        return written
 
 
 class _Spare(io.FileIO):

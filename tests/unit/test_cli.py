@@ -382,6 +382,28 @@ def test_output_that_finds_no_room_is_a_plain_error(folder: Path, arguments: lis
     )
 
 
+REFUSED = """
+import errno
+from edgepack import cli
+from edgepack.pipeline import runner
+
+def build(*others):
+    raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+runner.build = build
+cli.main()
+"""
+
+
+def test_an_error_of_the_system_is_none_of_the_output(folder: Path) -> None:
+    command = [sys.executable, "-c", REFUSED, "build", "r.yaml"]
+    done = subprocess.run([*command, "-v"], capture_output=True, text=True, check=False)
+    assert done.returncode == ExitCode.UNEXPECTED
+    assert "Traceback" in done.stderr and "in build" in done.stderr
+    assert "error: unexpected OSError: [Errno 12] Cannot allocate memory" in done.stderr
+    assert "output" not in done.stderr
+
+
 EACH_WAY_TO_PRINT = [
     ["--help"],  # before there is a command
     ["gate", "--help"],  # before it runs
