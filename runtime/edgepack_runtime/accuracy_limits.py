@@ -1,15 +1,13 @@
-"""What the gates on accuracy ask for, read from the manifest: of classes, against an earlier release, on which rows.
-
-Standard library only.
-"""
+"""What the gates on accuracy ask for, read from the manifest: of classes, against an earlier release, on which rows."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Dict, Mapping, NamedTuple, Optional
 
-from edgepack_runtime.gate_values import check_keys, invalid, number
+from edgepack_runtime.gate_values import Section
 
+ACCURACY_LIMITS = ("min", "max_drop_points", "max_regression_points", "per_class")
 ACCURACY_KEYS = ("metric", "min", "max_drop_points", "baseline", "max_regression_points", "per_class", "confidence")
 GOLDEN_KEYS = ("rows", "carry", "sha256")
 # Of two-sided intervals. Up to one half says nothing; beyond the other, F1 takes more resamples than there is time for.
@@ -30,67 +28,62 @@ class Floors(NamedTuple):
         return self.named.get(label, self.every)
 
 
-def baseline(facts: Any) -> Optional[str]:
-    """Name and version of the earlier release, of which the manifest says `name`, `version`, `target` and a digest.
-
-    Raises:
-        BundleInvalidError: it says something else.
-    """
+def baseline(accuracy: Section) -> Optional[str]:
+    """Name and version of the earlier release, of which the manifest holds `name`, `version`, `target` and a digest."""
+    facts, points = accuracy.get("baseline"), accuracy.get("max_regression_points")
     if facts is None:
+        if points is not None:
+            accuracy.refuse("max_regression_points", "is against no release", "set `baseline` to the bundle of one")
         return None
+    if points is None:
+        fix = "set `max_regression_points`: how much worse than that release the new one may be"
+        accuracy.refuse("baseline", "limits nothing by itself", fix)
     name, version = (facts.get("name"), facts.get("version")) if isinstance(facts, Mapping) else (None, None)
     if not isinstance(name, str) or not isinstance(version, str):
-        raise invalid(f"accuracy.baseline is {facts!r}")
+        accuracy.refuse("baseline", f"is {facts!r}")
+        return None
     return f"{name} {version}"
 
 
-def confidence(section: Mapping[str, Any]) -> Optional[float]:
-    """That of every interval on accuracy, above 0.5 and at most 0.999; None where nothing is said.
-
-    Raises:
-        BundleInvalidError: it says something else.
-    """
-    value = number(section, "accuracy", "confidence", below=1.0)
-    if value is not None and not ABOVE_CONFIDENCE < value <= MOST_CONFIDENCE:
-        raise invalid(f"accuracy.confidence is {value!r}")
+def confidence(accuracy: Section) -> Optional[float]:
+    """The confidence of every interval on accuracy, above 0.5 and at most 0.999; None for the default."""
+    value = accuracy.number("confidence", most=MOST_CONFIDENCE)
+    if value is not None and value <= ABOVE_CONFIDENCE:
+        accuracy.refuse("confidence", f"is {value!r}")
     return value
 
 
-def rows_at_home(golden: Mapping[str, Any]) -> Optional[str]:
-    """The sha256 of the labelled rows where they do not travel with the bundle (`carry` is false), else None.
-
-    Raises:
-        BundleInvalidError: it says something else.
-    """
-    carry, digest = golden.get("carry", True), golden.get("sha256")
-    if type(carry) is not bool or carry is not (digest is None):
-        raise invalid(f"golden.carry is {carry!r}, and golden.sha256 {digest!r}")
-    if digest is not None and not (isinstance(digest, str) and _SHA256.match(digest)):
-        raise invalid(f"golden.sha256 is {digest!r}")
-    return digest
+def rows_at_home(golden: Section) -> Optional[str]:
+    """The sha256 of the labelled rows where they do not travel with the bundle (`carry` is false), else None."""
+    carry, digest = golden.get("carry"), golden.get("sha256")
+    if type(carry) not in (type(None), bool) or (carry is not False) is not (digest is None):
+        golden.refuse("carry", f"is {carry!r}, and `sha256` {digest!r}")
+    elif digest is not None and not (isinstance(digest, str) and _SHA256.match(digest)):
+        golden.refuse("sha256", f"is {digest!r}")
+    else:
+        return digest
+    return None
 
 
-def floors(section: Any) -> Dict[str, Floors]:
+def floors(accuracy: Section) -> Dict[str, Floors]:
     """`accuracy.per_class`: `recall` holds for every class, `recall_of` for those that it names; so for the others.
 
     Returns:
         By figure, of `FIGURES` those that floors are set for.
-
-    Raises:
-        BundleInvalidError: it asks for something that this runtime does not know, or for nonsense.
     """
-    name = "accuracy.per_class"
+    section = accuracy.below("per_class", [key for figure in FIGURES for key in (figure, figure + "_of")])
     if section is None:
         return {}
-    check_keys(section, name, [key for figure in FIGURES for key in (figure, figure + "_of")])
     found = {}
     for figure in FIGURES:
-        named = section.get(figure + "_of") or {}
-        if not isinstance(named, Mapping):
-            raise invalid(f"{name}.{figure}_of is {named!r}")
-        asked = {label: number(named, f"{name}.{figure}_of", label, below=1.0) for label in named}
+        labels = section.get(figure + "_of")
+        labels = list(labels) if isinstance(labels, Mapping) else []
+        named = section.below(figure + "_of", labels)
+        asked = {} if named is None else {label: named.number(label, below=1.0) for label in labels}
         limits = {label: limit for label, limit in asked.items() if limit is not None}
-        one = Floors(number(section, name, figure, below=1.0), limits)
+        one = Floors(section.number(figure, below=1.0), limits)
         if one.every is not None or one.named:
             found[figure] = one
+    if not any(section.get(key) for figure in FIGURES for key in (figure, figure + "_of")):
+        section.refuse(None, "sets no floor", "set `recall`, `precision` or `f1`, or remove the section")
     return found

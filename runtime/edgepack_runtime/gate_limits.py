@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from edgepack_runtime import accuracy_limits, latency_limits
 from edgepack_runtime.accuracy_limits import PER_CLASS, Floors
-from edgepack_runtime.gate_values import invalid, number
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.gate_values import Problem, Section
 from edgepack_runtime.latency_limits import LatencyLimits
 from edgepack_runtime.metrics import METRICS
 from edgepack_runtime.stats import FAIL, PASS, Interval
@@ -148,37 +149,47 @@ def parse(gates: Mapping[str, Any]) -> Limits:
     Raises:
         BundleInvalidError: it asks for something that this runtime does not know, or for nonsense.
     """
-    sections: Dict[str, Mapping[str, Any]] = {}
-    for name, section in gates.items():
-        if name not in _KNOWN:
-            raise invalid(f"it has a gate named {name!r}")
-        if section is not None and not isinstance(section, Mapping):
-            raise invalid(f"{name} is not an object")
-        sections[name] = section or {}
-        for key in sections[name]:
-            if key not in _KNOWN[name]:
-                raise invalid(f"{name} has a limit named {key!r}")
-    accuracy, latency = sections.get("accuracy", {}), sections.get("latency", {})
+    limits, problems = read(gates)
+    if problems:
+        raise BundleInvalidError(
+            "the manifest's gates are not ones this runtime can measure",
+            why="; ".join(problem.reason for problem in problems[:3]),
+            fix="build the bundle again",
+        )
+    return limits
+
+
+def read(gates: Mapping[str, Any]) -> Tuple[Limits, List[Problem]]:
+    """The limits of `gates`, and everything that is wrong with them; the limits hold only where nothing is."""
+    problems: List[Problem] = []
+    Section(gates, (), tuple(_KNOWN), problems)
+    sections = {name: Section(gates.get(name), (name,), keys, problems) for name, keys in _KNOWN.items()}
+    accuracy, latency, size = sections["accuracy"], sections["latency"], sections["size"]
+    if gates.get("accuracy") is not None:
+        accuracy.require_one_of(accuracy_limits.ACCURACY_LIMITS)
+    if gates.get("size") is not None:
+        size.require_one_of(_KNOWN["size"])
     metric = accuracy.get("metric")
-    if "metric" in accuracy and metric not in METRICS:
-        raise invalid(f"accuracy.metric is {metric!r}")
-    threads = latency.get("threads", 1)
+    if metric is not None and metric not in METRICS:
+        accuracy.refuse("metric", f"is {metric!r}")
+    threads = 1 if latency.get("threads") is None else latency.get("threads")
     if type(threads) is not int or not 1 <= threads <= 256:
-        raise invalid(f"latency.threads is {threads!r}")
+        latency.refuse("threads", f"is {threads!r}")
     confidence = accuracy_limits.confidence(accuracy)
-    return Limits(
-        accuracy_min=number(accuracy, "accuracy", "min", below=1.0),
-        max_drop_points=number(accuracy, "accuracy", "max_drop_points"),
+    limits = Limits(
+        accuracy_min=accuracy.number("min", below=1.0),
+        max_drop_points=accuracy.number("max_drop_points"),
         confidence=Limits.confidence if confidence is None else confidence,
         latency=latency_limits.parse(latency),
         threads=threads,
-        peak_rss_mib=number(sections.get("memory", {}), "memory", "peak_rss_mib"),
-        model_mib=number(sections.get("size", {}), "size", "model_mib"),
-        bundle_mib=number(sections.get("size", {}), "size", "bundle_mib"),
-        cold_start_ms=number(sections.get("cold_start", {}), "cold_start", "ms"),
+        peak_rss_mib=sections["memory"].number("peak_rss_mib"),
+        model_mib=size.number("model_mib"),
+        bundle_mib=size.number("bundle_mib"),
+        cold_start_ms=sections["cold_start"].number("ms"),
         metric=metric,
-        baseline=accuracy_limits.baseline(accuracy.get("baseline")),
-        max_regression_points=number(accuracy, "accuracy", "max_regression_points"),
-        per_class=accuracy_limits.floors(accuracy.get("per_class")),
-        rows_sha256=accuracy_limits.rows_at_home(sections.get("golden", {})),
+        baseline=accuracy_limits.baseline(accuracy),
+        max_regression_points=accuracy.number("max_regression_points"),
+        per_class=accuracy_limits.floors(accuracy),
+        rows_sha256=accuracy_limits.rows_at_home(sections["golden"]),
     )
+    return limits, problems

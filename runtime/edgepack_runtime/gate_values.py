@@ -1,46 +1,77 @@
-"""Values in the manifest's gates, checked one by one (standard library only)."""
+"""Values of the manifest's gates, checked one by one; what is wrong is collected, so that all of it can be reported."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from edgepack_runtime.errors import BundleInvalidError
-
-
-def number(section: Mapping[str, Any], name: str, key: str, below: float = math.inf) -> Optional[float]:
-    """`section[key]`, a number above 0 and below `below`, or None where there is none.
-
-    Raises:
-        BundleInvalidError: it is something else; `name` is what the section is called.
-    """
-    value = section.get(key)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not 0 < value < below:
-        raise invalid(f"{name}.{key} is {value!r}")
-    return float(value)
+KeyPath = Tuple[Union[str, int], ...]
 
 
-def required(section: Mapping[str, Any], name: str, key: str) -> float:
-    """As `number`, of what has to be there."""
-    value = number(section, name, key)
-    if value is None:
-        raise invalid(f"{name} has no {key}")
-    return value
+class Problem(NamedTuple):
+    """What is wrong with the gates, at which key, and what to do about it in a recipe."""
+
+    path: KeyPath
+    reason: str
+    fix: str
 
 
-def check_keys(section: Any, name: str, known: Sequence[str]) -> None:
-    """That a section is one, with no other keys than the `known` ones. Raises as `number`."""
-    if not isinstance(section, Mapping):
-        raise invalid(f"{name} is not an object")
-    for key in section:
-        if key not in known:
-            raise invalid(f"{name} has a limit named {key!r}")
+class Section:
+    """One section of the gates. A value that is wrong reads as None, and its problem is added to `problems`."""
+
+    def __init__(self, values: Any, path: KeyPath, known: Sequence[str], problems: List[Problem]) -> None:
+        self.path, self.problems = path, problems
+        self._values: Mapping[str, Any] = values if isinstance(values, Mapping) else {}
+        self._readable = True
+        if values is not None and not isinstance(values, Mapping):
+            self.refuse(None, "is not an object")
+            self._readable = False  # nothing more is said of it
+        for key in self._values:
+            if key not in known:
+                self.refuse(key, "is not a key that this version knows")
+
+    def get(self, key: str) -> Any:
+        """The value of `key`, unchecked; None where there is none."""
+        return self._values.get(key)
+
+    def below(self, key: str, known: Sequence[str]) -> Optional[Section]:
+        """The section `key`; None where there is none."""
+        value = self.get(key)
+        return None if value is None else Section(value, (*self.path, key), known, self.problems)
+
+    def number(
+        self, key: str, *, below: float = math.inf, least: float = 0.0, most: float = math.inf
+    ) -> Optional[float]:
+        """A number above 0, below `below`, and from `least` to `most`; None where there is none."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not (0 < value < below and least <= value <= most):
+            self.refuse(key, f"is {value!r}")
+            return None
+        return float(value)
+
+    def required(self, key: str, *, least: float = 0.0, most: float = math.inf) -> float:
+        """As `number`, where one has to be there."""
+        value = self.number(key, least=least, most=most)
+        if self.get(key) is None:
+            self.refuse(key, "is missing")
+        return math.inf if value is None else value
+
+    def require_one_of(self, keys: Sequence[str]) -> None:
+        """That one of `keys` sets a limit."""
+        if all(self.get(key) is None for key in keys):
+            names = ", ".join(f"`{key}`" for key in keys)
+            self.refuse(None, "sets no limit, so nothing would be gated", f"set one of {names}, or remove it")
+
+    def refuse(self, key: Optional[str], what: str, fix: str = "") -> None:
+        """Add a problem of `key`, or of the section itself: `what` follows its name."""
+        if not self._readable:
+            return
+        path = self.path if key is None else (*self.path, key)
+        self.problems.append(Problem(path, f"`gates.{_dotted(path)}` {what}", fix))
 
 
-def invalid(why: str) -> BundleInvalidError:
-    """The error for gates that ask for something else than this runtime can measure."""
-    return BundleInvalidError(
-        "the manifest's gates are not ones this runtime can measure", why=why, fix="build the bundle again"
-    )
+def _dotted(path: KeyPath) -> str:
+    """`latency.by_length[0].p50_ms`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
-from edgepack_runtime.gate_values import check_keys, invalid, number, required
+from edgepack_runtime.gate_values import Section
 
 P50, P95, P99 = 0.5, 0.95, 0.99
 _PERCENTILES = (("p50_ms", P50), ("p95_ms", P95), ("p99_ms", P99))
 _KEYS = tuple(key for key, _ in _PERCENTILES)
+_SAMPLES = (130, 130, 662)  # that a verdict on each of them takes at least
+_LONGEST_S = 1200.0  # of a gate at a rate: nobody waits longer for a verdict that may need five times as many
 OPEN_LOOP_S = 30.0  # unless a recipe says otherwise
 LEAST_OPEN_LOOP_S, MOST_OPEN_LOOP_S = 5.0, 3600.0
 MOST_SUSTAINED_S = 3600.0
@@ -70,63 +72,66 @@ class LatencyLimits(NamedTuple):
 NO_LIMITS = LatencyLimits()
 
 
-def parse(section: Mapping[str, Any]) -> LatencyLimits:
-    """Check the manifest's `latency`, whose keys are LATENCY_KEYS.
-
-    Raises:
-        BundleInvalidError: it asks for something that this runtime does not know, or for nonsense.
-    """
+def parse(latency: Section) -> LatencyLimits:
+    """The manifest's `latency`, whose keys are LATENCY_KEYS."""
     return LatencyLimits(
-        percentiles=_percentiles(section, "latency"),
-        by_length=_by_length(section.get("by_length") or ()),
-        open_loop=_open_loop(section),
-        sustained=_sustained(section),
+        percentiles=_percentiles(latency),
+        by_length=_by_length(latency),
+        open_loop=_open_loop(latency),
+        sustained=_sustained(latency),
     )
 
 
-def _percentiles(section: Mapping[str, Any], name: str) -> Percentiles:
-    return Percentiles(*(number(section, name, key) for key in _KEYS))
+def _percentiles(section: Section) -> Percentiles:
+    """Limits of percentiles; one that may be larger than that of a higher percentile limits nothing."""
+    found = Percentiles(*(section.number(key) for key in _KEYS))
+    asked = found.asked()
+    for place, (above, _, most) in enumerate(asked[1:]):
+        key, _, limit = asked[place]
+        if limit > most:
+            what = f"is {limit:g}, and `{above}` is {most:g}, so it limits nothing"
+            section.refuse(key, what, f"swap them, or remove `{key}`")
+    return found
 
 
-def _by_length(buckets: Any) -> Tuple[LengthBudget, ...]:
-    if not isinstance(buckets, (list, tuple)):
-        raise invalid("latency.by_length is not a list")
+def _by_length(latency: Section) -> Tuple[LengthBudget, ...]:
+    budgets = latency.get("by_length") or ()
+    if not isinstance(budgets, (list, tuple)):
+        latency.refuse("by_length", "is not a list")
+        return ()
     found: List[LengthBudget] = []
-    for place, bucket in enumerate(buckets):
-        name = f"latency.by_length[{place}]"
-        check_keys(bucket, name, ("max_tokens", *_KEYS))
-        most, above = bucket.get("max_tokens"), found[-1].max_tokens if found else 0
-        if type(most) is not int or most <= above:
-            raise invalid(f"{name}.max_tokens is {most!r}")
-        limits = _percentiles(bucket, name)
-        if not limits.asked():
-            raise invalid(f"{name} limits nothing")
-        found.append(LengthBudget(above, most, limits))
+    for place, budget in enumerate(budgets):
+        section = Section(budget, (*latency.path, "by_length", place), ("max_tokens", *_KEYS), latency.problems)
+        section.require_one_of(_KEYS)
+        limits = _percentiles(section)
+        most, above = section.get("max_tokens"), found[-1].max_tokens if found else 0
+        if type(most) is not int:
+            section.refuse("max_tokens", f"is {most!r}")
+        elif most <= above:
+            fix = "order the budgets from short to long texts, each length once"
+            section.refuse("max_tokens", f"is {most}, and the budget before it ends at {above}", fix)
+        else:
+            found.append(LengthBudget(above, most, limits))
     return tuple(found)
 
 
-def _open_loop(section: Mapping[str, Any]) -> Optional[OpenLoop]:
-    below, name = section.get("open_loop"), "latency.open_loop"
-    if below is None:
+def _open_loop(latency: Section) -> Optional[OpenLoop]:
+    section = latency.below("open_loop", ("rate_per_s", "seconds", *_KEYS))
+    if section is None:
         return None
-    check_keys(below, name, ("rate_per_s", "seconds", *_KEYS))
-    limits = _percentiles(below, name)
-    if not limits.asked():
-        raise invalid(f"{name} limits nothing")
-    seconds = number(below, name, "seconds")
-    if seconds is None:
-        seconds = OPEN_LOOP_S
-    if not LEAST_OPEN_LOOP_S <= seconds <= MOST_OPEN_LOOP_S:
-        raise invalid(f"{name}.seconds is {seconds:g}")
-    return OpenLoop(required(below, name, "rate_per_s"), limits, seconds)
+    section.require_one_of(_KEYS)
+    limits, rate = _percentiles(section), section.required("rate_per_s")
+    needed = max((samples for samples, limit in zip(_SAMPLES, limits) if limit is not None), default=0)
+    if needed / rate > _LONGEST_S:
+        fix = "gate `p50_ms` and `p95_ms` of `latency` instead: texts so far apart never wait for each other"
+        section.refuse("rate_per_s", f"is {rate:g}: {needed} texts take {needed / rate:.0f} s", fix)
+    seconds = section.number("seconds", least=LEAST_OPEN_LOOP_S, most=MOST_OPEN_LOOP_S)
+    return OpenLoop(rate, limits, OPEN_LOOP_S if seconds is None else seconds)
 
 
-def _sustained(section: Mapping[str, Any]) -> Optional[Sustained]:
-    below, name = section.get("sustained"), "latency.sustained"
-    if below is None:
+def _sustained(latency: Section) -> Optional[Sustained]:
+    section = latency.below("sustained", ("seconds", "max_slowdown_percent"))
+    if section is None:
         return None
-    check_keys(below, name, ("seconds", "max_slowdown_percent"))
-    found = Sustained(required(below, name, "seconds"), required(below, name, "max_slowdown_percent"))
-    if not LEAST_SUSTAINED_S <= found.seconds <= MOST_SUSTAINED_S:
-        raise invalid(f"{name}.seconds is {found.seconds:g}")
-    return found
+    seconds = section.required("seconds", least=LEAST_SUSTAINED_S, most=MOST_SUSTAINED_S)
+    return Sustained(seconds, section.required("max_slowdown_percent"))

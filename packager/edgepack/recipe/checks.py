@@ -9,13 +9,12 @@ from edgepack.recipe.columns import check_columns
 from edgepack.recipe.distillation import check_distillation
 from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.latency import check_latency
-from edgepack.recipe.limits import check_gates
 from edgepack.recipe.pretrained import check_models
 from edgepack.recipe.signing import check_sign
 from edgepack.recipe.splits import check_data, check_unlabelled, check_vocabulary
 from edgepack.recipe.targets import check_targets, check_wheels
 from edgepack.recipe.training import Training
+from edgepack.recipe.validate_gates import check_gates
 
 _WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
 
@@ -43,7 +42,6 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
         lambda doc: check_targets(doc, known_targets),
         lambda doc: check_wheels(doc, known_targets),
         check_gates,
-        check_latency,
         check_sign,
     )
     problems = (problem for check in checks for problem in check(document))

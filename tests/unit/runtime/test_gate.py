@@ -183,7 +183,7 @@ def test_all_limits_are_read() -> None:
     )
     assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
     assert gate_limits.parse({}) == Limits()
-    assert gate_limits.parse({"accuracy": {"metric": "macro_f1"}}).metric == "macro_f1"
+    assert gate_limits.parse({"accuracy": {"metric": "macro_f1", "min": 0.5}}).metric == "macro_f1"
     baseline = {"name": "hotel", "version": "1.1.0", "target": "jetpack6", "manifest_sha256": "0" * 64}
     asked = gate_limits.parse({"accuracy": {"baseline": baseline, "max_regression_points": 0.5}})
     assert (asked.baseline, asked.max_regression_points) == ("hotel 1.1.0", 0.5)
@@ -233,24 +233,50 @@ def test_every_limit_on_time_is_read() -> None:
         {"accuracy": {"min": 1.5}},
         {"accuracy": {"min": True}},
         {"accuracy": {"metric": "auc", "min": 0.5}},
-        {"accuracy": {"metric": None}},
-        {"accuracy": {"metric": ["f1"]}},
-        {"accuracy": {"confidence": 1.0}},
-        {"accuracy": {"confidence": 0.9991}},
-        {"accuracy": {"confidence": 0.5}},
-        {"accuracy": {"baseline": "hotel.edgepack"}},
-        {"accuracy": {"baseline": {"name": "hotel", "version": 2}}},
+        {"accuracy": {"metric": ["f1"], "min": 0.5}},
+        {"accuracy": {"confidence": 0.9}},
+        {"accuracy": {"confidence": 1.0, "min": 0.5}},
+        {"accuracy": {"confidence": 0.9991, "min": 0.5}},
+        {"accuracy": {"confidence": 0.5, "min": 0.5}},
+        {"accuracy": {"baseline": {"name": "hotel", "version": "1.0.0"}, "min": 0.5}},
+        {"accuracy": {"max_regression_points": 0.5}},
+        {"accuracy": {"baseline": "hotel.edgepack", "max_regression_points": 0.5}},
+        {"accuracy": {"baseline": {"name": "hotel", "version": 2}, "max_regression_points": 0.5}},
         {"accuracy": {"per_class": 0.8}},
-        {"accuracy": {"per_class": {"specificity": 0.8}}},
+        {"accuracy": {"per_class": {"recall": None}}},
+        {"accuracy": {"per_class": {"specificity": 0.8, "recall": 0.8}}},
         {"accuracy": {"per_class": {"recall": 1.0}}},
-        {"accuracy": {"per_class": {"recall_of": [0.8]}}},
+        {"accuracy": {"per_class": {"recall_of": [[0.8]], "recall": 0.8}}},
         {"accuracy": {"per_class": {"recall_of": {"a": "0.8"}}}},
+        {"latency": {"p50_ms": 5, "p95_ms": 4}},
+        {"latency": {"open_loop": {"rate_per_s": 0.1, "p99_ms": 20}}},
+        {"size": {}},
         {"cold_start": {"ms": float("nan")}},
     ],
 )
 def test_a_gate_that_cannot_be_measured_is_never_skipped(gates: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError):
         gate_limits.parse(gates)
+
+
+def test_everything_that_is_wrong_is_found_at_its_key() -> None:
+    by_length = [{"max_tokens": 64, "p95_ms": 0}, {"max_tokens": 32, "p50_ms": 3, "p99_ms": 2}]
+    gates = {"accuracy": {"min": 2, "per_class": {"recall_of": {"好": 2}}}, "latency": {"by_length": by_length}, "x": 1}
+    _, problems = gate_limits.read(gates)
+    assert [problem.path for problem in problems] == [
+        ("x",),
+        ("accuracy", "min"),
+        ("latency", "by_length", 0, "p95_ms"),
+        ("latency", "by_length", 1, "p50_ms"),
+        ("latency", "by_length", 1, "max_tokens"),
+        ("accuracy", "per_class", "recall_of", "好"),
+    ]
+    assert "`gates.latency.by_length[1].max_tokens` is 32, and the budget before it ends at 64" in [
+        problem.reason for problem in problems
+    ]
+    with pytest.raises(BundleInvalidError) as caught:
+        gate_limits.parse(gates)
+    assert caught.value.why is not None and caught.value.why.startswith("`gates.x` is not a key that this version")
 
 
 # --- latency --------------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""What is wrong with the gates of a recipe: limits as a device reads them, and what contradicts other sections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from edgepack.recipe.document import Document, KeyPath, Problem
+from edgepack.recipe.explain import dotted
+from edgepack.recipe.missing import check_there
+from edgepack.recipe.training import Student
+from edgepack_runtime import gate_limits, metrics
+
+_LENGTHS: Final[KeyPath] = ("gates", "latency", "by_length")
+_NO_FIX: Final = "correct the value; docs/11-recipe-reference.md lists what it may be"
+
+
+def check_gates(document: Document) -> Iterator[Problem]:
+    """Where, reason and fix of each such finding."""
+    gates = document.get("gates")
+    if not isinstance(gates, dict):
+        return
+    gates = {name: section for name, section in gates.items() if name != "golden"}  # bundles add its digest
+    accuracy = gates.get("accuracy")
+    if isinstance(accuracy, dict) and isinstance(baseline := accuracy.get("baseline"), str) and baseline:
+        yield from check_there(document, ("gates", "accuracy", "baseline"), baseline)
+        # A bundle names the release in place of its file.
+        gates["accuracy"] = {**accuracy, "baseline": {"name": baseline, "version": ""}}
+    _, problems = gate_limits.read(gates)
+    for path, reason, fix in problems:
+        yield ("gates", *path), reason, fix or _NO_FIX
+    yield from _check_metric(document)
+    yield from _check_lengths(document)
+
+
+def _check_metric(document: Document) -> Iterator[Problem]:
+    """How many labels there are, only the data tell: what needs two of them is seen when they are read."""
+    where: KeyPath = ("gates", "accuracy", "metric")
+    metric, columns = document.get(*where), document.get("data", "columns")
+    several = isinstance(columns, dict) and columns.get("labels") is not None
+    if isinstance(metric, str) and metric in metrics.METRICS:
+        tokens = document.get("task") == "token-classification"
+        why = metrics.unfit(metric, 2, multi_label=several, tokens=tokens)
+        if why is not None:
+            yield where, f"`gates.accuracy.metric` is {metric}, which these data do not have", why
+
+
+def _check_lengths(document: Document) -> Iterator[Problem]:
+    """Budgets for texts that are cut before the model reads them."""
+    budgets, length = document.get(*_LENGTHS), document.get("student", "max_length")
+    length = length if type(length) is int else int(Student.model_fields["max_length"].default)
+    before = 0
+    for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
+        most = budget.get("max_tokens") if isinstance(budget, dict) else None
+        if type(most) is not int or most <= before:
+            continue
+        here: KeyPath = (*_LENGTHS, index)
+        if before >= length:
+            reason = f"`{dotted(here)}` is for texts of more than {before} tokens, and `student.max_length` is {length}"
+            yield (*here, "max_tokens"), reason, "remove it: longer texts are cut, and count as those of that length"
+        elif most > length:
+            reason = f"`{dotted((*here, 'max_tokens'))}` is {most}, and `student.max_length` is {length}"
+            yield (*here, "max_tokens"), reason, f"write `max_tokens: {length}`: longer texts are cut to that"
+        before = most
