@@ -39,6 +39,8 @@ REMOVED: Final = {
     "--split": _SPLIT,
     "--html": "`edgepack report --json` prints every figure; a build's own page is dist/NAME-VERSION.report.html",
     "completion": "`_EDGEPACK_COMPLETE=bash_source edgepack` prints the script; zsh_source and fish_source too",
+    "--remote-cache": "nothing of a bundle stays on a device; --remote-dir names the folder for temporary files there",
+    "--clean": "leave it away: nothing of a bundle stays on a device",
 }  # commands and options of earlier versions, and what replaces them
 
 

@@ -8,7 +8,6 @@ of devices are often wrong. They come from outside: what is no receipt is told, 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.errors import UsageError
+from edgepack.gating.receipts import RECEIPT
 from edgepack.wording import UNGATED, verdict
 from edgepack_runtime.receipts import CHANGES
 
-RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has some 20 KB
 # Beyond these a figure is none, and would make the columns of all devices too wide to be read.
 _MOST_MS: Final = 1e7

@@ -1,4 +1,4 @@
-"""Devices that are reached over SSH, as folders: a program `ssh` that runs commands here, and bundles to gate there."""
+"""Devices that are reached over SSH, as folders: programs `ssh` and `sftp` that work here, and bundles."""
 
 from __future__ import annotations
 
@@ -55,45 +55,62 @@ def render(receipt):
     return "gate: " + receipt["verdict"]
 """
 
-# `ssh ... -- HOST COMMAND`: HOST is a folder with what it has at home. `breaks` in it: bytes after which the link ends.
-# On `small` no file gets larger than a mebibyte. They share one machine, and no lock.
+# `ssh ... -- HOST [COMMAND]`: HOST is a folder with what it has at home. They share one machine, and no lock. Without a
+# command it is the connection that others share, which makes its socket and stays.
 SSH = """\
 #!/bin/sh
 printf '%s\\n' "$*" >> {root}/calls
-while [ "$1" != -- ]; do shift; done
+control=
+while [ "$1" != -- ]; do
+    case $1 in ControlPath=*) control=${{1#*=}};; -O) exit 255;; esac
+    shift
+done
 home={root}/$2
 case $2 in
     refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255;;
     silent) exit 255;;
-    nologin) echo "This account is currently not available."; exit 1;;
-    small) ulimit -f 1000;;
-    noisy) echo "Last login: today"; printf "no end of a line"; echo "motd" >&2;;
-    chatty) head -c 70000 /dev/zero | tr '\\0' '\\n';;
-    welcoming) yes 欢迎 | head -c 70000; exit 255;;
-    curious) read -r line;;
-    greedy) cat > /dev/null;;
 esac
-mkdir -p "$home"
-cut='
-import os, sys
-left = int(sys.argv[1])
-while left and (data := os.read(0, min(left, 65536))):
-    left -= len(data)
-    while data:
-        data = data[os.write(1, data):]
-'
-run() {{
-    env -i PATH=/usr/bin:/bin HOME="$home" XDG_CACHE_HOME="$home/cache" TMPDIR="$home" \\
-        EDGEPACK_GATE_LOCK="${{FAR_LOCK-$home}}" sh -c "$1"
-}}
-if [ -s "$home/breaks" ]; then
-    read -r count < "$home/breaks"
-    rm "$home/breaks"
-    {python} -I -S -c "$cut" "$count" | run "$3"
-    echo "client_loop: send disconnect: Broken pipe" >&2
-    exit 255
+if [ $# = 2 ]; then
+    : > "$control"
+    exec sleep 600
 fi
-run "$3"
+case $2 in
+    nologin) echo "This account is currently not available."; exit 1;;
+    noisy) echo "Last login: today"; printf "no end of a line"; echo "motd" >&2;;
+    greedy) cat > /dev/null;;
+    slow) sleep 600;;
+esac
+mkdir -p "$home/tmp"
+exec env -i PATH="$home/bin:/usr/bin:/bin" HOME="$home" TMPDIR="$home/tmp" \\
+    EDGEPACK_GATE_LOCK="${{FAR_LOCK-$home}}" sh -c "$3"
+"""
+
+# `sftp ... -- HOST`, of which the batch is one `reput`. `breaks` of HOST: bytes after which the link ends, once.
+# On `small` no file gets larger than a mebibyte.
+SFTP = """\
+#!{python} -I
+import os, re, shlex, sys
+host = sys.argv[-1]
+root = "{root}"
+with open(root + "/calls", "a") as calls:
+    print("sftp", *sys.argv[1:], file=calls)
+if host == "noisy":
+    sys.exit("Received message too long 1281455205\\nEnsure the remote shell produces no output")
+verb, local, remote = shlex.split(sys.stdin.read())
+assert verb == "reput"
+data, breaks = open(local, "rb").read(), root + "/" + host + "/breaks"
+have = os.stat(remote).st_size
+with open(root + "/sent", "a") as sent, open(remote, "ab") as out:
+    if os.path.exists(breaks):
+        out.write(data[have : int(open(breaks).read())])
+        os.unlink(breaks)
+        print("client_loop: send disconnect: Broken pipe", file=sys.stderr)
+        sys.exit(255)
+    if host == "small" and len(data) > 1 << 20:
+        print("remote write " + remote + ": Failure", file=sys.stderr)
+        sys.exit(1)
+    print(len(data) - have, file=sent)
+    out.write(data[have:] if host != "damages" else bytes(len(data)))
 """
 
 
@@ -122,11 +139,16 @@ class Far:
     def calls(self) -> list[str]:
         return (self.root / "calls").read_text(encoding="utf-8").splitlines()
 
-    def cache(self, host: str) -> Path:
-        return self.root / host / "cache" / "edgepack-gate"
+    def left(self, host: str) -> list[Path]:
+        """What lies in the folder for temporary files there."""
+        return sorted((self.root / host / "tmp").iterdir())
+
+    def sent(self) -> list[int]:
+        """Bytes of each copy that did not break off."""
+        return [int(line) for line in (self.root / "sent").read_text(encoding="utf-8").split()]
 
     def breaks_after(self, host: str, count: int) -> None:
-        """The next link to `host` ends after so many bytes."""
+        """The next copy to `host` ends after so many bytes."""
         (self.root / host).mkdir(exist_ok=True)
         (self.root / host / "breaks").write_text(f"{count}\n")
 
@@ -140,9 +162,12 @@ class Far:
 def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
     root = tmp_path / "far"
     (root / "bin").mkdir(parents=True)
-    program = root / "bin" / "ssh"
-    program.write_text(SSH.format(root=root, python=base_python()), encoding="utf-8")
-    program.chmod(0o755)
+    for name, text in (("ssh", SSH), ("sftp", SFTP)):
+        program = root / "bin" / name
+        program.write_text(
+            text.format(root=root if name == "ssh" else str(root), python=base_python()), encoding="utf-8"
+        )
+        program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
     return Far(root)
 

@@ -16,7 +16,7 @@ from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
     from edgepack.console import Console
-    from edgepack.gates import Result
+    from edgepack.gating.results import Result
 
 _STDOUT = Path("-")
 _file = click.Path(dir_okay=False, path_type=Path)
@@ -37,8 +37,7 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--identity", type=common.existing_file, metavar="FILE", help="A key for ssh, as of `ssh -i`.")
 @click.option("-o", "--ssh-option", "options", metavar="NAME=VALUE", multiple=True, help="As of `ssh -o`. Repeatable.")
 @click.option("--remote-python", metavar="PATH", help="The Python to run with on devices.  [default: found on PATH]")
-@click.option("--remote-cache", metavar="DIR", help="Where devices keep what is copied.  [default: ~/.cache]")
-@click.option("--clean", is_flag=True, help="Leave nothing of what is copied on the devices.")
+@click.option("--remote-dir", metavar="DIR", help="For temporary files on devices.  [default: TMPDIR, /var/tmp, /tmp]")
 @click.option(
     "--timeout",
     "timeout_minutes",
@@ -75,8 +74,7 @@ def command(
     identity: Path | None,
     options: tuple[str, ...],
     remote_python: str | None,
-    remote_cache: str | None,
-    clean: bool,
+    remote_dir: str | None,
     timeout_minutes: int,
     receipts: Path | None,
     junit: Path | None,
@@ -88,39 +86,36 @@ def command(
 ) -> None:
     """Gate each FILE on each --target: this machine, with the Python of its target, or devices over SSH.
 
-    A device gets what it has not, of earlier copies and installed releases, runs the bundle's own `gate`, and its
-    receipt comes back. It needs sshd and a Python; ssh's own configuration, agent and known hosts hold, and nothing
-    is ever asked.
+    The bundle is copied to a device by sftp and removed after its own `gate` ran there; the receipt comes back. The
+    device needs sshd and a Python; ssh's own configuration, agent and known hosts hold, and nothing is ever asked.
 
     Exits 0, 6 (failed) or 7 (inconclusive), and 9 where a target cannot be reached or is of another kind. Of
     several results the first of 8, 6, 1, 2, 5, 4, 9, 7, 0 that occurs.
     """
-    from edgepack import gates, gating
-    from edgepack.targets import address
+    from edgepack.gating import results as gates
+    from edgepack.gating import runner, ssh
     from edgepack.targets.rows import Rows
-    from edgepack.targets.ssh import Client
 
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other", fix="give one of them")
     out = _Out(junit, markdown, as_json)
     files.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
     console = common.console(context)
-    asked = gating.Asked(
+    asked = runner.Asked(
         bundles,
-        tuple(address.parse(target) for target in targets or (address.LOCAL,)),
-        Client(options, identity),
+        tuple(ssh.parse(target) for target in targets or (ssh.LOCAL,)),
+        ssh.Client(options, identity),
         installed,
         jobs or 0,
         receipts,
         pythons,
         remote_python,
-        remote_cache,
-        clean,
+        remote_dir,
         timeout_minutes,
         Rows(rows, without_rows),
     )
     out.clear()
-    results = gating.run(asked, console)
+    results = runner.run(asked, console)
     found = gates.document(results)
     unwritten = out.write(found)  # first: whoever reads the tables may have had enough of them
     unwritten += _show(results, found, out, console)

@@ -56,8 +56,8 @@ def unmet(receipt: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def total(found: Mapping[str, Any]) -> str:
-    """What a document of `edgepack.gates.document` comes to: `fail (3 of 5 results passed; 1 failed, 1 not measured)`,
-    and of one result its verdict alone.
+    """The summary of a document of `gating.results.document`: `fail (3 of 5 results passed; 1 failed, 1 not measured)`;
+    for one result its verdict alone.
     """
     verdicts = Counter(str(result["verdict"]) for result in found["results"])
     many = verdicts.total()

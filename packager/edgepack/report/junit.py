@@ -32,7 +32,7 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def render_gates(found: Mapping[str, Any]) -> str:
-    """JUnit XML of a document made by `edgepack.gates.document`. What could not be measured is an error."""
+    """JUnit XML of a document made by `edgepack.gating.results.document`. What could not be measured is an error."""
     suites = []
     for result in found["results"]:
         receipt, file = result["receipt"], result["bundle"]

@@ -37,7 +37,7 @@ _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
 def render(found: Mapping[str, Any]) -> str:
-    """Markdown of a document made by `edgepack.gates.document`, of at most `MOST_CHARACTERS`, one of them a final
+    """Markdown of a document made by `gating.results.document`, of at most `MOST_CHARACTERS`, one of them a final
     newline.
     """
     results = found["results"]

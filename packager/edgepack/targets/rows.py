@@ -24,7 +24,7 @@ class Rows:
 
     @cached_property
     def data(self) -> bytes | None:
-        """What goes to a device, which does not keep it; read once, for all devices the same.
+        """The content of the file, read once.
 
         Raises:
             UsageError: the file cannot be read.

@@ -18,7 +18,7 @@ from tests.unit.far import GATE, Far, far, far_bundle
 from edgepack import signals
 from edgepack.cli import main
 from edgepack.commands.gate import command
-from edgepack.gating import TIMEOUT_MINUTES
+from edgepack.gating.runner import TIMEOUT_MINUTES
 
 __all__ = ["far"]
 
@@ -152,9 +152,9 @@ def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
     key = tmp_path / "id"
     key.write_text("")
     gate(far, bundle, "--target", "ssh://pi@line3:22", "--identity", key, "-o", "ConnectTimeout=3", "--jobs", "1")
-    (call,) = far.calls()
-    assert "-o ConnectTimeout=3 -o ConnectTimeout=15 -o ServerAliveInterval=15" in call
-    assert f"-i {key} -p 22 -l pi -- line3" in call
+    (master,) = (call for call in far.calls() if "ControlMaster=yes" in call)
+    assert "-o ConnectTimeout=3 -o ConnectTimeout=15 -o ServerAliveInterval=15" in master
+    assert "-o Port=22 -o User=pi" in master and master.endswith(f"-i {key} -N -- line3")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.errors import UsageError
-from edgepack.targets import address
-from edgepack.targets.address import Address
+from edgepack.gating import ssh
+from edgepack.gating.ssh import Address
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ from edgepack.targets.address import Address
     ],
 )
 def test_what_an_address_says(text: str, expected: Address, typed: str) -> None:
-    found = address.parse(text)
+    found = ssh.parse(text)
     assert found == expected
     assert found.typed == typed
-    assert address.parse(found.url.replace(" ", "%20")) == expected
+    assert ssh.parse(found.url.replace(" ", "%20")) == expected
 
 
 def test_this_machine() -> None:
-    assert address.parse("local") is None
+    assert ssh.parse("local") is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_this_machine() -> None:
 )
 def test_what_is_no_address(text: str, what: str, why: str) -> None:
     with pytest.raises(UsageError) as error:
-        address.parse(text)
+        ssh.parse(text)
     assert what in error.value.what
     assert why in error.value.why
     assert "--target " in error.value.fix
@@ -64,14 +64,14 @@ def test_what_is_no_address(text: str, what: str, why: str) -> None:
 
 def test_without_a_scheme_it_is_said_how_to_write_it() -> None:
     with pytest.raises(UsageError) as error:
-        address.parse("pi@line3")
+        ssh.parse("pi@line3")
     assert error.value.fix == "--target ssh://pi@line3"
 
 
 @given(st.one_of(st.text(), st.text().map("ssh://{}".format), st.from_regex(r"ssh://[^/]{0,9}(/.{0,9})?")))
 def test_no_part_of_any_address_is_an_option_or_more_than_one_word(text: str) -> None:
     try:
-        found = address.parse(text)
+        found = ssh.parse(text)
     except UsageError:
         return
     if found is not None:
@@ -79,4 +79,4 @@ def test_no_part_of_any_address_is_an_option_or_more_than_one_word(text: str) ->
             assert part
             assert not part.startswith("-")
             assert not set(part) & set(" \t\n;&|$`'\"\\<>(){}*?!#~@/")
-        assert address.parse(found.url.replace("%", "%25") if "%" not in found.host else found.url) is not None
+        assert ssh.parse(found.url.replace("%", "%25") if "%" not in found.host else found.url) is not None

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack import kept
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.gating.receipts import ReceiptStore, folder_name
 
 
 def test_receipts_are_numbered_on(tmp_path: Path) -> None:
     folder = tmp_path / "line3"
-    assert kept.keep(folder, {"a": "很好"}).name == "000001-gate.json"
+    assert ReceiptStore(folder).keep({"a": "很好"}).name == "000001-gate.json"
     (folder / "000007-install.json").write_text("{}")
-    path = kept.keep(folder, {"a": "很好"})
+    path = ReceiptStore(folder).keep({"a": "很好"})
     assert path.name == "000008-gate.json"
     assert path.read_text(encoding="utf-8") == '{\n "a": "很好"\n}\n'
     assert path.stat().st_mode & 0o777 == 0o644
@@ -40,14 +40,14 @@ def test_several_that_keep_at_once_have_a_number_each(
 
         monkeypatch.setattr(os, "link", none)
     together = threading.Barrier(8)
-    real = kept._numbered
+    real = ReceiptStore._numbered
 
-    def numbered(temporary: Path, folder: Path) -> Path:
+    def numbered(store: ReceiptStore, temporary: Path) -> Path:
         together.wait(60)
-        return real(temporary, folder)
+        return real(store, temporary)
 
-    monkeypatch.setattr(kept, "_numbered", numbered)
-    workers = [threading.Thread(target=kept.keep, args=(tmp_path, {"of": number})) for number in range(8)]
+    monkeypatch.setattr(ReceiptStore, "_numbered", numbered)
+    workers = [threading.Thread(target=ReceiptStore(tmp_path).keep, args=({"of": number},)) for number in range(8)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -65,7 +65,7 @@ def test_a_number_that_is_being_taken_is_left_to_whoever_takes_it(
 
     monkeypatch.setattr(os, "link", none)
     (tmp_path / ".000001-gate.json.claim").touch()
-    assert kept.keep(tmp_path, {}).name == "000002-gate.json"
+    assert ReceiptStore(tmp_path).keep({}).name == "000002-gate.json"
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,33 +74,33 @@ def test_what_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(EnvironmentUnfitError, match="cannot be kept") as error:
-        kept.keep(tmp_path, {"a": 1})
+        ReceiptStore(tmp_path).keep({"a": 1})
     assert error.value.why == "No space left on device"
     assert "--receipts" in error.value.fix
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_tried_and_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept.try_folder(tmp_path / "receipts" / "line3")
+    ReceiptStore(tmp_path / "receipts" / "line3").require_writable()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for bad in ("file/x", "file", "link"):
         with pytest.raises(EnvironmentUnfitError, match="cannot be kept"):
-            kept.try_folder(tmp_path / bad)
+            ReceiptStore(tmp_path / bad).require_writable()
 
     def full(**options: Any) -> Any:
         return Path("/dev/full").open("wb")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(EnvironmentUnfitError) as error:
-        kept.try_folder(tmp_path)
+        ReceiptStore(tmp_path).require_writable()
     assert error.value.why == "No space left on device"
 
 
 @pytest.mark.parametrize("name", ["line3", "pi@line3", "a:22/opt/..", "../x", "[::1]", "~", "…", ".", "a" * 500])
 def test_a_folder_of_receipts_stays_where_it_is(name: str) -> None:
-    found = kept.folder_name(name)
+    found = folder_name(name)
     assert Path(found).name == found
     assert found not in ("", ".", "..")
     assert not set(found) & set(":/~[]")
@@ -112,4 +112,4 @@ names = st.text(st.sampled_from("ab_/.:@~%[]-"), min_size=1, max_size=8)
 
 @given(one=names, other=names)
 def test_two_names_have_two_folders(one: str, other: str) -> None:
-    assert (kept.folder_name(one) == kept.folder_name(other)) == (one == other)
+    assert (folder_name(one) == folder_name(other)) == (one == other)

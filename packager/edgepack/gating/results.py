@@ -1,4 +1,4 @@
-"""What gates on several targets ended with: results, the one exit code for all of them, receipts that can be read."""
+"""Results of gates on several targets, the one exit code of all, and the check of receipts that come from outside."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.errors import EdgepackError, StageFailedError
+from edgepack.gating.remote import Copied
 from edgepack.report import NOT_MEASURED, quantity
-from edgepack.targets.distant import Copied
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.manifest import Manifest
 

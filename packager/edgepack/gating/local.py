@@ -1,0 +1,164 @@
+"""Gates on this machine: the bundle's own `gate` verb runs as on its device, in a process that sees nothing of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from edgepack.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    EnvironmentUnfitError,
+    StageFailedError,
+    TargetUnreachableError,
+    UsageError,
+)
+from edgepack.progress import Progress
+from edgepack.results import NotRunHere
+from edgepack.targets import here
+from edgepack.targets.interpreters import Interpreter
+from edgepack.targets.rows import Rows
+from edgepack_runtime import alone, isolated
+from edgepack_runtime.errors import ExitCode, reported
+from edgepack_runtime.verify import verify_file
+
+NO_ROWS: Final = Rows()
+DECIDED: Final[dict[int, Literal["pass", "fail", "inconclusive"]]] = {
+    ExitCode.OK: "pass",
+    ExitCode.GATE_FAILED: "fail",
+    ExitCode.GATE_INCONCLUSIVE: "inconclusive",
+}
+_ERRORS: Final[dict[int, type[EdgepackError]]] = {
+    kind.exit_code: kind for kind in (UsageError, EnvironmentUnfitError, BundleInvalidError)
+}
+# What a device has: no HOME, no virtual environment, no Python variables.
+_DEVICE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a verb returned: its exit code, its standard output, and the last lines of its progress."""
+
+    exit_code: int
+    stdout: str
+    stderr_tail: str
+
+
+def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progress, python: Path) -> Answer:
+    """`python -I -S BUNDLE VERB ...`, its progress shown line by line.
+
+    The interpreter `python` is isolated and sees no site-packages.
+
+    Raises:
+        TargetUnreachableError: when the process cannot be started.
+    """
+    environment = dict(_DEVICE_ENVIRONMENT)
+    environment.update({name: os.environ[name] for name in ("TMPDIR", alone.VARIABLE) if name in os.environ})
+    command = [str(python), "-I", "-S", str(bundle.resolve()), verb, *arguments]
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            # However we end, it does: a gate that went on would measure beside the next one. It clears up first.
+            preexec_fn=isolated.dies_with_us(signal.SIGTERM),
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TargetUnreachableError(f"{command[0]} cannot be started", why=str(error)) from error
+    assert process.stdout is not None and process.stderr is not None
+    told: list[str] = []
+    with process:
+        try:
+            for line in process.stderr:  # a verb prints its result in one piece at its end: stdout cannot fill up first
+                told.append(line.rstrip())
+                progress.line(told[-1])
+            stdout = process.stdout.read()
+        except BaseException:
+            process.terminate()
+            raise
+    return Answer(process.returncode, stdout, "\n".join(told[-8:]))
+
+
+def gate_here(
+    bundle: Path, progress: Progress, pythons: Sequence[Path] = (), rows: Rows = NO_ROWS
+) -> tuple[int, dict[str, Any]]:
+    """As `gate_file`, with the interpreter that the bundle's target has; `pythons` are looked at first.
+
+    Raises:
+        TargetUnreachableError: this machine cannot run bundles of that target.
+        As `gate_file`.
+    """
+    manifest = verify_file(bundle)[0]
+    target = manifest.target
+    found = here.runner(target, target.provider, libc_min=target.libc_min, pythons=pythons)
+    if isinstance(found, NotRunHere):
+        raise TargetUnreachableError(
+            f"{bundle.name} cannot be gated on this machine",
+            why=found.why,
+            fix=f"on a device of target {target.profile}: python3 {bundle.name} gate",
+        )
+    return _gate(bundle, progress, found, rows)
+
+
+def gate_file(
+    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows = NO_ROWS, *, without_gates: bool = False
+) -> tuple[int, dict[str, Any]]:
+    """Run `bundle`'s own gate here; returns its exit code (0, 6 or 7) and its receipt.
+
+    `without_gates`: a bundle of a recipe that sets none passes, in place of being inconclusive.
+
+    Raises:
+        EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
+        StageFailedError: when it ended without a verdict in any other way.
+    """
+    verify_file(bundle)  # nothing of a file that is not a whole bundle is run
+    return _gate(bundle, progress, interpreter, rows, without_gates=without_gates)
+
+
+def _gate(
+    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows, *, without_gates: bool = False
+) -> tuple[int, dict[str, Any]]:
+    options = ["--json", *rows.arguments(), *(["--without-gates"] if without_gates else [])]
+    return judged(bundle.name, run_verb(bundle, "gate", options, progress, interpreter.path))
+
+
+def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[int, dict[str, Any]]:
+    """The exit code (0, 6 or 7) and the receipt in the answer of a verb `gate`.
+
+    Args:
+        release_id: what the receipt has to be about, where that is known.
+
+    Raises:
+        EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
+        StageFailedError: when it ended without a verdict in any other way.
+    """
+    if answer.exit_code not in DECIDED:
+        raise failed(f"gate: {name}", answer)
+    try:
+        receipt = json.loads(answer.stdout)
+        told = receipt["verdict"], receipt["bundle"]["release_id"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise StageFailedError(f"gate: {name} printed no receipt", why=answer.stderr_tail) from error
+    if told != (DECIDED[answer.exit_code], release_id or told[1]):
+        raise StageFailedError(
+            f"gate: {name} printed a receipt that is not its own",
+            why=f"it says {told[0]} of {told[1]}; exit code {answer.exit_code}, {release_id or 'any'} was gated",
+        )
+    return answer.exit_code, receipt
+
+
+def failed(what: str, answer: Answer) -> EdgepackError:
+    """The error for a verb that ended without a result: the one that it reported, if it did."""
+    kind, error = _ERRORS.get(answer.exit_code, StageFailedError), reported(answer.stdout)
+    if error is not None:
+        return kind(f"{what}: {error.what}", why=error.why, fix=error.fix)
+    return kind(f"{what} ended with exit code {answer.exit_code} before a verdict", why=answer.stderr_tail)

@@ -1,0 +1,131 @@
+"""Receipts of devices: one numbered folder for each device, which `edgepack receipts` reads.
+
+Several gates may write to one folder at a time. Each receipt has its own number, and readers see whole receipts only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from edgepack.errors import EnvironmentUnfitError
+from edgepack_runtime.doctor import existing_parent
+from edgepack_runtime.durable import FILE_MODE, fsync_folder, make_folder, set_mode
+
+RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
+_TRIED_BYTES: Final = 256 * 1024  # more than a receipt has
+_LONGEST_NAME: Final = 200
+# What a file system says that has no second names for a file: FAT, some of a network.
+_NO_LINKS: Final = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+
+
+class ReceiptStore:
+    """The numbered receipts in one device's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of_target(cls, root: Path, target: str) -> ReceiptStore:
+        """The store below `root` of the target with that name."""
+        return cls(root / folder_name(target))
+
+    def require_writable(self) -> None:
+        """Check that a receipt could be written, as far as possible while nothing is created.
+
+        Raises:
+            EnvironmentUnfitError: it could not.
+        """
+        try:
+            if self.folder.is_symlink() and not self.folder.exists():
+                raise NotADirectoryError(errno.ENOTDIR, "it is a link to nowhere")
+            with tempfile.TemporaryFile(dir=existing_parent(self.folder)) as file:
+                file.write(bytes(_TRIED_BYTES))
+        except OSError as error:
+            raise self._error(error) from error
+
+    def keep(self, receipt: Mapping[str, Any]) -> Path:
+        """Write a receipt under the next number.
+
+        Raises:
+            EnvironmentUnfitError: it cannot be written.
+        """
+        text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False) + "\n"
+        try:
+            make_folder(self.folder)
+            descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".tmp")
+            temporary = Path(name)
+            try:
+                with os.fdopen(descriptor, "wb") as out:
+                    set_mode(out.fileno(), FILE_MODE)
+                    out.write(text.encode("utf-8", "replace"))
+                    out.flush()
+                    os.fsync(out.fileno())
+                path = self._numbered(temporary)
+            finally:
+                temporary.unlink(missing_ok=True)
+            fsync_folder(self.folder)
+        except OSError as error:
+            raise self._error(error) from error
+        return path
+
+    def _numbered(self, temporary: Path) -> Path:
+        """Give a complete file the next free number."""
+        number = 0
+        while True:
+            there = [int(found[1]) for path in self.folder.iterdir() if (found := RECEIPT.match(path.name))]
+            number = max(number, *there, 0) + 1
+            path = self.folder / f"{number:06d}-gate.json"
+            with contextlib.suppress(FileExistsError):
+                try:
+                    os.link(temporary, path)
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    _rename_to_free(temporary, path)
+                return path
+
+    def _error(self, error: OSError) -> EnvironmentUnfitError:
+        return EnvironmentUnfitError(
+            f"the receipt cannot be kept in {self.folder}",
+            why=error.strerror or str(error),
+            fix="name another folder with --receipts",
+        )
+
+
+def folder_name(target: str) -> str:
+    """The folder of a target's receipts: its name, with `%XX` for characters that file systems do not take.
+
+    Different names have different folders; the end of a name that is too long becomes a digest.
+    """
+    name = quote(target, safe="@+").replace("~", "%7E")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}%{hashlib.sha256(target.encode()).hexdigest()[:32]}"
+    return name
+
+
+def _rename_to_free(temporary: Path, path: Path) -> None:
+    """Rename to a free name on a file system without hard links; a second file claims the name meanwhile.
+
+    Raises:
+        FileExistsError: it is not free.
+    """
+    claim = path.with_name(f".{path.name}.claim")
+    claim.touch(exist_ok=False)  # left by a process that was killed, it costs a number
+    try:
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "somebody was quicker", str(path))
+        temporary.rename(path)
+    finally:
+        claim.unlink()

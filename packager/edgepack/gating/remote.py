@@ -1,0 +1,384 @@
+"""Gates a bundle, or the installed release, on a device over SSH: sftp brings the file, and its own `gate` runs there.
+
+All of it lies in one private folder on the device, which is removed however the gate ends. Nothing of a new file runs
+before its bytes were compared and, where keys are pinned on the device, the installed release accepted its signature.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.errors import (
+    BundleInvalidError,
+    EnvironmentUnfitError,
+    StageFailedError,
+    TargetUnreachableError,
+    UsageError,
+)
+from edgepack.gating.local import Answer, failed, judged
+from edgepack.gating.ssh import Connection, LostError
+from edgepack.progress import Progress
+from edgepack.targets.rows import Rows
+from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.manifest import Manifest
+
+ATTEMPTS: Final = 4  # at one copy
+PAUSE_S: Final = 1.0
+_LOOK_MINUTES: Final = 5.0  # for a device to answer at all
+_CLEAR_UP_MINUTES: Final = 0.5
+_FACT_CHARACTERS: Final = 200
+_FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
+# Of doctor's checks, those that fail on another kind of device; the others are about the state it is in.
+_OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
+_FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]*/edgepack-gate\.[A-Za-z0-9]{6}")
+_MACHINE_SIGNERS: Final = "/etc/edgepack/trusted_signers"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where on the device: the prefix of an install, the folder for temporary files, the Python to start a bundle."""
+
+    prefix: str | None = None
+    folder: str | None = None
+    python: str | None = None
+
+
+@dataclass
+class Copied:
+    """A finished copy: size of the bundle, attempts, and seconds."""
+
+    sent_bytes: int = 0
+    links: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A bundle that was verified."""
+
+    path: Path
+    manifest: Manifest
+    release_id: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Gated:
+    """The verdict's exit code, the receipt, facts of the device, and the copy that was made for it."""
+
+    exit_code: int
+    receipt: Mapping[str, Any]
+    device: Mapping[str, str | None] = field(default_factory=dict)
+    copied: Copied | None = None
+
+
+def gate(parcel: Parcel, connection: Connection, place: Place, rows: Rows, progress: Progress) -> Gated:
+    """Copy the bundle, check it there, and run its gate.
+
+    Raises:
+        TargetUnreachableError: the device cannot be reached, is of another kind, or the link broke.
+        BundleInvalidError: the device does not trust the bundle.
+        EnvironmentUnfitError, StageFailedError: as the device reports.
+    """
+    name = connection.address.name
+    python = _look(parcel.manifest, connection, place)
+    needed = parcel.size + parcel.manifest.total_bytes
+    with _reported(), _folder(connection, place, needed, progress) as (folder, run_gate):
+        file = f"{folder}/{re.sub(r'[^A-Za-z0-9._-]', '_', parcel.path.name)}"
+        copied = _copy(parcel, file, connection, progress)
+        _require_trusted(parcel, file, connection, place)
+        start = f"{shlex.quote(python)} -I -S {shlex.quote(file)}"  # how a bundle starts
+        device = _require_fit(parcel, f"{start} doctor --json --prefix {shlex.quote(folder)}", connection)
+        answer = run_gate(f"exec {start} gate --json {_options(rows, folder, connection)}")
+        code, receipt = judged(f"{parcel.path.name} on {name}", answer, parcel.release_id)
+        return Gated(code, receipt, device, copied)
+
+
+def gate_installed(
+    parcel: Parcel | None, connection: Connection, place: Place, rows: Rows, progress: Progress
+) -> Gated:
+    """Run the gate of the release that serves on the device, by its own launcher.
+
+    Args:
+        parcel: the bundle whose release has to serve, and by which its prefix is found where none is named.
+
+    Raises:
+        As `gate`.
+    """
+    name = connection.address.name
+    if parcel is None and place.prefix is None:
+        raise UsageError("which install is meant?", fix="name it: ssh://HOST/PREFIX, or give its bundle")
+    with _reported():
+        found = connection.run(
+            f"{_prefix(parcel, place)}\n"
+            'echo "$prefix"; readlink "$prefix/current"\n'
+            'for file in "$prefix"/bin/*; do if [ -x "$file" ]; then echo "$file"; break; fi; done',
+            doing="it was looked at",
+            minutes=_LOOK_MINUTES,
+        )
+        lines = found.stdout.splitlines()
+        if len(lines) != 3:
+            raise TargetUnreachableError(
+                f"nothing is installed in {''.join(lines[:1])}",
+                why=found.stderr_tail,
+                fix="install it there, or name its folder: ssh://HOST/PREFIX",
+            )
+        serving, launcher = lines[1].rpartition("/")[2], shlex.quote(lines[2])
+        if parcel is not None and serving != parcel.release_id:
+            raise TargetUnreachableError(
+                f"{serving} serves on {name}",
+                why=f"{parcel.release_id} was asked for",
+                fix="install that one first, or leave --installed away to gate it beside the one that serves",
+            )
+        progress.line(f"{serving} serves")
+        doctor = connection.run(f"{launcher} doctor --json </dev/null", doing="it was looked at")
+        with _folder(connection, place, 0, progress) as (folder, run_gate):
+            answer = run_gate(f"exec {launcher} gate --json {_options(rows, folder, connection)}")
+        code, receipt = judged(f"the installed release on {name}", answer, serving)
+        return Gated(code, receipt, _facts(_parsed(doctor)))
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """A broken link as the error that explains it."""
+    try:
+        yield
+    except LostError as lost:
+        raise lost.why from lost
+
+
+def _look(manifest: Manifest, connection: Connection, place: Place) -> str:
+    """The Python on the device that the bundle is for; anything else about the device that no copy would change.
+
+    Raises:
+        TargetUnreachableError: there is none, or it is another kind of machine.
+    """
+    name, target = connection.address.name, manifest.target
+    pythons = (place.python,) if place.python else (f"python{target.python}", "python3")
+    version = target.python.replace(".", ", ")
+    script = (
+        "uname -s; uname -m\n"
+        f"for python in {shlex.join(pythons)}; do\n"
+        f'if "$python" -I -S -c "import sys; sys.exit(sys.version_info[:2] != ({version}))" </dev/null; then\n'
+        'echo "$python"; break; fi; done'
+    )
+    with _reported():
+        found = connection.run(script, doing="it was looked at", minutes=_LOOK_MINUTES)
+    system, machine, *python = (*found.stdout.splitlines(), "", "")[:3]
+    if (system, machine) != (target.system, target.machine):
+        raise TargetUnreachableError(
+            f"{name} is not of target {target.profile}: this is {system} {machine}",
+            why=f"the bundle is for {target.system} {target.machine}",
+            fix="build the bundle for what it is",
+        )
+    if not python or not python[0]:
+        raise TargetUnreachableError(
+            f"{name} has no Python {target.python}, which the bundle is for",
+            why=f"none of these is it: {', '.join(pythons)}",
+            fix=f"install it there, or name it with --remote-python; or build for the Python of {name}",
+        )
+    return python[0]
+
+
+@contextlib.contextmanager
+def _folder(
+    connection: Connection, place: Place, needed_bytes: int, progress: Progress
+) -> Iterator[tuple[str, Callable[[str], Answer]]]:
+    """A private folder on the device, and what runs a gate with it; removed at the end, with what still runs in it.
+
+    Raises:
+        EnvironmentUnfitError: there is no place with so much room.
+    """
+    bases = '"$TMPDIR" /var/tmp /tmp' if place.folder is None else _path(place.folder)
+    needed_kib = -(-needed_bytes // 1024)
+    found = connection.run(
+        f"umask 077\nfor base in {bases}; do\n"
+        'if [ -z "$base" ]; then continue; fi\n'
+        'folder=$(mktemp -d "$base/edgepack-gate.XXXXXX") || continue\n'
+        'free=$(df -Pk "$folder" | { read -r _; read -r _ _ _ free _; echo "$free"; })\n'
+        f'if [ "$free" -ge {needed_kib} ]; then echo "$folder"; exit 0; fi\n'
+        f'echo "$base has $((free / 1024)) MiB of the {-(-needed_kib // 1024)} MiB that are needed" >&2\n'
+        'rmdir "$folder"\ndone\nexit 1',
+        doing="it was looked at",
+        minutes=_LOOK_MINUTES,
+    )
+    folder = found.stdout.strip()
+    if found.exit_code or not _FOLDER.fullmatch(folder):
+        raise EnvironmentUnfitError(
+            f"there is no place on {connection.address.name} for the bundle",
+            why="; ".join(found.stderr_tail.splitlines()),
+            fix="free some space there, or name a folder with --remote-dir",
+        )
+    quoted = shlex.quote(folder)
+    running = False
+
+    def run_gate(command: str) -> Answer:
+        nonlocal running
+        running = True
+        script = f"echo $$ > {quoted}/pid && export TMPDIR={quoted} && {command} </dev/null"
+        answer = connection.run(script, progress.line, doing="the gate ran")
+        running = False
+        return answer
+
+    try:
+        yield folder, run_gate
+    finally:
+        end = (
+            f"if read -r process < {quoted}/pid; then kill $process; seconds=0\n"
+            "while kill -0 $process && [ $seconds -lt 10 ]; do sleep 1; seconds=$((seconds + 1)); done\n"
+            "kill -9 $process; fi 2>/dev/null\n"
+        )
+        try:
+            removed = connection.run(
+                f"{end if running else ''}rm -rf {quoted}",
+                doing="it was cleared up",
+                minutes=_CLEAR_UP_MINUTES,
+                after_stop=True,
+            ).exit_code
+        except (LostError, TargetUnreachableError, StageFailedError):
+            removed = 1
+        if removed:
+            progress.line(
+                f"note: {folder} was left on {connection.address.name}; to remove it: "
+                f"{connection.address.typed} rm -rf {quoted}"
+            )
+
+
+def _copy(parcel: Parcel, file: str, connection: Connection, progress: Progress) -> Copied:
+    """Copy the bundle; a link that breaks meanwhile is made again, and the copy goes on where it was.
+
+    Raises:
+        LostError: the link broke again and again.
+        StageFailedError: another content arrived.
+        EnvironmentUnfitError, TargetUnreachableError: as `Connection.put`.
+    """
+    copied, begin = Copied(parcel.size), time.monotonic()
+    progress.line(f"copying {parcel.size / 2**20:.1f} MiB")
+    quoted = shlex.quote(file)
+    while True:
+        copied.links += 1
+        try:
+            connection.run(f"umask 077; : >> {quoted}", doing="the bundle was copied")
+            connection.put(parcel.path, file, doing="the bundle was copied")
+            break
+        except LostError as lost:
+            if copied.links == ATTEMPTS:
+                raise
+            progress.line(f"{lost}; connecting again")
+            time.sleep(PAUSE_S * copied.links)
+    answer = connection.run(f"sha256sum < {quoted}", doing="the copy was compared")
+    if answer.stdout.split()[:1] != [parcel.sha256]:
+        raise StageFailedError(
+            f"{parcel.path.name} did not arrive on {connection.address.name} as it was sent",
+            why=answer.stderr_tail or "its sha256 is another one",
+            fix="give the same command again; if it fails again, look at the disk and the memory of the device",
+        )
+    copied.seconds = round(time.monotonic() - begin, 3)
+    return copied
+
+
+def _require_trusted(parcel: Parcel, file: str, connection: Connection, place: Place) -> None:
+    """Have the installed release verify the file, by the keys that are pinned on the device.
+
+    Raises:
+        BundleInvalidError: no pinned key signed it, or nothing is installed that could verify it.
+        EnvironmentUnfitError: the device cannot check signatures.
+    """
+    answer = connection.run(
+        f"{_prefix(parcel, place)}\n"
+        'for release in "$prefix"/bin/*; do\n'
+        f'if [ -x "$release" ]; then exec "$release" verify --json {shlex.quote(file)} </dev/null; fi; done\n'
+        f'for pins in {_MACHINE_SIGNERS} "$prefix/trusted_signers"; do\n'
+        'case $(LC_ALL=C ls -d "$pins" 2>&1) in *"No such file or directory" | *"Not a directory") ;;\n'
+        '*) echo "keys are pinned in $pins, and no release in $prefix can check them" >&2; exit 8;; esac; done',
+        doing="the signature was verified",
+    )
+    what = f"{connection.address.name} does not take {parcel.path.name}"
+    if answer.exit_code == ExitCode.BUNDLE_INVALID and not answer.stdout:
+        fix = "install a first release there, after a look at its signature (docs/24-security.md)"
+        raise BundleInvalidError(what, why=answer.stderr_tail, fix=fix)
+    if answer.exit_code:
+        raise failed(what, answer)
+
+
+def _require_fit(parcel: Parcel, doctor: str, connection: Connection) -> Mapping[str, str | None]:
+    """Facts of the device, which can run the bundle.
+
+    Raises:
+        TargetUnreachableError: it is of another kind.
+        EnvironmentUnfitError: it lacks something.
+    """
+    answer = connection.run(f"{doctor} </dev/null", doing="it was looked at")
+    document = _parsed(answer)
+    checks = document.get("checks")
+    if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
+        raise failed(f"doctor: {parcel.path.name} on {connection.address.name}", answer)
+    wrong = [check for check in checks if not check.get("ok")]
+    other = [check for check in wrong if check.get("check") in _OF_ANOTHER_KIND]
+    if wrong:
+        shown = other or wrong
+        what, why, fix = (
+            "; ".join(dict.fromkeys(str(check[key]) for check in shown if check.get(key)))
+            for key in ("what", "why", "fix")
+        )
+        if other:
+            profile = parcel.manifest.target.profile
+            raise TargetUnreachableError(
+                f"{connection.address.name} is not of target {profile}: {what}", why=why, fix=fix
+            )
+        raise EnvironmentUnfitError(f"{connection.address.name} cannot run the bundle: {what}", why=why, fix=fix)
+    return _facts(document)
+
+
+def _parsed(answer: Answer) -> dict[str, Any]:
+    """The JSON object that a verb printed; empty where it printed none."""
+    try:
+        document = json.loads(answer.stdout)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, str | None]:
+    """What kind of device it is: short texts."""
+    device = document.get("device")
+    if not isinstance(device, dict):
+        return {}
+    python = device.get("python")
+    found = {key: device.get(key) for key in _FACTS}
+    found["python"] = python.get("version") if isinstance(python, dict) else None
+    return {key: text[:_FACT_CHARACTERS] if isinstance(text, str) else None for key, text in found.items()}
+
+
+def _options(rows: Rows, folder: str, connection: Connection) -> str:
+    """Options of `gate` about golden rows that are kept out of the bundle; a file of them is copied."""
+    if rows.file is None:
+        return "--without-rows" if rows.without else ""
+    file = f"{folder}/rows.jsonl"
+    connection.run(f"umask 077; : > {shlex.quote(file)}", doing="the rows were copied")
+    connection.put(rows.file, file, doing="the rows were copied")
+    return f"--rows {shlex.quote(file)}"
+
+
+def _prefix(parcel: Parcel | None, place: Place) -> str:
+    """Shell lines that set `prefix`: the folder that was named, or the one where `install` would put the bundle."""
+    if place.prefix is not None:
+        return f"prefix={_path(place.prefix)}"
+    assert parcel is not None
+    name = parcel.manifest.name
+    return f'prefix=/opt/{name}\nif [ "$(id -u)" != 0 ]; then prefix=$HOME/.local/share/edgepack/{name}; fi'
+
+
+def _path(folder: str) -> str:
+    """A path as a word of a shell: `~/` is the home of the user there."""
+    home, slash, rest = folder.partition("/")
+    return f'"$HOME"{slash}{shlex.quote(rest)}' if home == "~" else shlex.quote(folder)

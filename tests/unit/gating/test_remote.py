@@ -1,0 +1,380 @@
+"""A gate on a device, all of it but ssh itself: what is copied, what is refused before, and what breaks off."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.far import Far, Heard, far, far_bundle
+from tests.unit.runtime.ssh_keys import make_key
+
+from edgepack import signing
+from edgepack.digest import sha256_file
+from edgepack.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    EnvironmentUnfitError,
+    StageFailedError,
+    TargetUnreachableError,
+    UsageError,
+)
+from edgepack.gating import remote
+from edgepack.gating.local import NO_ROWS
+from edgepack.gating.remote import Gated, Parcel, Place
+from edgepack.gating.ssh import Address, Client, Connection
+from edgepack.targets.rows import Rows
+from edgepack_runtime.manifest import release_id
+from edgepack_runtime.verify import verify_file
+
+__all__ = ["far"]
+LINE3 = Address("line3")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links are made again without a pause."""
+    monkeypatch.setattr(remote, "PAUSE_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return far_bundle(tmp_path_factory.mktemp("bundles") / "a.edgepack", model=b"a" * 200)
+
+
+def parcel(bundle: Path) -> Parcel:
+    manifest, raw = verify_file(bundle)
+    return Parcel(bundle, manifest, release_id(manifest, raw), bundle.stat().st_size, sha256_file(bundle))
+
+
+def gate(
+    far: Far,
+    bundle: Path,
+    prefix: Path | None = None,
+    progress: Heard | None = None,
+    to: Address = LINE3,
+    rows: Rows = NO_ROWS,
+    folder: Path | None = None,
+    python: str | None = None,
+) -> Gated:
+    """Gate a bundle there; nothing of it is left."""
+    place = Place(prefix and str(prefix), folder and str(folder), python or far.python)
+    try:
+        with Connection(Client(), to, 5.0) as connection:
+            return remote.gate(parcel(bundle), connection, place, rows, progress or Heard())
+    finally:
+        if (far.root / to.host / "tmp").exists():
+            assert far.left(to.host) == []
+
+
+def gate_installed(
+    far: Far, which: Path | None, prefix: Path | None, rows: Rows = NO_ROWS, progress: Heard | None = None
+) -> Gated:
+    with Connection(Client(), LINE3, 5.0) as connection:
+        sent = None if which is None else parcel(which)
+        place = Place(prefix and str(prefix))
+        return remote.gate_installed(sent, connection, place, rows, progress or Heard())
+
+
+def test_the_bundle_is_copied_gated_and_removed(far: Far, bundle: Path) -> None:
+    heard = Heard()
+    gated = gate(far, bundle, progress=heard)
+    assert (gated.exit_code, gated.receipt["verdict"]) == (0, "pass")
+    assert gated.receipt["checks"][0]["value"] == bundle.stat().st_size / 2**20
+    assert gated.receipt["conditions"]["release"].startswith(str(far.root / "line3" / "tmp" / "edgepack-gate."))
+    assert heard.lines == [f"copying {bundle.stat().st_size / 2**20:.1f} MiB", "measuring"]
+    assert gated.copied is not None
+    assert (gated.copied.sent_bytes, gated.copied.links) == (bundle.stat().st_size, 1)
+    assert gated.device["system"] == "Linux"
+    assert (gated.device["python"] or "").startswith("3.")
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("fail", 6), ("inconclusive", 7)])
+def test_the_devices_verdict_is_the_result(far: Far, tmp_path: Path, verdict: str, code: int) -> None:
+    gated = gate(far, far_bundle(tmp_path / "x.edgepack", gate=verdict))
+    assert (gated.exit_code, gated.receipt["verdict"]) == (code, verdict)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "words"),
+    [
+        ("break", StageFailedError, "ended with exit code 3 before a verdict"),
+        ("flood", StageFailedError, "printed more than"),
+        ("of another", StageFailedError, "a receipt that is not its own"),
+    ],
+)
+def test_a_gate_that_gives_no_verdict_of_its_own(
+    far: Far, tmp_path: Path, behaviour: str, kind: type[EdgepackError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        gate(far, far_bundle(tmp_path / "x.edgepack", gate=behaviour))
+
+
+def test_a_link_that_breaks_while_it_is_copied_goes_on_where_it_was(far: Far, bundle: Path) -> None:
+    far.breaks_after("line3", 50_000)
+    heard = Heard()
+    gated = gate(far, bundle, progress=heard)
+    assert gated.exit_code == 0
+    assert gated.copied is not None and gated.copied.links == 2
+    assert "the link to line3 broke while the bundle was copied; connecting again" in heard.lines
+    assert far.sent() == [bundle.stat().st_size - 50_000]
+
+
+def test_one_that_breaks_again_and_again_is_an_error(far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "ATTEMPTS", 1)
+    far.breaks_after("line3", 50_000)
+    with pytest.raises(TargetUnreachableError, match="broke while the bundle was copied"):
+        gate(far, bundle)
+
+
+def test_what_arrives_damaged_is_not_started(far: Far, bundle: Path) -> None:
+    with pytest.raises(StageFailedError, match="did not arrive on damages as it was sent"):
+        gate(far, bundle, to=Address("damages"))
+
+
+def test_a_disk_that_is_full(far: Far, tmp_path: Path) -> None:
+    bundle = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(3 << 20)})
+    with pytest.raises(EnvironmentUnfitError, match=r"x\.edgepack cannot be written on small") as error:
+        gate(far, bundle, to=Address("small"))
+    assert "Failure" in error.value.why
+    assert "--remote-dir" in error.value.fix
+
+
+@pytest.mark.parametrize("free", [0, 10])
+def test_no_place_on_the_device(far: Far, bundle: Path, free: int) -> None:
+    if free:
+        (commands := far.root / "line3" / "bin").mkdir(parents=True)
+        (commands / "df").write_text(f"#!/bin/sh\necho head; echo /dev/x 100 90 {free} 90% /\n")
+        (commands / "df").chmod(0o755)
+    with pytest.raises(EnvironmentUnfitError, match="no place on line3") as error:
+        gate(far, bundle, folder=None if free else Path("/proc/nowhere"))
+    assert ("0 MiB of the 1 MiB that are needed" if free else "/proc/nowhere") in error.value.why
+    assert "--remote-dir" in error.value.fix
+
+
+def test_the_folder_for_temporary_files_can_be_named(far: Far, bundle: Path) -> None:
+    (folder := far.root / "my disk").mkdir()
+    assert str(folder) in gate(far, bundle, folder=folder).receipt["conditions"]["release"]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"machine": "aarch64"}, "x is not of target line: this is Linux "),
+        ({"libc_min": "99.1"}, "x is not of target line: the C library is glibc"),
+        ({"python": "3.99"}, "x has no Python 3.99, which the bundle is for"),
+        ({"provider": "CUDAExecutionProvider"}, "x is not of target line"),
+    ],
+)
+def test_a_device_of_another_kind(far: Far, tmp_path: Path, facts: dict[str, str], words: str) -> None:
+    from tests.unit.runtime.conftest import target_facts
+
+    if "provider" in facts and shutil.which("nvidia-smi"):
+        pytest.skip("this machine has what the bundle asks for")
+    bundle = far_bundle(tmp_path / "x.edgepack", target=target_facts(profile="line", **facts))
+    with pytest.raises(TargetUnreachableError, match=words.replace("x ", "line3 ", 1)) as error:
+        gate(far, bundle)
+    assert error.value.why
+    assert error.value.fix
+    assert ("--remote-python" in error.value.fix) == ("python" in facts)
+    assert (far.root / "sent").exists() == ("libc_min" in facts or "provider" in facts)
+
+
+def test_a_device_without_memory_is_unfit(far: Far, tmp_path: Path) -> None:
+    bundle = far_bundle(tmp_path / "x.edgepack", gates={"memory": {"peak_rss_mib": 1e9}})
+    with pytest.raises(EnvironmentUnfitError, match="MiB available"):
+        gate(far, bundle)
+
+
+def test_a_python_with_a_strange_name_runs_nothing(far: Far, bundle: Path) -> None:
+    with pytest.raises(TargetUnreachableError, match="has no Python"):
+        gate(far, bundle, python=f"x'; touch {far.root}/broken; '")
+    assert not (far.root / "broken").exists()
+
+
+@pytest.fixture
+def installed(far: Far, bundle: Path) -> Path:
+    """The prefix of an install of `bundle` on the device."""
+    prefix = far.root / "line3" / "my opt"
+    line = [far.python, "-I", "-S", str(bundle), "install", "--prefix", str(prefix), "--no-tune"]
+    done = subprocess.run(line, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return prefix
+
+
+def test_rows_that_are_kept_out_of_the_bundle_are_on_the_device_for_one_gate(
+    far: Far, bundle: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("很好的秘密\n" * 20_000, encoding="utf-8")
+    gated = gate(far, bundle, rows=Rows(file))
+    assert (gated.exit_code, gated.receipt["conditions"]["rows"]) == (0, file.read_text(encoding="utf-8"))
+    kept = [path for path in far.root.rglob("*") if path.is_file() and "很好的秘密".encode() in path.read_bytes()]
+    assert kept == []
+
+
+def test_that_the_rest_is_judged_alone_is_passed_on(far: Far, bundle: Path) -> None:
+    assert gate(far, bundle, rows=Rows(without=True)).receipt["unmeasured"][0]["waived"] is True
+    assert gate(far, bundle).receipt["unmeasured"] == []
+
+
+def test_the_installed_release_is_gated_where_it_serves(
+    far: Far, bundle: Path, installed: Path, tmp_path: Path
+) -> None:
+    (file := tmp_path / "rows.jsonl").write_text("很好\n", encoding="utf-8")
+    assert gate_installed(far, None, installed, Rows(file)).receipt["conditions"]["rows"] == "很好\n"
+    for which in (bundle, None):
+        gated = gate_installed(far, which, installed)
+        assert (gated.exit_code, gated.receipt["bundle"]["version"], gated.copied) == (0, "1.2.0", None)
+        assert str(installed) in gated.receipt["conditions"]["release"]
+        assert (gated.device["python"] or "").startswith("3.")
+    assert (installed / "receipts" / "000003-gate.json").is_file()
+    assert far.left("line3") == []
+    changed = far_bundle(tmp_path / "b.edgepack", version="1.3.0")
+    with pytest.raises(TargetUnreachableError, match=r"1\.2\.0-.* serves on line3") as error:
+        gate_installed(far, changed, installed)
+    assert "1.3.0" in error.value.why
+    with pytest.raises(TargetUnreachableError, match=r"nothing is installed in .*none"):
+        gate_installed(far, None, installed / "none")
+    with pytest.raises(UsageError, match="which install is meant"):
+        gate_installed(far, None, None)
+
+
+def test_where_a_key_is_pinned_it_must_have_signed_before_anything_of_the_bundle_runs(
+    far: Far, bundle: Path, installed: Path, tmp_path: Path
+) -> None:
+    right, wrong = make_key(tmp_path, "right"), make_key(tmp_path, "wrong")
+    pins = f"release {right.with_suffix('.pub').read_text()}"
+    (installed / "trusted_signers").write_text(pins)
+    mean = {"__main__.py": f"open({str(far.root / 'ran')!r}, 'w')".encode()}
+    evil = far_bundle(tmp_path / "evil.edgepack", more=mean)
+    with pytest.raises(BundleInvalidError, match=r"line3 does not take evil\.edgepack") as error:
+        gate(far, evil, installed)
+    assert "is not signed, and this device takes signed bundles only" in error.value.what
+    for key, file in ((wrong, evil), (right, bundle)):
+        signing.sign(file, key, signed := tmp_path / f"{key.name}.edgepack")
+        if key is right:
+            assert gate(far, signed, installed).exit_code == 0
+        else:
+            with pytest.raises(BundleInvalidError) as error:
+                gate(far, signed, installed)
+            assert "signed by a key that this device does not trust" in error.value.what
+    (bare := far.root / "line3" / "bare").mkdir()
+    (bare / "trusted_signers").write_text(pins)
+    with pytest.raises(BundleInvalidError) as error:
+        gate(far, evil, bare)
+    assert f"keys are pinned in {bare}/trusted_signers, and no release in {bare} can check them" in error.value.why
+    assert not (far.root / "ran").exists()
+
+
+def gone(process: int) -> bool:
+    """Whether the process ends; a zombie has ended."""
+    for _ in range(600):
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_gate_whose_link_breaks_is_ended_and_not_begun_again(far: Far, tmp_path: Path) -> None:
+    bundle = far_bundle(tmp_path / "x.edgepack", gate="hang")
+    found: list[int] = []
+    running = threading.Event()
+
+    class Ear(Heard):
+        def line(self, text: str) -> None:
+            super().line(text)
+            if text.startswith("process "):
+                found.append(int(text.split()[1]))
+                running.set()
+
+    ear, connection = Ear(), Connection(Client(), LINE3, 5.0)
+
+    def run() -> None:
+        with connection, pytest.raises(TargetUnreachableError, match="broke while the gate ran"):
+            remote.gate(parcel(bundle), connection, Place(python=far.python), NO_ROWS, ear)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert running.wait(60)
+        assert connection._running is not None
+        connection._running.kill()
+    finally:
+        thread.join(60)
+    assert not thread.is_alive()
+    assert gone(found[0])
+    assert far.left("line3") == []
+
+
+def test_what_cannot_be_removed_is_reported(far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (commands := far.root / "line3" / "bin").mkdir(parents=True)
+    (commands / "rm").write_text("#!/bin/sh\nexit 1\n")
+    (commands / "rm").chmod(0o755)
+    heard = Heard()
+    with Connection(Client(), LINE3, 5.0) as connection:
+        gated = remote.gate(parcel(bundle), connection, Place(python=far.python), NO_ROWS, heard)
+    (left,) = far.left("line3")
+    assert gated.exit_code == 0
+    assert heard.lines[-1] == f"note: {left} was left on line3; to remove it: ssh line3 rm -rf {left}"
+
+
+@contextmanager
+def holding(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds a lock on `file` until its input is closed."""
+    script = (
+        "import fcntl, sys\nfile = open(sys.argv[1])\nfcntl.flock(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    line = [sys.executable, "-c", script, str(file)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdin is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield holder
+
+
+def test_two_gates_on_one_device_take_turns(far: Far, bundle: Path, installed: Path) -> None:
+    class LetsGo(Heard):
+        """Has the holder of the lock release it when somebody waits."""
+
+        def line(self, text: str) -> None:
+            super().line(text)
+            if "another gate is running" in text:
+                assert holder.stdin is not None
+                holder.stdin.close()
+
+    gate(far, bundle)
+    for which in (gate, gate_installed):
+        with holding(far.root / "line3" / "edgepack-gate.lock") as holder:
+            heard = LetsGo()
+            assert which(far, bundle, installed, progress=heard).exit_code == 0
+        assert [line for line in heard.lines if "another gate is running on this device" in line]
+
+
+@pytest.mark.parametrize(
+    "printed", ["", "[]", '{"checks": [1]}', '{"checks": [{"check": "libc", "what": ["x"]}]}', "[" * 9999]
+)
+def test_a_doctor_that_answers_nonsense(far: Far, tmp_path: Path, printed: str) -> None:
+    main = f"import sys\nif 'doctor' in sys.argv: print({printed!r}); sys.exit()\n"
+    bundle = far_bundle(tmp_path / "x.edgepack", more={"__main__.py": main.encode()})
+    with pytest.raises(EdgepackError) as error:
+        gate(far, bundle)
+    assert isinstance(error.value, StageFailedError | TargetUnreachableError)
+
+
+@pytest.mark.parametrize("device", ["x", {"board": []}, {"python": 3}, None])
+def test_a_device_that_answers_nonsense_about_itself(far: Far, tmp_path: Path, device: Any) -> None:
+    facts = remote._facts({"device": device})
+    assert set(facts.values()) <= {None}
