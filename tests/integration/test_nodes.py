@@ -103,9 +103,9 @@ def pair(tmp_path: Path) -> Pair:
 def test_two_builds_killed_while_they_train_go_on_together(pair: Pair) -> None:
     with pair.builds() as builds:
         wait_until(lambda: len(pair.checkpoints()) == 2, "a checkpoint on each machine")
-        for build in builds:
-            build.send_signal(signal.SIGKILL)
-    wait_until(lambda: not pair.processes(), "the processes end with the builds that started them")
+        for build, number in zip(builds, (signal.SIGKILL, signal.SIGTERM), strict=True):
+            build.send_signal(number)
+        wait_until(lambda: not pair.processes(), "the processes end with the builds that started them")
     with pair.builds() as builds:
         said = [build.communicate(timeout=_SOON_SECONDS)[1] for build in builds]
         assert [build.returncode for build in builds] == [0, 0], said

@@ -1,10 +1,10 @@
-"""What pydantic says about a recipe -> findings in a user's words, and what this version does not do yet."""
+"""Pydantic's errors about a recipe -> findings, by a table of what each kind of error wanted."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -21,16 +21,25 @@ _BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary")
 # Those of a field that is a choice, has a form, or is one or several.
 _PARTS: Final = re.compile(r"literal\[.*\]|constrained-(str|int)|tuple\[.*\]")
 _MASTER: Final = "write an address and a port, as in `master: 10.0.0.1:8379`; IPv6 cannot be used"
-_EARLIER: Final = "remove the key, or use a version of edgepack that has it"
-_KINDS: Final[Mapping[str, str]] = {
+_SECTION: Final = "a section with keys of its own"
+# Kind of pydantic's error -> what the key takes; names in braces are of the error's context.
+_WANTED: Final[Mapping[str, str]] = {
     "string_type": "text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "tuple_type": "a list",
     "bool_type": "`true` or `false`",
-    "model_type": "a section with keys of its own",
-    "dict_type": "a section with keys of its own",
+    "model_type": _SECTION,
+    "dict_type": _SECTION,
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "greater_than": "a number greater than {gt:g}",
+    "greater_than_equal": "a number that is at least {ge:g}",
+    "less_than": "a number less than {lt:g}",
+    "less_than_equal": "a number that is at most {le:g}",
+    "too_short": "at least one item",
+    "string_too_short": "text that is not empty",
 }
 _FORMS: Final[Mapping[KeyPath, str]] = {
     ("name",): "use small letters a-z, digits, `.`, `_` and `-`, 64 at most, a letter or digit first",
@@ -38,46 +47,15 @@ _FORMS: Final[Mapping[KeyPath, str]] = {
     ("teacher", "nodes", "master"): _MASTER,
     ("student", "nodes", "master"): _MASTER,
 }
-_LIMITS: Final[Mapping[str, tuple[str, str]]] = {
-    "greater_than": ("gt", "greater than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-}
-
-NOT_YET_KEYS: Final[Mapping[KeyPath, tuple[str, str]]] = {
-    ("include",): ("add the Paddle graph to a bundle", _EARLIER),
-}
-NOT_YET_VALUES: Final[Mapping[KeyPath, tuple[str, str, str]]] = {
-    ("student", "model"): ("none", "ship the teacher itself", "name a model, a folder or `{scratch: {...}}`"),
-}
 
 
-def not_yet(document: Document) -> dict[KeyPath, Finding]:
-    """Findings for what edgepack's recipes know and this version does not do, by the path they stand at."""
-    found: dict[KeyPath, Finding] = {}
-
-    def add(path: KeyPath, what: str, fix: str) -> None:
-        reason = f"`{dotted(path)}`: this version of edgepack does not {what} yet"
-        found[path] = document.error(path, reason, fix)
-
-    for path, (what, fix) in NOT_YET_KEYS.items():
-        if document.holds(path):
-            add(path, what, fix)
-    for path, (values, what, fix) in NOT_YET_VALUES.items():
-        value = document.get(*path)
-        if isinstance(value, str) and re.fullmatch(values, value):
-            add(path, what, fix)
-    return found
-
-
-def explain(document: Document, details: Iterable[ErrorDetails], known: Iterable[KeyPath]) -> dict[KeyPath, Finding]:
-    """One finding for each path at which something is wrong; what stands at or below one in `known` has been said."""
+def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
+    """One finding for each path at which something is wrong."""
     findings: dict[KeyPath, Finding] = {}
     no_numbers: set[KeyPath] = set()
     for error in details:
         path = _path(document, error["loc"])
-        if path is None or any(path[: len(other)] == other for other in known):
+        if path is None:
             continue
         if error["type"] == "too_short" and document.get(*path):  # pydantic counts the items that are right
             continue
@@ -144,14 +122,37 @@ def _takes(value: Any, branch: str) -> bool:
 
 
 def _words(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    """Reason and fix of an error at `path`."""
     kind = error["type"]
-    for kinds, words in _WORDS:
-        if kind in kinds:
-            return words(document, path, error)
-    return f"`{dotted(path)}`: {error['msg']}", _described(path, "see recipes/quickstart.yaml")
+    if kind == "extra_forbidden":
+        return _unknown(document, path)
+    if kind == "missing":
+        return _missing(path)
+    if kind not in _WANTED:
+        return f"`{dotted(path)}`: {error['msg']}", _described(path, "see recipes/quickstart.yaml")
+    wanted = _WANTED[kind].format(**error.get("ctx", {})).replace("'", "`")
+    reason = f"`{dotted(path)}` takes {wanted}, and this is {_shown(document, path)}"
+    return reason, _fix(document, path, error, wanted)
 
 
-def _unknown(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+def _fix(document: Document, path: KeyPath, error: ErrorDetails, wanted: str) -> str:
+    value, raw, section = error["input"], document.raw.get(path, ""), _section(path)
+    if path == ("version",) or (path in _FORMS and error["type"] == "string_pattern_mismatch"):
+        return _FORMS[path]
+    if error["type"] == "literal_error":
+        choices = re.findall(r"`([^`]*)`", wanted)
+        return did_you_mean(value, choices, f"write {wanted}") if isinstance(value, str) else f"write {wanted}"
+    if wanted == "text" and raw and value is not None:
+        return f'put it in quotes: `"{raw}"`'
+    if wanted == "a list":
+        return f"write `{path[-1]}: [{raw or '...'}]`"
+    if section is not None and wanted not in ("text", "at least one item"):
+        otherwise = ", or write `null`" if _nullable(path) else "" if _is_required(path) else ", or remove it"
+        return f"write {listed(_fields(section))} below it, indented{otherwise}"
+    return _described(path, f"write {wanted}")
+
+
+def _unknown(document: Document, path: KeyPath) -> tuple[str, str]:
     key = str(path[-1])
     keys = [name for section in _meant(document, path[:-1]) for name in _fields(section)]
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
@@ -164,71 +165,13 @@ def _unknown(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[st
     return f"unknown key `{key[:60]}` in {where}", fix
 
 
-def _missing(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+def _missing(path: KeyPath) -> tuple[str, str]:
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "the recipe"
     section = _section(path)
     fix = f"add `{path[-1]}:`"
     if section is not None and str not in _annotated(path):
         fix += f" with {listed(_required(section))} below it"
     return f"{where} lacks `{path[-1]}`", _described(path, f"{fix}; {_FORMS[path]}" if path in _FORMS else fix)
-
-
-def _wrong_kind(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    wanted = _KINDS[error["type"]]
-    found = _shown(document, path)
-    section = _section(path)
-    reason = f"`{dotted(path)}` takes {wanted}, and this is {found}"
-    raw = document.raw.get(path, "")
-    if wanted == "text" and path == ("version",) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", raw):
-        return reason, f"write three numbers: `version: {raw}{'.0' * (2 - raw.count('.'))}`"
-    if wanted == "text" and raw and error["input"] is not None:
-        return reason, f'put it in quotes: `"{raw}"`' if isinstance(
-            path[-1], int
-        ) else f'put it in quotes: `{path[-1]}: "{raw}"`'
-    if section is not None and wanted not in ("text", "a list"):
-        otherwise = ", or write `null`" if _nullable(path) else "" if _is_required(path) else ", or remove it"
-        return reason, f"write {listed(_fields(section))} below it, indented{otherwise}"
-    if wanted == "a list":
-        return reason, f"write `{path[-1]}: [{raw or '...'}]`"
-    return reason, _described(path, f"write {wanted}")
-
-
-def _not_a_choice(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    choices = re.findall(r"'([^']*)'", error["ctx"]["expected"]) or [error["ctx"]["expected"]]
-    value = error["input"]
-    fix = f"use {' or '.join(f'`{choice}`' for choice in choices)}"
-    if isinstance(value, str):
-        fix = did_you_mean(value, choices, fix)
-    return f"`{dotted(path)}` cannot be {_shown(document, path)}", fix
-
-
-def _out_of_range(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    key, words = _LIMITS[error["type"]]
-    limit = f"{error['ctx'][key]:g}"
-    reason = f"`{dotted(path)}` is {_shown(document, path)}, and must be {words} {limit}"
-    return reason, _described(path, f"write a number that is {words} {limit}")
-
-
-def _not_the_form(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    reason = f"`{dotted(path)}` cannot be {_shown(document, path)}"
-    return reason, _FORMS.get(path, f"write it in the form {error['ctx']['pattern']}")
-
-
-def _empty(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-    otherwise = "" if _is_required(path) else ", or remove the key for the default"
-    return f"`{dotted(path)}` is empty", f"name at least one{otherwise}"
-
-
-_Words = Callable[[Document, KeyPath, ErrorDetails], tuple[str, str]]
-_WORDS: Final[Sequence[tuple[Iterable[str], _Words]]] = (
-    (("extra_forbidden",), _unknown),
-    (("missing",), _missing),
-    (_KINDS, _wrong_kind),
-    (("literal_error",), _not_a_choice),
-    (_LIMITS, _out_of_range),
-    (("string_pattern_mismatch",), _not_the_form),
-    (("too_short", "string_too_short"), _empty),
-)
 
 
 def _sections(path: KeyPath) -> list[type[BaseModel]]:
@@ -298,7 +241,7 @@ def _described(path: KeyPath, fix: str) -> str:
 def _shown(document: Document, path: KeyPath) -> str:
     """The value at `path` in words, as it is written in the file."""
     value: Any = document.get(*path)
-    if value is None:
+    if value is None or value == []:
         return "empty"
     if isinstance(value, dict):
         return "a section"

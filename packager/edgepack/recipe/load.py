@@ -15,7 +15,7 @@ from edgepack.recipe import overrides, search
 from edgepack.recipe.checks import cross_checks
 from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.environment import Expansion
-from edgepack.recipe.explain import explain, not_yet
+from edgepack.recipe.explain import explain
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Candidate, Columns, Recipe, TaskName, is_builtin
@@ -111,13 +111,13 @@ def _checked(
 
 
 def _validate(document: Document, known_targets: Collection[str]) -> tuple[Recipe | None, list[Finding]]:
-    found: dict[KeyPath, Finding] = not_yet(document)
+    found: dict[KeyPath, Finding] = {}
     recipe = None
     try:
         # Strict, so that "3" is no number and 1 is no truth value; by JSON, where a list may become a tuple.
         recipe = Recipe.model_validate_json(json.dumps(document.data), strict=True)
     except ValidationError as error:
-        found |= explain(document, error.errors(include_url=False), found)
+        found = explain(document, error.errors(include_url=False))
     return recipe, [*found.values(), *cross_checks(document, known_targets, found)]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from edgepack.recipe import overrides
 from edgepack.recipe.document import Document, KeyPath, Problem
-from edgepack.recipe.explain import NOT_YET_KEYS, did_you_mean, dotted, recipe_keys
+from edgepack.recipe.explain import did_you_mean, dotted, recipe_keys
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe, Search, distinct
 from edgepack.recipe.removed import REMOVED
@@ -131,7 +131,7 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         written = f"{dotted(longer if longer in known else path)[:60]}: [...]"
         by_setting = (*_OVER, key) in document.settings
         return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
-    if path not in known and path not in NOT_YET_KEYS:
+    if path not in known:
         fix = REMOVED.get(key) or did_you_mean(key, inside, _searched())
         return f"unknown key `{key[:60]}` in `search.over`", fix
     if key not in inside:

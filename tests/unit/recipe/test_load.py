@@ -142,10 +142,10 @@ def test_a_device_understands_every_gate_of_a_recipe(tmp_path: Path, gates: str)
         assert (getattr(limits.latency, key) is None) == (latency is None or getattr(latency, key) is None)
 
 
-@pytest.mark.parametrize(("confidence", "due"), [("0.9991", "at most 0.999"), ("0.5", "greater than 0.5")])
+@pytest.mark.parametrize(("confidence", "due"), [("0.9991", "that is at most 0.999"), ("0.5", "greater than 0.5")])
 def test_a_confidence_that_tails_cannot_show_is_refused(tmp_path: Path, confidence: str, due: str) -> None:
     [reason] = refused(tmp_path, MINIMAL + f"gates: {{accuracy: {{min: 0.8, confidence: {confidence}}}}}\n")
-    assert reason.endswith(f"`gates.accuracy.confidence` is the number `{confidence}`, and must be {due}")
+    assert reason.endswith(f"takes a number {due}, and this is the number `{confidence}`")
 
 
 def test_paths_start_at_the_recipe_s_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

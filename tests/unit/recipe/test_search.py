@@ -113,7 +113,7 @@ def test_settings_may_make_and_end_a_search(tmp_path: Path) -> None:
         load(tmp_path, text, "search={over: {student.epochs: [1, -2]}}")
     (finding,) = caught.value.findings
     assert finding.place.startswith("--set search={over")
-    assert finding.reason.endswith("must be greater than 0 (candidate with epochs=-2)")
+    assert finding.reason.endswith("and this is the number `-2` (candidate with epochs=-2)")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,9 @@ def test_a_finding_names_the_candidates_that_have_it(tmp_path: Path, over: str, 
         load(tmp_path, text.replace(", student.seed", "\n    student.seed"))
     (finding,) = caught.value.findings
     assert finding.line == 10
-    assert finding.reason == f"`student.epochs` is the number `0`, and must be greater than 0 {told}".strip()
+    assert (
+        finding.reason == f"`student.epochs` takes a number greater than 0, and this is the number `0` {told}".strip()
+    )
 
 
 def test_what_no_single_value_makes_is_told_of_the_first_candidate(tmp_path: Path) -> None:
