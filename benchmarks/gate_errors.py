@@ -1,7 +1,7 @@
 """How often the accuracy gates are wrong: models of a known truth, each judged on rows of its own.
 
-    python benchmarks/gate_errors.py [--models 10000] [--floor-models 10000] [--f1-models 1000] [--confidence 0.95]
-                                     [--span-models 500]
+    python benchmarks/gate_errors.py [--models 10000] [--floor-models 10000] [--f1-models 400] [--span-models 400]
+                                     [--resamples 400] [--confidence 0.95]
 
 The truth is put where it is hardest to tell: at the limit, where a fail is wrong, and a hair beyond it, where a pass
 is wrong. Each may be wrong in half of what the confidence leaves. `power` is the share that is decided two points (F1:
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests import synthetic_models as synthetic
 
-from edgepack_runtime import stats
+from edgepack_runtime import scoring, stats
 
 A_HAIR = 1e-9
 LIMITS = (0.7, 0.88, 0.95, 0.99, 0.998)
@@ -68,10 +68,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=10_000)
     parser.add_argument("--floor-models", type=int, default=10_000)
-    parser.add_argument("--f1-models", type=int, default=1000)
-    parser.add_argument("--span-models", type=int, default=500)
+    parser.add_argument("--f1-models", type=int, default=400)
+    parser.add_argument("--span-models", type=int, default=400)
+    parser.add_argument("--resamples", type=int, default=400, help="of each F1, where gates draw 2,000")
     parser.add_argument("--confidence", type=float, default=0.95)
     options = parser.parse_args()
+    scoring.RESAMPLES = options.resamples
     begin = time.perf_counter()
     found = [minimum(options.models, n, limit, options.confidence) for n in ROWS for limit in LIMITS]
     found += [drop(options.models, n, *rates, options.confidence) for n in ROWS for rates in DROPS]

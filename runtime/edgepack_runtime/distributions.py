@@ -1,8 +1,7 @@
-"""Shares and quantiles of the distributions that intervals are made of (standard library only)."""
+"""Shares and quantiles of the distributions that intervals are made of."""
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 from typing import Callable, Tuple
@@ -19,17 +18,6 @@ def normal(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence}")
     return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
-
-
-@functools.lru_cache(maxsize=256)
-def student_t(degrees: int, confidence: float) -> float:
-    """How many standard errors hold `confidence` (0 to 1), if these are known with so many degrees of freedom.
-
-    P(|T| > t) = I(degrees / (degrees + t^2); degrees / 2, 1 / 2). Source: https://dlmf.nist.gov/8.17.
-    """
-    outside = 1 - confidence
-    x = root(lambda x: outside - beta_share(x, degrees / 2, 0.5), 0.0, 1.0)
-    return math.sqrt(degrees * (1 / x - 1))
 
 
 def beta_share(x: float, a: float, b: float) -> float:

@@ -6,18 +6,16 @@ floors, some look worse by chance. So an interval has its low end at the gate's 
 leaves a k-th of what the gate's leaves (C. E. Bonferroni), k being the number of classes that are looked at. A class
 fails when even that is below its floor.
 
-Spans of a class come together in texts and fail together, so they count for as many as they are worth (`clusters`).
-
-Standard library only.
+Spans of one text fail together, so a class counts for fewer answers than it has spans: for n^2 / sum(m^2) where m are
+the spans of each text (L. Kish's effective sample size, Survey Sampling (1965)). Where no text has two it is n.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import List, Mapping, NamedTuple, Sequence
 
-from edgepack_runtime import clusters, stats
+from edgepack_runtime import stats
 from edgepack_runtime.accuracy_limits import PER_CLASS, Floors
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate_limits import Check, sampled, would_decide
@@ -26,16 +24,15 @@ from edgepack_runtime.model_config import ModelConfig
 from edgepack_runtime.wording import counted
 
 _SHOWN = 3
-_WORTH_A_WORD = 1.05  # a design effect
 Rows = Mapping[Tally, int]  # in how many rows a class has which tally
 
 
 class Share(NamedTuple):
-    """Right ones among `n`, and how many of those are worth one that is independent of the others."""
+    """Right ones among `n`, and how many independent ones those are worth."""
 
     right: int
     n: int
-    design_effect: float
+    worth: float
 
 
 class _Judged(NamedTuple):
@@ -84,13 +81,13 @@ def share_of(figure: str, rows: Rows) -> Share:
     """What `figure` (`recall`, `precision` or `f1`) of one class is made of: what is there, what was answered, or both
     (`stats.f1_of_share`).
     """
-    counted: Counter[clusters.Row] = Counter()
+    right = n = squares = 0
     for tally, count in rows.items():
-        wrong = {"recall": tally.fn, "precision": tally.fp, "f1": tally.fn + tally.fp}[figure]
-        counted[clusters.Row(tally.tp + wrong, wrong)] += count
-    n = sum(row.units * count for row, count in counted.items())
-    wrong = sum(row.wrong * count for row, count in counted.items())
-    return Share(n - wrong, n, clusters.design_effect(counted))
+        units = tally.tp + {"recall": tally.fn, "precision": tally.fp, "f1": tally.fn + tally.fp}[figure]
+        right += tally.tp * count
+        n += units * count
+        squares += units**2 * count
+    return Share(right, n, n**2 / max(squares, 1))
 
 
 def interval(figure: str, share: Share, confidence: float, to_fail: float) -> stats.Interval:
@@ -100,8 +97,8 @@ def interval(figure: str, share: Share, confidence: float, to_fail: float) -> st
     """
     if share.n == 0:
         return stats.Interval(0.0, 0.0, 1.0)
-    right, n = share.right / share.design_effect, share.n / share.design_effect
-    found = stats.proportion_between(right, n, confidence, to_fail)
+    right = min(share.right * share.worth / share.n, share.worth)
+    found = stats.proportion_between(right, share.worth, confidence, to_fail)
     return stats.f1_of_share(found) if figure == "f1" else found
 
 
@@ -149,18 +146,16 @@ def _told(figure: str, one: _Judged) -> str:
         "f1": f"of {n} that are there or answered",
     }
     told = f"{one.label}: {one.share.right} right {of[figure]}"
-    worth = math.floor(n / one.share.design_effect)
-    return (
-        told if one.share.design_effect < _WORTH_A_WORD else f"{told}, worth {worth} since they come in the same texts"
-    )
+    worth = math.floor(one.share.worth)
+    return told if worth == n else f"{told}, worth {worth} since they come in the same texts"
 
 
 def _more(figure: str, worst: _Judged, confidence: float, to_fail: float) -> str:
     """What would decide the worst class, in words."""
-    right, n, effect = worst.share
+    right, n, worth = worst.share
     if n == 0:
         return "no answer gives it" if figure == "precision" else "nothing of it in the golden rows"
     limit = worst.floor / (2 - worst.floor) if figure == "f1" else worst.floor
-    kind = "answers" if figure == "precision" else "rows" if effect == 1 else "spans"
-    needed = stats.n_for_proportion(right / n, limit, confidence, to_fail=to_fail, beyond=math.floor(n / effect))
-    return would_decide(needed and math.ceil(needed * effect), f"{kind} of {worst.label}")
+    kind = "answers" if figure == "precision" else "rows" if worth == n else "spans"
+    needed = stats.n_for_proportion(right / n, limit, confidence, to_fail=to_fail, beyond=math.floor(worth))
+    return would_decide(needed and math.ceil(needed * n / worth), f"{kind} of {worst.label}")

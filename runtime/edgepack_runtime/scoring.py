@@ -1,41 +1,36 @@
 """Metrics of a model, and of one model against another, with intervals that say how far they can be trusted.
 
-Accuracy has formulas of its own (`stats.proportion`, `stats.paired_drop`). For F1 in its forms the interval reaches as
-far as the wider of two on each side:
+Accuracy has formulas (`stats.proportion`, `stats.paired_drop`). F1 in its forms has a percentile bootstrap over rows,
+paired where two models saw the same rows: rows are given random weights (D. B. Rubin, Annals of Statistics 9 (1981)
+130-134), so errors that come together in a row stay together.
 
-- the bootstrap over rows, paired where two models saw the same rows: it knows how errors come together in rows and
-  classes, and is blind where there are next to none, since it can only draw rows that it has seen;
-- for each class (micro averages: for all together) the interval that a proportion of as many units would have,
-  `stats.proportion` or `stats.paired_drop`, joined over classes by `stats.mean_of`; of the F1 of one class alone, that
-  which follows from a proportion (`stats.f1_of_share`); of a class among others, the wider of these two on each side,
-  since what follows from a proportion lies higher where F1 is low. It knows that 20 labels without an error are not
-  2000 without one. A unit is a label or span that is there or was found; where one was put for another, both together
-  are one. Units of one row count for as many as they are worth (`clusters`).
+A bootstrap draws only rows that it has seen: twenty rows without an error would look certain. So each end counts one
+more row of every class: a wrong one for the low end, a right one for the high end. For a proportion this gives the
+exact interval of Clopper and Pearson. The added row has as many units (labels or spans) of its class as the row of a
+unit drawn at random, since a text that is misunderstood costs all its spans.
 
 The value of a macro F1 is the mean over the classes that occur, as in scikit-learn. Its interval is about the mean over
-all classes of the model: what no row has says nothing about a class that will come up one day. Such a class may have
-any F1 from 0 to 1, or up to what the answers that gave it wrongly leave room for, and as these are no errors of chance
-that would even out over classes, the interval reaches further by all of them together.
-
-Standard library only, but for the bootstrap itself.
+all classes of the model: the F1 of a class without golden rows may be anything from 0 to 1, or up to what the answers
+that gave it wrongly leave room for.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime import distributions, metrics, stats
-from edgepack_runtime.clusters import Row, design_effect
-from edgepack_runtime.metrics import Answer, Pair, Tally
+from edgepack_runtime import metrics, stats
+from edgepack_runtime.metrics import Answer, Tally
 from edgepack_runtime.stats import Interval
 
+RESAMPLES = 2000
+_SEED = 20240229  # the same rows give the same interval everywhere
 _ALL = ""  # the one class of micro averages; labels are never empty
-_NOTHING = Tally(0, 0, 0)
-_NO_REACH = Interval(0.0, 0.0, 0.0)
 Groups = Dict[str, Tally]
-_T = TypeVar("_T")
+# What rows of one kind add to the classes, for each model: (place of the class, right units, errors).
+_Kind = Tuple[Tuple[Tuple[int, int, int], ...], ...]
 
 
 class Counts(NamedTuple):
@@ -81,25 +76,8 @@ def interval(
     _require_as_many(truths, answers)
     if metric == metrics.ACCURACY:
         return stats.proportion(sum(map(metrics.same, truths, answers)), len(truths), confidence)
-    rows = [_groups(metric, positive, (truth, answer)) for truth, answer in zip(truths, answers)]
-    kinds, totals = _kinds([(row,) for row in rows])
-    found = stats.bootstrap(kinds, lambda counts: totals(counts)[0], confidence)
-    by_class = _by_class(rows)
-    parts = []
-    for name in _meant(metric, classes, by_class):
-        tallies = by_class.get(name, [])
-        whole = metrics.pooled(tallies)
-        worth = _worth(tallies)
-        units = sum(map(_units, tallies)) / worth
-        if whole.support == 0:
-            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, 0.0, _most_f1(tallies, confidence))))
-        else:
-            known = stats.proportion(whole.f1 * units, units, confidence)
-            if metric in (metrics.F1, metrics.MACRO_F1):
-                by_share = stats.f1_of_share(stats.proportion(whole.tp / worth, units, confidence))
-                known = by_share if metric == metrics.F1 else _wider_of(known, by_share)
-            parts.append(_Part(whole.f1, known, _NO_REACH))
-    return _wider(_expanded(found, len(rows), len(by_class), confidence), parts, len(by_class), least=0.0)
+    rows = [(_groups(metric, positive, truth, answer),) for truth, answer in zip(truths, answers)]
+    return _bootstrap(rows, _classes(metric, positive, classes), (1,), confidence)
 
 
 def drop(
@@ -119,107 +97,34 @@ def drop(
     if metric == metrics.ACCURACY:
         counts = count(truths, first, second)
         return stats.paired_drop(counts.lost, counts.won, counts.n, confidence)
-    both = [
-        (_groups(metric, positive, (truth, theirs)), _groups(metric, positive, (truth, ours)))
+    rows = [
+        (_groups(metric, positive, truth, theirs), _groups(metric, positive, truth, ours))
         for truth, theirs, ours in zip(truths, first, second)
     ]
-    kinds, totals = _kinds(both)
-
-    def lower_by(counts: Mapping[int, int]) -> float:
-        theirs, ours = totals(counts)
-        return theirs - ours
-
-    found = stats.bootstrap(kinds, lower_by, confidence)
-    by_class = _by_class([_joined(*groups) for groups in both])
-    parts = []
-    for name in _meant(metric, classes, by_class):
-        pairs = by_class.get(name, [])
-        theirs, ours = (metrics.pooled(pair[model] for pair in pairs) for model in (0, 1))
-        if theirs.support == 0:
-            most, least = (_most_f1([pair[model] for pair in pairs], confidence) for model in (0, 1))
-            parts.append(_Part(0.0, _NO_REACH, Interval(0.0, -least, most)))
-        else:
-            known = _paired(pairs, confidence, one_each=metric == metrics.F1)
-            parts.append(_Part(theirs.f1 - ours.f1, known, _NO_REACH))
-    return _wider(_expanded(found, len(both), len(by_class), confidence), parts, len(by_class), least=-1.0)
+    return _bootstrap(rows, _classes(metric, positive, classes), (1, -1), confidence)
 
 
-class _Part(NamedTuple):
-    """What one class adds to a mean over classes: its figure, how far chance reaches around it, and what is unknown.
+def resamples_for(confidence: float) -> int:
+    """How many resamples have ten beyond each end of an interval at `confidence` (0 to 1), and `RESAMPLES` at least.
 
-    `by_chance` and `unknown` count with the distances of their ends from their values alone.
+    With fewer, an end is one of the few outermost resamples, wherever these happen to lie. 2,000 up to 0.99, 20,000 at
+    0.999, and time grows with them.
     """
-
-    value: float
-    by_chance: Interval
-    unknown: Interval
+    return max(RESAMPLES, math.ceil(round(20 / (1 - confidence), 6)))  # 10 in a tail of half of what is left
 
 
-def _most_f1(tallies: Sequence[Tally], confidence: float) -> float:
-    """The F1 that a class which no row has may have at most, when answers gave it, of which none was right."""
-    false = sum(one.fp for one in tallies)
-    return stats.f1_of_share(stats.proportion(0, false / _worth(tallies), confidence)).high if false else 1.0
+def _classes(metric: str, positive: Optional[str], classes: Optional[Sequence[str]]) -> Sequence[str]:
+    """The classes that `metric` is a mean of, whether rows have them or not."""
+    if metric == metrics.MACRO_F1:
+        if not classes:
+            raise ValueError("macro_f1 is about the classes of a model, and there are none")
+        return classes
+    return [positive or _ALL] if metric == metrics.F1 else [_ALL]
 
 
-def _worth(tallies: Sequence[Tally]) -> float:
-    """How many of the units in these rows are worth one that is independent of the others."""
-    return design_effect(Counter(Row(_units(one), _wrong(one)) for one in tallies))
-
-
-def _wider_of(one: Interval, other: Interval) -> Interval:
-    """The value of `one`, and the farther end of both on each side."""
-    return Interval(one.value, min(one.low, other.low), max(one.high, other.high))
-
-
-def _meant(metric: str, classes: Optional[Sequence[str]], found: Mapping[str, object]) -> List[str]:
-    """The classes that `metric` is a mean of, sorted, those that occur in no row included."""
-    if metric != metrics.MACRO_F1:
-        return [*found] or [_ALL]
-    if not classes:
-        raise ValueError("macro_f1 is about the classes of a model, and there are none")
-    return sorted({*classes, *found})
-
-
-def _paired(pairs: Sequence[Tuple[Tally, Tally]], confidence: float, *, one_each: bool) -> Interval:
-    """Interval of the drop of one class. With `one_each`, rows have one of its units or none, and a unit costs what it
-    can cost at most; else that or its share of the units, whichever is more.
-    """
-    wrong = [_wrong(ours) - _wrong(theirs) for theirs, ours in pairs]
-    sizes = [max(map(_units, pair)) for pair in pairs]
-    units = sum(sizes)
-    worth = design_effect(Counter(Row(size, abs(more)) for size, more in zip(sizes, wrong)))
-    lost, won = sum(more for more in wrong if more > 0), -sum(more for more in wrong if more < 0)
-    part = stats.paired_drop(lost / worth, won / worth, units / worth, confidence)
-    cost = _cost(pairs, units)
-    return Interval(*((cost if one_each else max(cost, 1.0)) * end for end in part))
-
-
-def _joined(theirs: Groups, ours: Groups) -> Dict[str, Tuple[Tally, Tally]]:
-    return {name: (theirs.get(name, _NOTHING), ours.get(name, _NOTHING)) for name in (*theirs, *ours)}
-
-
-def _by_class(rows: Sequence[Mapping[str, _T]]) -> Dict[str, List[_T]]:
-    """What each class has in the rows that it occurs in; sorted, so that sums are the same everywhere."""
-    found: Dict[str, List[_T]] = {}
-    for row in rows:
-        for name, value in row.items():
-            found.setdefault(name, []).append(value)
-    return dict(sorted(found.items()))
-
-
-def _cost(pairs: Sequence[Tuple[Tally, Tally]], units: int) -> float:
-    """How much F1 falls per share of `units` that turns wrong, at most, of one label of which a row has one or none.
-
-    Such a unit is missed or found where it is not, never both: F1 = 2 tp / (tp + fn + tp + fp) loses by a miss
-    (2 - F1) / (2 tp + fp + fn), which is more than it loses by the other.
-    """
-    worse = min((metrics.pooled(side) for side in zip(*pairs)), key=lambda tally: tally.f1)
-    return (2 - worse.f1) * units / max(2 * worse.tp + worse.fp + worse.fn, 1)
-
-
-def _groups(metric: str, positive: Optional[str], pair: Pair) -> Groups:
+def _groups(metric: str, positive: Optional[str], truth: Answer, answer: Answer) -> Groups:
     """The tallies of one row whose F1 `metric` is the mean of; a class that the row has nothing of is left out."""
-    tallies = metrics.row_tallies(*pair)
+    tallies = metrics.row_tallies(truth, answer)
     if metric == metrics.MACRO_F1:
         return tallies
     if metric in (metrics.MICRO_F1, metrics.ENTITY_F1):
@@ -229,78 +134,70 @@ def _groups(metric: str, positive: Optional[str], pair: Pair) -> Groups:
     raise ValueError(f"{metric!r} is no metric: there are {', '.join(metrics.METRICS)}")
 
 
-def _kinds(
-    rows: Sequence[Tuple[Groups, ...]],
-) -> Tuple[List[int], Callable[[Mapping[int, int]], Tuple[float, ...]]]:
-    """The kind of each row, and what gives the mean F1 of each model from the number of rows of each kind."""
-    places: Dict[str, int] = {}
-    numbers: Dict[Tuple[Tuple[Tuple[int, int, int], ...], ...], int] = {}
-    kinds = []
-    for row in rows:
-        # Of a class only these two are needed: F1 = 2 tp / (2 tp + errors).
-        told = tuple(
-            tuple(
-                (places.setdefault(name, len(places)), tally.tp, tally.fp + tally.fn)
-                for name, tally in sorted(groups.items())  # sums are the same everywhere, to the last bit
-            )
-            for groups in row
-        )
-        kinds.append(numbers.setdefault(tuple(tuple(sorted(groups)) for groups in told), len(numbers)))
-    by_model = list(zip(*numbers))  # model -> kind -> its classes
-
-    def totals(counts: Mapping[int, int]) -> Tuple[float, ...]:
-        return tuple(_mean_f1(of_kind, counts, len(places)) for of_kind in by_model)
-
-    return kinds, totals
-
-
-def _mean_f1(of_kind: Sequence[Sequence[Tuple[int, int, int]]], counts: Mapping[int, int], n_classes: int) -> float:
-    right, wrong = [0] * n_classes, [0] * n_classes
-    for kind, rows in counts.items():
-        for place, tp, errors in of_kind[kind]:
-            right[place] += tp * rows
-            wrong[place] += errors * rows
-    scores = [2 * tp / (2 * tp + errors) for tp, errors in zip(right, wrong) if tp or errors]
-    return sum(scores) / max(len(scores), 1)
-
-
-def _units(tally: Tally) -> int:
-    return tally.tp + _wrong(tally)
-
-
-def _wrong(tally: Tally) -> int:
-    return max(tally.fp, tally.fn)
-
-
-def _expanded(found: Interval, rows: int, classes: int, confidence: float) -> Interval:
-    """What a bootstrap of the mean over so many classes would be, had their rows not been used to know their figures.
-
-    Resamples of m rows vary by (m - 1) / m of what samples do, and how much those vary is known by the rows alone,
-    which Student's t allows for (T. C. Hesterberg, American Statistician 69 (2015) 371-386, "expanded percentiles"); a
-    class has `rows` / `classes` of them on average.
-    """
-    each = rows / max(classes, 1)
-    factor = math.sqrt(each / (each - 1)) if each > 2 else math.sqrt(2)
-    factor *= distributions.student_t(max(rows - 1, 1), confidence) / distributions.normal(confidence)
-    return Interval(found.value, *(found.value + factor * (end - found.value) for end in found[1:]))
-
-
-def _wider(found: Interval, parts: Sequence[_Part], occurring: int, least: float) -> Interval:
-    """The value of `found` in an interval of the mean of `parts`, within `least` to 1.
+def _bootstrap(
+    rows: Sequence[Tuple[Groups, ...]], classes: Iterable[str], signs: Sequence[int], confidence: float
+) -> Interval:
+    """Interval of the sum of the models' mean F1, each with its sign.
 
     Args:
-        found: of the rows, as the bootstrap sees it, which is a mean over the classes that are `occurring` in them.
-        parts: one for each class.
+        rows: the tallies of each row, for each model.
+        classes: those of the models; classes that only rows have are added.
+        signs: one for each model.
+        confidence: 0 to 1, two-sided.
     """
-    share = occurring / len(parts)  # of the classes that occur in those that there are
-    mean = math.fsum(part.value for part in parts) / len(parts)
-    joined = stats.mean_of([part.by_chance for part in parts])
-    below = max(share * (found.value - found.low), joined.value - joined.low)
-    above = max(share * (found.high - found.value), joined.high - joined.value)
-    below += math.fsum(part.unknown.value - part.unknown.low for part in parts) / len(parts)
-    above += math.fsum(part.unknown.high - part.unknown.value for part in parts) / len(parts)
-    low, high = min(mean - below, found.value), max(mean + above, found.value)
-    return Interval(found.value, max(low, least), min(high, 1.0))
+    names = sorted({*classes, *(name for row in rows for groups in row for name in groups)})
+    places = {name: place for place, name in enumerate(names)}
+    kinds = Counter(
+        tuple(tuple(sorted((places[name], one.tp, one.fp + one.fn) for name, one in groups.items())) for groups in row)
+        for row in rows
+    )
+    sizes = [_size_of_a_row(rows, name) for name in names]
+
+    def figure(weights: Mapping[_Kind, float], added: Sequence[float], right: int) -> float:
+        """The sum, where each class has an `added` number of units: of a model whose sign is `right`, right ones."""
+        total = 0.0
+        for model, sign in enumerate(signs):
+            tp, errors = _sums(weights, model, len(names))
+            more = tp if sign == right else errors
+            for place, units in enumerate(added):
+                more[place] += units
+            total += sign * _mean_f1(tp, errors)
+        return total
+
+    value = figure(kinds, [], 0)
+    source = random.Random(_SEED)
+    lows, highs = [], []
+    for _ in range(resamples_for(confidence)):
+        weights = {kind: source.gammavariate(number, 1.0) for kind, number in kinds.items()}
+        added = [size * source.expovariate(1.0) for size in sizes]
+        lows.append(figure(weights, added, right=-1))
+        highs.append(figure(weights, added, right=1))
+    tail = (1 - confidence) / 2
+    low, high = stats.percentile(sorted(lows), tail), stats.percentile(sorted(highs), 1 - tail)
+    return Interval(value, min(low, value), max(high, value))
+
+
+def _size_of_a_row(rows: Iterable[Tuple[Groups, ...]], name: str) -> float:
+    """How many units of a class the row of a unit drawn at random has; 1 where no row has any."""
+    tallies = [[groups[name] for groups in row if name in groups] for row in rows]
+    sizes = [max(one.tp + max(one.fp, one.fn) for one in found) for found in tallies if found]
+    return sum(size * size for size in sizes) / sum(sizes) if sizes else 1.0
+
+
+def _sums(weights: Mapping[_Kind, float], model: int, classes: int) -> Tuple[List[float], List[float]]:
+    """Right units and errors of each class, as a model has them where rows of each kind have these weights."""
+    right, wrong = [0.0] * classes, [0.0] * classes
+    for kind, weight in weights.items():
+        for place, tp, errors in kind[model]:
+            right[place] += tp * weight
+            wrong[place] += errors * weight
+    return right, wrong
+
+
+def _mean_f1(right: Sequence[float], wrong: Sequence[float]) -> float:
+    """The mean over the classes that occur; 0 where none does."""
+    scores = [2 * tp / (2 * tp + errors) for tp, errors in zip(right, wrong) if tp or errors]
+    return math.fsum(scores) / max(len(scores), 1)
 
 
 def _require_as_many(truths: Sequence[Answer], *answers: Sequence[Answer]) -> None:

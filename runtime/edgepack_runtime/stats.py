@@ -1,4 +1,4 @@
-"""Intervals and verdicts: how far a measured figure can be trusted (standard library only, but for the bootstrap).
+"""Intervals and verdicts: how far a measured figure can be trusted.
 
 Every interval is two-sided at `confidence`; a verdict compares its nearer or farther end with the limit, so a wrong
 pass and a wrong fail have each at most half of what is left. A figure whose interval holds the limit is
@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
-from typing import Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime import distributions
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
-RESAMPLES = 2000
-_SEED = 20240229  # the same samples give the same interval everywhere
 _MOST = 10_000_000  # a number of samples that nobody will collect: `gate_limits.would_decide` names it
 
 
@@ -98,10 +95,7 @@ def paired_drop(lost: float, won: float, n: float, confidence: float) -> Interva
         lost: rows that the first model has right and the second wrong.
         won: rows that the second has right and the first wrong.
 
-    The interval reaches as far as the wider of two on each side: Tango's score interval (T. Tango, Statistics in
-    Medicine 17 (1998) 891-908) and the adjusted Wald interval (D. G. Bonett, R. M. Price, Journal of Educational
-    and Behavioral Statistics 37 (2012) 479-488). With the few discordant rows that quantization leaves, each alone
-    misses too often on one side: the second at small one-way drops, the first at the other end.
+    The ends are those of Tango's score interval. Source: T. Tango, Statistics in Medicine 17 (1998) 891-908.
 
     Raises:
         ValueError: n is not positive, or more rows are discordant than there are.
@@ -110,11 +104,9 @@ def paired_drop(lost: float, won: float, n: float, confidence: float) -> Interva
         raise ValueError(f"{lost} and {won} discordant rows of {n}")
     z = distributions.normal(confidence)
     drop = (lost - won) / n
-    first, second = (lost + 1) / (n + 2), (won + 1) / (n + 2)
-    half = z * math.sqrt((first + second - (first - second) ** 2) / (n + 2))
-    low = min(first - second - half, distributions.root(lambda d: _tango(lost, won, n, d) - z, -1.0, drop))
-    high = max(first - second + half, distributions.root(lambda d: _tango(lost, won, n, d) + z, drop, 1.0))
-    return Interval(drop, max(low, -1.0), min(high, 1.0))
+    low = distributions.root(lambda true: _tango(lost, won, n, true) - z, -1.0, drop)
+    high = distributions.root(lambda true: _tango(lost, won, n, true) + z, drop, 1.0)
+    return Interval(drop, low, high)
 
 
 def _tango(lost: float, won: float, n: float, drop: float) -> float:
@@ -128,82 +120,6 @@ def _tango(lost: float, won: float, n: float, drop: float) -> float:
     if variance <= 0:
         return math.copysign(math.inf, distance) if distance else 0.0
     return distance / math.sqrt(variance)
-
-
-def bootstrap(
-    kinds: Sequence[int],
-    figure: Callable[[Mapping[int, int]], float],
-    confidence: float,
-    resamples: Optional[int] = None,
-) -> Interval:
-    """Interval of a figure of rows that no formula bounds: on each side the wider of the percentile interval and the
-    basic one. Source: A. C. Davison, D. V. Hinkley, Bootstrap Methods and their Application (1997), 5.3 and 5.2.
-
-    The resamples of a figure that comes out too low in small samples, as F1 of few rows does, are lower than the
-    sample once more. The percentile interval takes that for the truth, and fails too many; the basic one is its
-    reflection in the figure, [2 t - high, 2 t - low], which makes up for it, and alone would pass too many.
-
-    Args:
-        kinds: of each row, a number that says all that `figure` needs to know about it. Rows of one kind are counted
-            and not gone through again, so the fewer kinds there are, the faster this is, however many rows.
-        figure: of how many rows there are of each kind; kinds without rows are left out. The figure may be the
-            difference of two models where a kind says what both made of the row: then the interval is a paired one.
-        resamples: how often as many rows as there are, are drawn with replacement; None is `resamples_for`.
-
-    Where no row differs from another, every resample is the sample and the interval has no width: that is no
-    knowledge about rows that were not seen. `scoring` puts a wider interval beside this one for that reason.
-
-    Raises:
-        ValueError: there are no rows.
-    """
-    if not kinds:
-        raise ValueError("no rows")
-    resamples = resamples_for(confidence) if resamples is None else resamples
-    rows = Counter(kinds)
-    value = figure(rows)
-    drawn = sorted(map(figure, _resampled(rows, resamples)))
-    tail = (1 - confidence) / 2
-    low, high = percentile(drawn, tail), percentile(drawn, 1 - tail)
-    return Interval(value, min(low, 2 * value - high, value), max(high, 2 * value - low, value))
-
-
-def _resampled(rows: Mapping[int, int], resamples: int) -> Iterator[Dict[int, int]]:
-    """How many rows of each kind come out where as many as there are, are drawn with replacement.
-
-    That is multinomial, so kinds are drawn and not rows: 20,000 rows of a few kinds take no longer than 200.
-    """
-    import numpy as np  # here: this module is also read before a release's own packages are on the path
-
-    kinds, counts, n = list(rows), np.array(list(rows.values())), sum(rows.values())
-    source = np.random.RandomState(_SEED)
-    for _ in range(resamples):
-        drawn = source.multinomial(n, counts / n)  # (kinds,)
-        yield {kinds[place]: int(drawn[place]) for place in np.flatnonzero(drawn)}
-
-
-def resamples_for(confidence: float) -> int:
-    """How many resamples have ten beyond each end of an interval at `confidence` (0 to 1), and `RESAMPLES` at least.
-
-    With fewer, an end is one of the few outermost resamples, wherever these happen to lie; with none beyond it, it is
-    the outermost one whatever the confidence. 2,000 up to 0.99, 20,000 at 0.999, and time grows with them.
-    """
-    return max(RESAMPLES, math.ceil(round(20 / (1 - confidence), 6)))  # 10 in a tail of half of what is left
-
-
-def mean_of(parts: Sequence[Interval]) -> Interval:
-    """Interval of the mean of independent figures from the intervals of each (MOVER).
-
-    Source: G. Y. Zou, A. Donner, Statistics in Medicine 27 (2008) 1693-1702.
-
-    Raises:
-        ValueError: there are no figures.
-    """
-    if not parts:
-        raise ValueError("no figures")
-    value = math.fsum(part.value for part in parts) / len(parts)
-    below = math.sqrt(math.fsum((part.value - part.low) ** 2 for part in parts)) / len(parts)
-    above = math.sqrt(math.fsum((part.high - part.value) ** 2 for part in parts)) / len(parts)
-    return Interval(value, value - below, value + above)
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:

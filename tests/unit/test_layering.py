@@ -50,7 +50,7 @@ STDLIB_ONLY = {
     "archive", "unpacking", "manifest", "verify", "install", "durable", "recovery", "hashing",
     "doctor", "state", "cli", "launcher", "errors",
     "__init__", "__main__", "commit", "isolated", "texts", "model_config", "stats", "predict_verb",
-    "distributions", "clusters",
+    "distributions",
     "spans", "metrics", "scoring", "golden", "gate_limits", "tuning", "located", "cuda_driver",
     "device", "cores", "jetson", "nvidia_libraries", "probe", "onnx_file",
     "parsing", "options", "model_options", "meant", "release_verbs", "model_verbs",

@@ -19,6 +19,7 @@ from edgepack.wording import counted
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
     loaded, known = supplies.load_recipe(recipe, settings, profiles)
+    from edgepack.datasets.gates import describe_gate
     from edgepack.datasets.lengths import describe_lengths
     from edgepack.datasets.load import load_splits
     from edgepack.datasets.suited import check_suited, read_further_texts, require_judged_by
@@ -37,6 +38,9 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited, *lacking])
     console.line(describe_lengths(splits.lengths))
+    if loaded.gates.accuracy is not None:
+        most = loaded.gates.golden.rows
+        console.line(describe_gate(loaded.gates.accuracy, len(rows["test"]), rows["test"], most))
     if loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")

@@ -16,7 +16,7 @@ from typing import Final
 from edgepack.artifacts import proportion
 from edgepack.datasets.facts import SplitFacts, SplitName
 from edgepack.datasets.form import form_by_suffix
-from edgepack.datasets.gates import DROPS, MOST_GATED_ROWS, Units, rows_for_drop, suggested_drop, units_of
+from edgepack.datasets.gates import DROPS, MOST_GATED_ROWS, drop_half_width, suggested_drop
 from edgepack.datasets.lengths import describe_lengths, suggest_max_length
 from edgepack.datasets.texts import shortened
 from edgepack.recipe.model import Columns
@@ -91,15 +91,15 @@ def _columns(draft: Draft) -> str:
 
 
 def _accuracy(test: SplitFacts) -> str:
-    """The gate of accuracy, as lines of the section `gates`: only limits that so many test rows can decide."""
-    metric, units = _measure(test)
-    points = suggested_drop(metric, units, _CONFIDENCE)
+    """The gate of accuracy, as lines of the section `gates`: a limit that is wider than what so many rows show."""
+    metric, rows = _measure(test)
+    points = suggested_drop(rows, _CONFIDENCE)
     of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
     last = f"confidence: {_CONFIDENCE}"
     if points is None:  # a gate without a limit is none: all of it is for later
         gate = ["accuracy:", *(f"  {line}" for line in (*of, "min: 0.85", f"max_drop_points: {DROPS[0]}", last))]
-        return "\n".join(f"  # {line}" for line in (*_known(test), *_undecided(test), *gate))
-    tighter = f"; {DROPS[0]} takes {_needed(test, DROPS[0])}" if points > DROPS[0] else ""
+        return "\n".join(f"  # {line}" for line in (*_known(test), _too_few(test), *gate))
+    tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
     drop = f"max_drop_points: {points} # that INT8 may lose against float{tighter}"
     lines = [*(f"# {line}" for line in _known(test)), *of, "# min: 0.85", drop, last]
     return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
@@ -121,33 +121,21 @@ def _known(test: SplitFacts) -> list[str]:
 
 
 def too_few_to_gate(test: SplitFacts) -> str | None:
-    """Why a draft has no gate of accuracy, and how many test rows it takes; None where it has one."""
-    metric, units = _measure(test)
-    return " ".join(_undecided(test)) if suggested_drop(metric, units, _CONFIDENCE) is None else None
+    """Why a draft has no gate of accuracy; None where it has one."""
+    return _too_few(test) if suggested_drop(_measure(test)[1], _CONFIDENCE) is None else None
 
 
-def _undecided(test: SplitFacts) -> list[str]:
-    least, most = (_needed(test, points) for points in (DROPS[-1], DROPS[0]))
-    return [
-        f"The {len(test)} test rows are too few to tell what INT8 loses: a gate would end inconclusive.",
-        f"A `max_drop_points` of {DROPS[0]} takes {most}, one of {DROPS[-1]} {least}.",
-    ]
+def _too_few(test: SplitFacts) -> str:
+    points = drop_half_width(_measure(test)[1], _CONFIDENCE)
+    shown = f"they show what INT8 loses to ±{points:.0f} points"
+    return f"The {len(test)} test rows are too few for a gate of accuracy: {shown}."
 
 
-def _needed(test: SplitFacts, points: float) -> str:
-    metric, units = _measure(test)
-    rows = rows_for_drop(metric, len(test), units, _CONFIDENCE, points) if units else None
-    return f"about {rows} test rows" if rows is not None else f"more than {MOST_GATED_ROWS} test rows"
-
-
-def _measure(test: SplitFacts) -> tuple[str, Units]:
-    """The metric that a draft suggests, and what it counts in the test rows."""
+def _measure(test: SplitFacts) -> tuple[str, int]:
+    """The metric that a draft suggests, and how many test rows it is measured on."""
     answer = test.columns.answer
     metric = metrics.usual(multi_label=answer == "labels", tokens=answer == "spans")
-    rows = units_of(metrics.ACCURACY, len(test), tuple, ())
-    if metric == metrics.ACCURACY:
-        return metric, rows
-    return metric, [test.all_labels / len(test) * rows[0]] if test.all_labels else []
+    return metric, min(len(test), MOST_GATED_ROWS) if answer == "label" or test.all_labels else 0
 
 
 def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:

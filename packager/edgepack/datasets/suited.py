@@ -1,7 +1,4 @@
-"""What only shows when a recipe and its data lie side by side: texts that are cut, samples too large or too small.
-
-And gates that no model can pass with so few test rows.
-"""
+"""What only shows when a recipe and its data lie side by side: texts that are cut, samples too large or too small."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ def check_suited(
         labels: the different ones that train has.
         lengths: by split.
         file: what the findings name, which is the recipe where it is known.
-        read_test: gives the test rows; called only where a gate depends on what their labels are.
+        read_test: gives the test rows; called only where there is a gate of accuracy.
     """
     students = sorted(recipe.students, key=lambda student: student.max_length)  # the first cuts the most texts
     models = {"teacher": recipe.teacher, "student": students[0]}
@@ -52,8 +49,7 @@ def check_suited(
     if recipe.gates.asks_nothing:
         problems.append(_NO_GATES)
     if recipe.gates.accuracy is not None and "test" in lengths:
-        most = recipe.gates.golden.rows
-        problems += check_gate(recipe.gates.accuracy, lengths["test"].texts, read_test, labels, most)
+        problems += check_gate(recipe.gates.accuracy, read_test(), labels)
     found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
     return [*found, *check_lengths(lengths, limits, file)]
 

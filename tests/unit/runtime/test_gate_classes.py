@@ -162,7 +162,7 @@ def test_spans_that_come_together_count_for_fewer() -> None:
     """Five spans a text, all of them right or none: 40 texts, and not 200 spans."""
     rows = {"负面": {Tally(5, 0, 0): 36, Tally(0, 0, 5): 4}}
     share = gate_classes.share_of("recall", rows["负面"])
-    assert (share.right, share.n) == (180, 200) and share.design_effect == pytest.approx(5)
+    assert (share.right, share.n) == (180, 200) and share.worth == pytest.approx(40)
     (found,) = gate_classes.checks(rows, {"recall": Floors(0.8, {})}, ("负面",), 0.95)
     assert found.verdict == "inconclusive" and found.n == 200
     assert found.low == round(stats.proportion(36, 40, 0.95).low, 6)
