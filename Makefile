@@ -51,8 +51,7 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 	$(PY) -m ruff format .
 
 docs: $(VENV)/.installed ## rewrite what is made from the recipe's model: its JSON Schema and its reference page
-	@$(PY) -m edgepack.recipe.schema recipes/recipe.schema.json
-	@$(PY) -m edgepack.recipe.reference docs/11-recipe-reference.md
+	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/11-recipe-reference.md
 
 bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in data (one JSON line)
 	$(PY) benchmarks/bag_of_characters.py

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped,unused-ignore]
 
 from edgepack.artifacts import Row
-from edgepack.datasets.reviews_zh import generate
+from edgepack.data.synthetic.reviews_zh import generate
 
 
 def accuracy(train: list[Row], test: list[Row], ngrams: tuple[int, int]) -> float:

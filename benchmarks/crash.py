@@ -37,15 +37,15 @@ from typing import Any, Final
 import lost_writes
 from syscalls import KILLED, Call, Fail, Kill, run, unavailable
 
-from edgepack.targets.archive import write_bundle
-from edgepack_runtime import status
+from edgepack.bundle.archive import write_bundle
+from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump, release_id
+from edgepack_runtime.bundle.verify import verify_file, verify_folder
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError
-from edgepack_runtime.install import install
-from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump, release_id
-from edgepack_runtime.rollback import rollback
-from edgepack_runtime.state import Prefix
-from edgepack_runtime.uninstall import uninstall
-from edgepack_runtime.verify import verify_file, verify_folder
+from edgepack_runtime.install import status
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.install.rollback import rollback
+from edgepack_runtime.install.uninstall import uninstall
 
 NAME: Final = "tiny"
 FAULTS: Final = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS, "EMFILE": errno.EMFILE}

@@ -25,13 +25,13 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
-from edgepack.graph.compose import PLAIN, compose, fastest
-from edgepack.graph.encoder import Attention, Embeddings, Encoder, Float, Layer, Linear, Norm, Range, Ranges
-from edgepack.graph.forms import OrtCpuForm
-from edgepack.graph.half import half
-from edgepack.model_writer import ON_CPU
+from edgepack.export.model_folder import ON_CPU
+from edgepack.onnx_graph.compose import PLAIN, compose, fastest
+from edgepack.onnx_graph.encoder import Attention, Embeddings, Encoder, Float, Layer, Linear, Norm, Range, Ranges
+from edgepack.onnx_graph.float16 import half
+from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import open_engine
-from edgepack_runtime.tuning import Tuning
 
 VOCABULARY: Final = 20_000
 LONGEST: Final = 128

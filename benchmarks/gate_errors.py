@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests import synthetic_models as synthetic
 
-from edgepack_runtime import scoring, stats
+from edgepack_runtime.stats import intervals, scoring
 
 A_HAIR = 1e-9
 LIMITS = (0.7, 0.88, 0.95, 0.99, 0.998)
@@ -162,7 +162,7 @@ def wilson_fails(n: int, limit: float, confidence: float) -> float:
     """How often Wilson's interval alone fails a model whose true accuracy is the limit."""
     failed = 0.0
     for right in range(n + 1):
-        if stats.wilson(right, n, confidence).high < limit:
+        if intervals.wilson(right, n, confidence).high < limit:
             log = math.lgamma(n + 1) - math.lgamma(right + 1) - math.lgamma(n - right + 1)
             failed += math.exp(log + right * math.log(limit) + (n - right) * math.log1p(-limit))
     return failed

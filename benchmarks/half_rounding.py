@@ -2,7 +2,7 @@
 
 An x86 CPU computes a float16 graph in float32 and tells little of a device that does not. The second figure is numpy's:
 every node gives float16, sums inside of a node are float32, as on GPUs. It decides how far golden logits may be off
-(`packager/edgepack/targets/golden.py`). Prints a table and ends in one JSON line.
+(`packager/edgepack/bundle/golden.py`). Prints a table and ends in one JSON line.
 
     python benchmarks/half_rounding.py --models .edgepack/export/... [--texts 40]
 
@@ -23,11 +23,11 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from edgepack.choice import TEXTS_FILE
-from edgepack.targets import golden
-from edgepack_runtime import model_config
-from edgepack_runtime.predictor import Predictor
-from edgepack_runtime.tokenizer import ErnieTokenizer
+from edgepack.bundle import golden
+from edgepack.export.selection import TEXTS_FILE
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 
 FLOAT, HALF = "onnx-float", "onnx-fp16"
 HERE: Final = "as computed here"

@@ -22,12 +22,12 @@ import distillation
 import numpy as np
 from build_recipe import build_recipe
 
+from edgepack import evaluation
 from edgepack.artifacts import Row
-from edgepack.graph.divergence import divergence
+from edgepack.onnx_graph.parity import divergence
 from edgepack.progress import SILENT
-from edgepack.targets import measure
-from edgepack_runtime import scoring
-from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.stats import scoring
 
 WAYS: Final = {
     **{name: ("method=ptq", f"observer={name}") for name in ("hist", "kl", "mse", "emd", "avg", "abs_max")},
@@ -54,8 +54,8 @@ class Lost:
 def lost(folder: Path, rows: list[Row], metric: str) -> tuple[float, Lost]:
     """The float model's score, 0 to 1, and what the INT8 one beside it loses."""
     models = [Predictor(folder / name) for name in ("onnx-float", "onnx-int8")]
-    answers = [measure.answers(model, rows, "test", SILENT) for model in models]
-    before, after = (measure.logits(model, rows) for model in models)
+    answers = [evaluation.answers(model, rows, "test", SILENT) for model in models]
+    before, after = (evaluation.logits(model, rows) for model in models)
     apart = np.concatenate([np.abs(one - other).ravel() for one, other in zip(before, after, strict=True)])
     truths = [row.label for row in rows]
     drop = scoring.drop(metric, truths, *answers, 0.95)

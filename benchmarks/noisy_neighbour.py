@@ -29,12 +29,16 @@ from typing import Any, Final
 
 from throughput import model_folders, random_texts
 
-from edgepack_runtime import bench, conditions, gate_latency, gate_process, golden, interference, stats
-from edgepack_runtime.cores import usable_cores
-from edgepack_runtime.gate_latency import Timing
-from edgepack_runtime.gate_limits import Limits, parse
-from edgepack_runtime.predictor import Predictor
-from edgepack_runtime.texts import Item
+from edgepack_runtime.bundle import golden
+from edgepack_runtime.device import conditions
+from edgepack_runtime.device.cores import usable_cores
+from edgepack_runtime.gate import interference, latency, process
+from edgepack_runtime.gate.latency import Timing
+from edgepack_runtime.gate.limits import Limits, parse
+from edgepack_runtime.inference import bench
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.stats import intervals
+from edgepack_runtime.util.texts import Item
 
 FACTORS: Final = (0.6, 0.8, 1.25, 1.6)  # of the truth, as limits
 QUIET_RUNS: Final = 5
@@ -105,20 +109,20 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
 
     Of windows that nobody disturbed, all together; where there are none, of the fastest window.
     """
-    windows: list[gate_latency.Window] = []
+    windows: list[latency.Window] = []
     seconds = []
     for _ in range(QUIET_RUNS):
         until_idle(patience_s)
         begin = time.monotonic()
-        timing = gate_latency.measure(predictor, texts, Limits(), silent)
+        timing = latency.measure(predictor, texts, Limits(), silent)
         seconds.append(time.monotonic() - begin)
         windows += timing.windows
     quiet = [window for window in windows if not window.interference.disturbed]
     fastest = min(windows, key=lambda window: sum(sample.total_ms for sample in window.samples) / len(window.samples))
     totals = sorted(sample.total_ms for window in quiet or [fastest] for sample in window.samples)
     return {
-        "p50_ms": stats.percentile(totals, 0.5),
-        "p95_ms": stats.percentile(totals, 0.95),
+        "p50_ms": intervals.percentile(totals, 0.5),
+        "p95_ms": intervals.percentile(totals, 0.95),
         "seconds": min(seconds),
         "from": "quiet windows" if quiet else "the fastest window",
         "n": len(totals),
@@ -153,15 +157,13 @@ def trial(
     limits = parse(gates)
     with neighbours(kind, seed, true["seconds"]) as running:
         begin, used_ms = interference.read(), cpu_ms(running)
-        first = gate_latency.measure(predictor, texts, limits, silent)
+        first = latency.measure(predictor, texts, limits, silent)
         threads = predictor.tuning.threads
-        timing: Timing = gate_latency.settle(
-            first, limits, None, lambda: gate_process.latency(release, threads, gates), silent
-        )
+        timing: Timing = latency.settle(first, limits, None, lambda: process.latency(release, threads, gates), silent)
         told = interference.between(begin, interference.read())
         strangers = (told.others_cores or 0.0) - (cpu_ms(running) - used_ms) / told.wall_ms
-    verdicts = {check.gate: check.verdict for check in gate_latency.checks(timing, limits, None)}
-    wrong_verdict = stats.PASS if factor < 1 else stats.FAIL
+    verdicts = {check.gate: check.verdict for check in latency.checks(timing, limits, None)}
+    wrong_verdict = intervals.PASS if factor < 1 else intervals.FAIL
     return {
         "neighbour": kind,
         "factor": factor,
@@ -189,8 +191,8 @@ def wrong_by_windows(timing: Timing, limits: Limits, wrong_verdict: str) -> int:
     totals = [sample.total_ms for sample in timing.samples]
     found = []
     for fraction, limit in [asked[1:] for asked in limits.latency.percentiles.asked()]:
-        interval = stats.percentile_interval(totals, fraction, bench.CONFIDENCE)
-        found.append(stats.verdict_at_most(interval, limit) if timing.stable else stats.INCONCLUSIVE)
+        interval = intervals.percentile_interval(totals, fraction, bench.CONFIDENCE)
+        found.append(intervals.verdict_at_most(interval, limit) if timing.stable else intervals.INCONCLUSIVE)
     return found.count(wrong_verdict)
 
 
@@ -241,9 +243,9 @@ def counted(results: list[dict[str, Any]]) -> dict[str, Any]:
     """How many verdicts were right, inconclusive and wrong, and how many each kind of neighbour left."""
     found = {kind: Counter() for kind in KINDS}  # type: dict[str, Counter[str]]
     for one in results:
-        right = stats.FAIL if one["factor"] < 1 else stats.PASS
+        right = intervals.FAIL if one["factor"] < 1 else intervals.PASS
         for verdict in one["verdicts"].values():
-            same = verdict in (right, stats.INCONCLUSIVE)
+            same = verdict in (right, intervals.INCONCLUSIVE)
             found[one["neighbour"]]["wrong" if not same else "right" if verdict == right else verdict] += 1
     told = sum(found.values(), Counter())
     return {

@@ -35,8 +35,8 @@ from peers.process import Process, WayFailed
 from peers.registry import ENVIRONMENTS, FLOAT, INT8, WAYS, Way
 from peers.source import of_length, read
 
-from edgepack_runtime import conditions
-from edgepack_runtime.stats import Interval
+from edgepack_runtime.device import conditions
+from edgepack_runtime.stats.intervals import Interval
 
 LENGTHS: Final = (16, 64, 128)  # characters
 GOAL_LENGTH: Final = 64

@@ -44,9 +44,9 @@ def _text(random: Random) -> str:
 
 def measure(folder: Path, suffix: str, train_rows: int | None) -> dict[str, Any]:
     """Run the stage here, in a process that did nothing else yet."""
+    from edgepack.pipeline.stages import data
     from edgepack.progress import SILENT
     from edgepack.recipe.model import Data
-    from edgepack.stages import data
 
     files = {name: str(folder / f"{name}.{suffix}") for name in ("train", "dev", "test")}
     out = folder / "out"

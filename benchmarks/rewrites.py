@@ -24,14 +24,14 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from edgepack.graph.compose import PLAIN, Layout, compose, fastest
-from edgepack.graph.encoder import Encoder
-from edgepack.graph.fold import fold_constants
-from edgepack.graph.forms import OrtCpuForm
-from edgepack.graph.quantize import with_ranges
-from edgepack.graph.rewrite import rewrite
-from edgepack.paddle_ml import environment
-from edgepack.quantization import LinearScales, weight_digest
+from edgepack.artifacts import LinearScales, weight_digest
+from edgepack.onnx_graph.compose import PLAIN, Layout, compose, fastest
+from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.rewrite import rewrite
+from edgepack.onnx_graph.utils import fold_constants
+from edgepack.training import environment
 from edgepack_runtime.engine.denormals import DenormalsAsZero
 
 LABELS: Final = 10
@@ -42,10 +42,10 @@ BURST: Final = 20  # runs between two looks at the clock, which counts in steps 
 def export(folder: Path, out: Path) -> onnx.ModelProto:
     """The classifier of an ERNIE folder as paddle2onnx writes it, constants folded."""
     environment.start()
-    from edgepack.paddle_ml import export, models
+    from edgepack.training.models import classifiers, export
 
     labels = tuple(map(str, range(LABELS)))
-    classifier = models.create(str(folder), labels, 128, (), 0, out)
+    classifier = classifiers.create(str(folder), labels, 128, (), 0, out)
     export.static_graph(classifier, out / "static")
     export.float_onnx(out / "static", out / "float.onnx")
     return fold_constants(onnx.load(str(out / "float.onnx")))

@@ -34,8 +34,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack_runtime import conditions
-from edgepack_runtime.rows import read_texts
+from edgepack_runtime.batch.inputs import read_texts
+from edgepack_runtime.device import conditions
 
 BATCHES: Final = (1, 8, 32)
 CONNECTIONS: Final = (1, 8, 32)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgepack.targets.parts import PARTS
+from edgepack.bundle.inspect import PARTS
 from edgepack.targets.profiles import load_profiles
 
 CHECKS = ("wheels", "licences", "modules", "ELF", "glibc", "libstdc++", "opset")

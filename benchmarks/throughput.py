@@ -30,15 +30,17 @@ from typing import Any, Final
 import onnx
 from forms import HEADS, LONGEST, random_encoder
 
-from edgepack.graph.compose import compose, fastest
-from edgepack.graph.forms import OrtCpuForm
-from edgepack.model_writer import ON_CPU
-from edgepack_runtime import conditions, predict_files, predict_verb, rows, stream
-from edgepack_runtime.cores import usable_cores
-from edgepack_runtime.model_config import ONE_TEXT, ModelConfig, dump
-from edgepack_runtime.options import build_parser
-from edgepack_runtime.parsing import Context
-from edgepack_runtime.predictor import Predictor
+from edgepack.export.model_folder import ON_CPU
+from edgepack.onnx_graph.compose import compose, fastest
+from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack_runtime.batch import inputs, predict_files
+from edgepack_runtime.bundle.model_config import ONE_TEXT, ModelConfig, dump
+from edgepack_runtime.cli import model_commands
+from edgepack_runtime.cli.parser import Context, build_parser
+from edgepack_runtime.device import conditions
+from edgepack_runtime.device.cores import usable_cores
+from edgepack_runtime.inference import streaming
+from edgepack_runtime.inference.predictor import Predictor
 
 SPECIAL: Final = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
 CHARACTERS: Final = tuple(map(chr, range(0x4E00, 0x4E00 + 6000)))
@@ -93,7 +95,7 @@ def one_by_one(predictor: Predictor, source: Path, output: Path) -> None:
 def whole_file(predictor: Predictor, folder: Path, source: Path, output: Path, threads: int) -> None:
     line = ["predict", "--model", str(folder), "--input", str(source), "--output", str(output)]
     options = build_parser(Context("edgert", None, None)).parse_args([*line, "--threads", str(threads), "--quiet"])
-    asked = predict_verb.columns(options, pairs=False)
+    asked = model_commands.columns(options, pairs=False)
     predict_files.answer(options, (), asked, predictor, lambda text: print(text, file=sys.stderr))
 
 
@@ -105,7 +107,7 @@ def floor_ms(predictor: Predictor, texts: list[str], rounds: int) -> dict[int, f
     found: dict[int, list[float]] = {tokens: [] for tokens in BATCH_TOKENS}
     for _ in range(rounds):
         for tokens in BATCH_TOKENS:
-            planned = stream.batches(sizes, stream.Settings(batch_tokens=tokens, alike=alike))
+            planned = streaming.batches(sizes, streaming.Settings(batch_tokens=tokens, alike=alike))
             arrays = [predictor._encoding.arrays([encoded[place].rows[0] for place, _ in batch]) for batch in planned]
             begin = time.process_time()
             for ids, types in arrays:
@@ -213,7 +215,7 @@ def main() -> None:
     parser.add_argument("--threads", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2])
     options = parser.parse_args()
     texts = (
-        [str(text) for text in rows.read_texts(options.data)]
+        [str(text) for text in inputs.read_texts(options.data)]
         if options.data
         else random_texts(options.rows, options.median)
     )

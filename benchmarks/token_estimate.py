@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from edgepack.datasets.lengths import Lengths, estimate_tokens
-from edgepack.datasets.log import FindingLog
-from edgepack.datasets.tables import read_rows
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.lengths import Lengths, estimate_tokens
+from edgepack.data.tables import read_rows
 from edgepack.recipe.model import Columns
-from edgepack_runtime.model_config import TokenizerConfig
-from edgepack_runtime.tokenizer import ErnieTokenizer
+from edgepack_runtime.bundle.model_config import TokenizerConfig
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 
 UNCUT = 1_000_000  # tokens; longer than any line may be
 

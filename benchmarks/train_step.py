@@ -32,18 +32,19 @@ LABELS = 2
 
 def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
     """One step as edgepack takes it."""
-    from edgepack.paddle_ml import environment
+    from edgepack.training import environment
 
     environment.start()
     import paddle
     from paddlenlp.transformers import ErnieConfig, ErnieForSequenceClassification
 
-    from edgepack.paddle_ml import optimizer, precision
-    from edgepack.paddle_ml.batches import Batch
-    from edgepack.paddle_ml.distributed import ALONE
-    from edgepack.paddle_ml.objective import OneLabel
-    from edgepack.paddle_ml.step import Step, Whole
     from edgepack.recipe.training import Training
+    from edgepack.training import optimizer
+    from edgepack.training import optimizer as precision
+    from edgepack.training.distributed import ALONE
+    from edgepack.training.losses import OneLabel
+    from edgepack.training.models.batches import Batch
+    from edgepack.training.trainer import Step, Whole
 
     config = ErnieConfig(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,

@@ -15,8 +15,8 @@ from hypothesis import settings
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edgepack_runtime import alone
-from edgepack_runtime.model_config import EngineConfig, ModelConfig, dump
+from edgepack_runtime.bundle.model_config import EngineConfig, ModelConfig, dump
+from edgepack_runtime.util import gate_lock
 
 # No example is timed: how long it takes tells of the machine and what else runs there.
 settings.register_profile("untimed", deadline=None)
@@ -31,7 +31,7 @@ def lock_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where gates of these tests wait for each other, and not for whatever else this machine gates."""
     folder = tmp_path_factory.mktemp("lock")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(alone.VARIABLE, str(folder))
+        patch.setenv(gate_lock.VARIABLE, str(folder))
         yield folder
 
 

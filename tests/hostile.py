@@ -19,9 +19,9 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
-from edgepack_runtime import archive as form
-from edgepack_runtime import manifest as contract
-from edgepack_runtime import unpacking, verify
+from edgepack_runtime.bundle import archive as form
+from edgepack_runtime.bundle import extract, verify
+from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.errors import BundleInvalidError
 
 PASSES = b"\x12\x04demo"  # an ONNX model with a producer and nothing else
@@ -493,7 +493,7 @@ def judge(raw: bytes, folder: Path) -> bool:
         with form.Archive(file) as archive:
             raw_manifest, signature = verify.read_sealed(archive)
             manifest, _ = verify.verify_archive(archive, raw_manifest)
-            unpacking.extract(archive, manifest, out, raw=raw_manifest, signature=signature, durable=False)
+            extract.extract(archive, manifest, out, raw=raw_manifest, signature=signature, durable=False)
     except BundleInvalidError:
         assert {path.name for path in folder.iterdir()} <= {"case.edgepack"}, "a refused bundle left something"
         return False

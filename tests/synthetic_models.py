@@ -13,12 +13,13 @@ from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from edgepack_runtime import gate_accuracy, gate_classes, metrics, scoring, stats
-from edgepack_runtime.accuracy_limits import Floors
-from edgepack_runtime.gate_limits import Limits
-from edgepack_runtime.golden import GoldenRow
-from edgepack_runtime.spans import Span
-from edgepack_runtime.stats import FAIL, INCONCLUSIVE, PASS
+from edgepack_runtime.bundle.golden import GoldenRow
+from edgepack_runtime.gate import accuracy as gate_accuracy
+from edgepack_runtime.gate import accuracy as gate_classes
+from edgepack_runtime.gate.limits import Floors, Limits
+from edgepack_runtime.stats import intervals, metrics, scoring
+from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS
+from edgepack_runtime.util.spans import Span
 
 LABELS = ("0", "1")
 CONFIDENCE = 0.95
@@ -172,7 +173,7 @@ class Losing:
             ]
             interval = scoring.drop(metric, truths, theirs, ours, CONFIDENCE, "1", labels)
             for limit, verdicts in zip(limits, found, strict=True):
-                verdicts.append((true <= limit, stats.verdict_at_most(interval, limit)))
+                verdicts.append((true <= limit, intervals.verdict_at_most(interval, limit)))
         return found
 
 
@@ -215,7 +216,7 @@ class Spanning:
         for truths, theirs, _ in self._drawn(models, n, seed):
             interval = scoring.interval(metrics.ENTITY_F1, truths, theirs, CONFIDENCE)
             for limit, verdicts in zip(limits, found, strict=True):
-                verdicts.append((self.f1 >= limit, stats.verdict_at_least(interval, limit)))
+                verdicts.append((self.f1 >= limit, intervals.verdict_at_least(interval, limit)))
         return found
 
     def drops(self, models: int, n: int, limits: Sequence[float], seed: int) -> list[list[tuple[bool, str]]]:
@@ -224,7 +225,7 @@ class Spanning:
         for drawn in self._drawn(models, n, seed):
             interval = scoring.drop(metrics.ENTITY_F1, *drawn, CONFIDENCE)
             for limit, verdicts in zip(limits, found, strict=True):
-                verdicts.append((self.drop <= limit, stats.verdict_at_most(interval, limit)))
+                verdicts.append((self.drop <= limit, intervals.verdict_at_most(interval, limit)))
         return found
 
     def floors(self, models: int, n: int, limits: Sequence[float], seed: int) -> list[list[tuple[bool, str]]]:
@@ -235,7 +236,7 @@ class Spanning:
             share = gate_classes.share_of("recall", rows["X"])
             interval = gate_classes.interval("recall", share, CONFIDENCE, CONFIDENCE)
             for limit, verdicts in zip(limits, found, strict=True):
-                verdicts.append((self.right >= limit, stats.verdict_at_least(interval, limit)))
+                verdicts.append((self.right >= limit, intervals.verdict_at_least(interval, limit)))
         return found
 
     def _drawn(self, models: int, n: int, seed: int) -> Iterator[tuple[list[Spans], list[Spans], list[Spans]]]:
@@ -266,7 +267,7 @@ def floors(
     for _ in range(models):
         right = [sum(source.random() < recall for _ in range(n)) for recall in recalls]
         rows = {label: one_each(metrics.Tally(tp, 0, n - tp)) for label, tp in zip(labels, right, strict=True)}
-        (check,) = gate_classes.checks(rows, {"recall": Floors(limit, {})}, labels, confidence)
+        (check,) = gate_classes.class_checks(rows, {"recall": Floors(limit, {})}, labels, confidence)
         yield min(recalls) >= limit, check.verdict
 
 

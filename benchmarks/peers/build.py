@@ -114,7 +114,7 @@ def _random(case: Case, vocabulary_of: Path, folder: Path) -> Path:
     """An encoder of a case's shape with random weights, and the vocabulary of another, as PaddleNLP saves it."""
     if (folder / "config.json").is_file():
         return folder
-    from edgepack.paddle_ml import environment
+    from edgepack.training import environment
 
     environment.start()
     import paddle
@@ -141,13 +141,13 @@ def to_huggingface(paddlenlp: Path, labels: tuple[str, ...], folder: Path) -> No
     have the embedding of that task added: the sum of embeddings is the same. Linear weights are (in, out) in Paddle and
     (out, in) in torch.
     """
-    from edgepack.paddle_ml import environment
+    from edgepack.training import environment
 
     environment.start()
     import paddle
     from safetensors.numpy import save_file
 
-    from edgepack.paddle_ml.encoder_names import in_checkpoint, is_linear
+    from edgepack.training.models.encoder_names import in_checkpoint, is_linear
 
     fields = json.loads((paddlenlp / "config.json").read_text(encoding="utf-8"))
     found = {

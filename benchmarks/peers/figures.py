@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from edgepack_runtime import scoring
-from edgepack_runtime.metrics import ACCURACY
-from edgepack_runtime.stats import Interval
+from edgepack_runtime.stats import scoring
+from edgepack_runtime.stats.intervals import Interval
+from edgepack_runtime.stats.metrics import ACCURACY
 
 CONFIDENCE: Final = 0.95
 _T = TypeVar("_T")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack_runtime.model_config import MODEL_NAME, VOCAB_NAME
-from edgepack_runtime.predictor import Predictor
-from edgepack_runtime.tokenizer import ErnieTokenizer
+from edgepack_runtime.bundle.model_config import MODEL_NAME, VOCAB_NAME
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from peers.model import Took
 from peers.source import Source
 

@@ -9,10 +9,10 @@ from peers.source import Source
 
 
 def prepare(source: Source, out: Path) -> None:
-    from edgepack.paddle_ml import environment
+    from edgepack.training import environment
 
     environment.start()
-    from edgepack.paddle_ml import export
+    from edgepack.training.models import export
 
     export.float_onnx(source.static, files(source, out, "float")[0])
 

@@ -12,7 +12,7 @@ from peers.source import Source
 
 
 def prepare(source: Source, out: Path) -> None:
-    from edgepack.paddle_ml import environment
+    from edgepack.training import environment
 
     environment.start()
     import paddle
@@ -20,9 +20,9 @@ def prepare(source: Source, out: Path) -> None:
     from paddleslim.quant.observers import AbsMaxChannelWiseWeightObserver, HistObserver
 
     from edgepack.artifacts import Row
-    from edgepack.paddle_ml import export, models
+    from edgepack.training.models import classifiers, export
 
-    classifier = models.load(source.paddlenlp, source.labels, source.max_length, "text-classification")
+    classifier = classifiers.load(source.paddlenlp, source.labels, source.max_length, "text-classification")
     config = QuantConfig(activation=None, weight=None)
     config.add_type_config([paddle.nn.Linear], activation=HistObserver(), weight=AbsMaxChannelWiseWeightObserver())
     way = PTQ(config)

@@ -6,21 +6,164 @@ are kept relative to the folder, so that a folder can be renamed into the worksp
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from edgepack.content import Checks
 from edgepack.errors import StageFailedError
-from edgepack.examples import Examples
-from edgepack.quantization import Int8Choice, Quantization
-from edgepack.recipe.model import AnswerKey, TaskName
-from edgepack_runtime import stats
-from edgepack_runtime.spans import Span, tag_names
+from edgepack.recipe.model import AnswerKey, Prefer, TaskName
+from edgepack.util.text import counted
+from edgepack_runtime.stats import intervals
+from edgepack_runtime.util.spans import Span, tag_names
+
+
+@dataclass(frozen=True)
+class Check:
+    """One content check that a bundle passed: what was found, and what the target allows ("<= 2.35"), if it says so.
+
+    `package` is what it was about, where it was about one alone.
+    """
+
+    check: str
+    found: str
+    allowed: str = ""
+    package: str = ""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """All of them, and what is not wrong and yet worth knowing, a sentence each."""
+
+    passed: tuple[Check, ...] = ()
+    told: tuple[str, ...] = ()
+
+    def and_also(self, check: Check | None) -> Checks:
+        """With one more, if it was made."""
+        return self if check is None else replace(self, passed=(*self.passed, check))
+
+
+MOST: Final = 20  # of each kind
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row in words: what is true, what the float model and the shipped one answer.
+
+    `text` is the number of its line, `#17`, where the rows stay at home.
+    `score` is the probability (0 to 1) that the shipped model gives to the truth: of several labels that of the label
+    which it is the least right about; null for spans.
+    """
+
+    text: str
+    truth: str
+    float_answer: str
+    answer: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The golden rows that the shipped model answers otherwise than the float one, and those it is most wrong about.
+
+    `changed` begins with rows that the float model has right; at most `MOST` of each kind are kept.
+    """
+
+    rows: int
+    lost: int  # right in float, wrong as shipped
+    won: int
+    other: int  # another answer, and neither is right
+    changed: tuple[Example, ...]
+    wrong: tuple[Example, ...]
+
+
+Method = Literal["ptq", "qat", "dynamic"]
+
+
+def weight_digest(weight: npt.NDArray[np.generic]) -> str:
+    """sha256 of a weight's float32 values, row-major, shape (in, out).
+
+    Exporters rename parameters; the values are the one name that survives them.
+    """
+    return hashlib.sha256(np.ascontiguousarray(weight, dtype=np.float32).tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LinearScales:
+    """Quantization ranges of one Linear layer, from PaddleSlim's observers or quanters.
+
+    `weight_sha256` is `weight_digest` of the weight; `weight_abs_max` has one entry an output column. `activation` is
+    the lowest and the highest value of its input, or null where that is found in each run.
+    """
+
+    layer: str
+    weight_sha256: str
+    activation: tuple[float, float] | None
+    weight_abs_max: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """One way to make a model INT8: the ranges of every Linear.
+
+    `observer`, or of `qat` the quanter, decided those of activations; nobody where they are found in each run.
+    `weights` is the folder, in that of the artifact, of a PaddleNLP model whose weights were trained to be rounded;
+    null for the student's own.
+    """
+
+    method: Method
+    observer: str | None
+    linears: tuple[LinearScales, ...]
+    weights: str | None = None
+
+    @property
+    def name(self) -> str:
+        """`ptq (hist)`, `qat (lsq)`, `dynamic`."""
+        return self.method if self.observer is None else f"{self.method} ({self.observer})"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A way to quantize on the dev rows: percentage points of the metric below float, and how far answers diverge.
+
+    `divergence` is the mean over rows, in nats, of KL(answer of float || answer of INT8).
+    """
+
+    way: str
+    drop_points: float
+    divergence: float
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """What it costs that one part of a model is INT8: how much less answers diverge, in nats, where it alone is not."""
+
+    part: str
+    divergence: float
+
+
+@dataclass(frozen=True)
+class Int8Choice:
+    """How the INT8 model came to be, by dev rows alone: the way that lost least, and the parts that went back to float.
+
+    `parts` are in the order in which they would go back; `kept_float` are the first of them that did. `drop_points`
+    is what is lost in the end; `limit_points` is what may be, null for anything.
+    """
+
+    tried: tuple[Tried, ...]
+    way: str
+    parts: tuple[PartCost, ...]
+    kept_float: tuple[str, ...]
+    drop_points: float
+    limit_points: float | None
+    dev_rows: int
+
 
 ROWS_SUFFIX = ".rows.jsonl"  # in place of a bundle's: its golden rows, where they do not travel
 ARTIFACT_FILE = "artifact.json"
@@ -85,7 +228,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Score:
-    """A metric (0 to 1; names as in `edgepack_runtime.metrics`) with its interval at `confidence`, on `n` rows."""
+    """A metric (0 to 1; names as in the runtime's `metrics`) with its interval at `confidence`, on `n` rows."""
 
     value: float
     low: float
@@ -97,7 +240,7 @@ class Score:
 
 def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
     """The accuracy of `right` of `n`, with its interval."""
-    bounds = stats.proportion(right, n, confidence)
+    bounds = intervals.proportion(right, n, confidence)
     return Score(right / n, bounds.low, bounds.high, n, confidence)
 
 
@@ -366,3 +509,88 @@ def moved(artifact: A, folder: Path) -> A:
     """The same artifact at another place."""
     assert any(f.name == "folder" for f in fields(artifact))
     return replace(artifact, folder=folder)
+
+
+@dataclass(frozen=True)
+class NarrowedArtifact(ModelArtifact):
+    """A student that was cut to a part of its width and trained once more. What is said of a training is of that one.
+
+    Heads and neurons are those of each layer.
+    """
+
+    heads: int
+    heads_before: int
+    neurons: int
+    neurons_before: int
+    dev_score_before: Score
+
+    @property
+    def cost(self) -> str:
+        """What went and what that did on the dev rows, in words."""
+        heads = f"{self.heads_before} -> {counted(self.heads, 'head')}"
+        neurons = f"{self.neurons_before:,} -> {self.neurons:,} neurons a layer"
+        return f"{heads}, {neurons}; {_on_dev(self.dev_score_before, self.dev_score)}"
+
+
+@dataclass(frozen=True)
+class PrunedArtifact(ModelArtifact):
+    """A student with fewer tokens in its vocabulary. What is said of its training is the student's.
+
+    `unknown` and `unknown_before` are the shares (0 to 1) of the dev rows' tokens that are [UNK].
+    """
+
+    tokens: int  # rows of the word embedding
+    tokens_before: int
+    dev_score_before: Score
+    unknown: float
+    unknown_before: float
+
+    @property
+    def cost(self) -> str:
+        """What went and what that did on the dev rows, in words."""
+        tokens = f"{self.tokens_before:,} -> {self.tokens:,} tokens"
+        lost = f"[UNK] {100 * self.unknown_before:.2f} -> {100 * self.unknown:.2f} % of dev tokens"
+        return f"{tokens}; {_on_dev(self.dev_score_before, self.dev_score)}; {lost}"
+
+
+def _on_dev(before: Score, after: Score) -> str:
+    return f"dev {100 * before.value:.1f} -> {100 * after.value:.1f} %"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is known of a candidate when one is chosen: nothing of it comes from the answers to test rows.
+
+    `dev_score`, `precision`, `onnx_bytes` and the times (text in to label out, batch 1, one thread, all
+    candidates interleaved) are of the file that would ship, by the runtime; `p95_ms` is null where texts are too few.
+    `missed` names the gates that it misses, as far as dev rows and the machine of the build can tell.
+    """
+
+    name: str
+    dev_score: Score
+    parameters: int
+    weight_bytes: int
+    train_seconds: float
+    precision: Precision
+    onnx_bytes: int
+    p50_ms: float
+    p95_ms: float | None
+    missed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SelectArtifact(Artifact):
+    """Which of several candidates goes on, and why, in words.
+
+    `left_out` failed, for `untried` there was no time; `not_judged` are gates that could not be judged, and why not.
+    `tolerance_points` is null where a dev score may be any distance below the best.
+    """
+
+    candidates: tuple[Compared, ...]  # in the order of the recipe
+    chosen: str  # name of one of them
+    why: str
+    tolerance_points: float | None
+    prefer: Prefer = "latency"
+    left_out: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()

@@ -11,9 +11,10 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from edgepack import __version__, signals, streams
-from edgepack.commands import common
+from edgepack import __version__
+from edgepack.commands import options as common
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
+from edgepack.util import process
 from edgepack_runtime.errors import ExitCode
 
 COMMANDS: Final = (
@@ -73,16 +74,16 @@ class _Commands(click.Group):
         run: Any = super().main  # its overloads differ in what they return only
         if not options.pop("standalone_mode", True):
             return run(*arguments, standalone_mode=False, **options)
-        streams.open_closed()
-        streams.go_on_without_stderr()
-        streams.name_stdout()
-        with signals.noticed() as arrived:
+        process.open_closed()
+        process.go_on_without_stderr()
+        process.name_stdout()
+        with process.noticed() as arrived:
             try:
-                with streams.read_by_somebody():
+                with process.read_by_somebody():
                     self._run(run, *arguments, **options)
             finally:
                 if arrived:
-                    sys.exit(signals.exit_code(arrived[0]))
+                    sys.exit(process.exit_code(arrived[0]))
 
     def _run(self, run: Any, *arguments: Any, **options: Any) -> NoReturn:
         try:
@@ -101,15 +102,15 @@ class _Commands(click.Group):
         except OSError as error:
             if isinstance(error, BrokenPipeError) or not _is_of_output(error):
                 raise
-            streams.lead_nowhere(1)
+            process.lead_nowhere(1)
             _end(EnvironmentUnfitError("the output cannot be written", why=error.strerror or ""))
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with streams.read_by_somebody():  # `--help` is printed here
+        with process.read_by_somebody():  # `--help` is printed here
             return super().make_context(*arguments, **options)
 
     def invoke(self, context: click.Context) -> Any:
-        with streams.read_by_somebody():
+        with process.read_by_somebody():
             return self._invoke(context)
 
     def _invoke(self, context: click.Context) -> Any:
@@ -134,7 +135,7 @@ class _Commands(click.Group):
 
 
 def _end(error: EdgepackError) -> NoReturn:
-    from edgepack.console import Console
+    from edgepack.console.console import Console
 
     Console().error(error)
     sys.exit(int(error.exit_code))
@@ -142,7 +143,7 @@ def _end(error: EdgepackError) -> NoReturn:
 
 def _is_of_output(error: Exception) -> bool:
     """Whether stdout is what could not be written."""
-    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.filename == streams.STDOUT)
+    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.filename == process.STDOUT)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

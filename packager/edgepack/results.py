@@ -14,14 +14,15 @@ from edgepack.artifacts import (
     GateArtifact,
     LedgerRow,
     ModelArtifact,
+    NarrowedArtifact,
+    PrunedArtifact,
     ScalesArtifact,
+    SelectArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.recipe.model import Recipe
-from edgepack.reduced import NarrowedArtifact, PrunedArtifact
-from edgepack.selection import SelectArtifact
-from edgepack.wording import UNGATED, counted, verdict
+from edgepack.util.text import UNGATED, counted, verdict
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"

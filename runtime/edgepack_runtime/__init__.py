@@ -7,10 +7,9 @@ For applications:
     predictor = Predictor("/opt/hotel-sentiment")
     predictor.predict("房间很大，服务也很好")
 
-Importing the package itself loads nothing: `Predictor` and what it answers are fetched when they are first named.
-`manifest`, `verify`, `install`, `doctor`, `state` and `cli` need nothing but the standard library; `tokenizer`,
-`engine`, `predictor`, `selftest`, `bench` and `gate` need numpy, onnxruntime and tokenizers, which travel in every
-bundle.
+Importing the package itself loads nothing: `Predictor` and its predictions are imported when they are first named.
+`engine/`, `inference/` and parts of `gate/` need numpy, onnxruntime and tokenizers, which travel in every bundle; the
+rest needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from edgepack_runtime.answers import LabelsPrediction, Prediction, SpanPrediction, SpansPrediction
     from edgepack_runtime.errors import EdgepackError
-    from edgepack_runtime.predictor import Predictor
+    from edgepack_runtime.inference.predictions import LabelsPrediction, Prediction, SpanPrediction, SpansPrediction
+    from edgepack_runtime.inference.predictor import Predictor
 
 _MODULES = {
-    "Predictor": "predictor",
-    "Prediction": "answers",
-    "LabelsPrediction": "answers",
-    "SpanPrediction": "answers",
-    "SpansPrediction": "answers",
+    "Predictor": "inference.predictor",
+    "Prediction": "inference.predictions",
+    "LabelsPrediction": "inference.predictions",
+    "SpanPrediction": "inference.predictions",
+    "SpansPrediction": "inference.predictions",
     "EdgepackError": "errors",
 }
 

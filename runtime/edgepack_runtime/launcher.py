@@ -39,7 +39,7 @@ def main() -> int:
         where = Path(own)
         name = _check(where)
         _set_paths(where)
-        from edgepack_runtime import cli
+        from edgepack_runtime.cli import main as cli
     except DamagedError as error:
         fix = "copy the bundle again from where it was built; if it is installed, install it again"
         _fail(INVALID, str(error), "", fix)

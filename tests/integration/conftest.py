@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.datasets.reviews_zh import generate
+from edgepack.data.synthetic.reviews_zh import generate
 
 RECIPE = """\
 edgepack: 1

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import DataArtifact, Row, Usage
-from edgepack.paddle_ml import environment
-from edgepack.paddle_ml.checkpoint import Arrays, Checkpoint
 from edgepack.progress import SILENT
 from edgepack.recipe.model import TaskName
 from edgepack.recipe.training import Distill, FromScratch, Training
-from edgepack_runtime.spans import Span
+from edgepack.training import environment
+from edgepack.training.checkpoint import Arrays, Checkpoint
+from edgepack_runtime.util.spans import Span
 
 SHAPE = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.2}})
 CALM = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0}})
@@ -65,12 +65,12 @@ def data_of(rows: Sequence[Row], folder: Path) -> DataArtifact:
 def classifier_of(rows: Sequence[Row], folder: Path, source: FromScratch = SHAPE, settings: Training = SETTINGS) -> Any:
     """A model from scratch for such rows."""
     environment.start()
-    from edgepack.paddle_ml import models
+    from edgepack.training.models import classifiers
 
     data = data_of(rows, folder)
     folder.mkdir(exist_ok=True, parents=True)
     texts = [row.text + (row.text_pair or "") for row in rows]
-    return models.create(source, data.model_labels, settings.max_length, texts, settings.seed, folder, data.task)
+    return classifiers.create(source, data.model_labels, settings.max_length, texts, settings.seed, folder, data.task)
 
 
 def learn(
@@ -89,16 +89,15 @@ def learn(
 ) -> Ended:
     """Train a classifier (one of SHAPE by default) on `rows`; it is judged by the same, or by `score` of it.
 
-    `ranks` are `edgepack.paddle_ml.distributed.Ranks` where there are others to train with.
+    `ranks` are `edgepack.training.distributed.Ranks` where there are others to train with.
     """
     environment.start()
-    from edgepack import scores
-    from edgepack.paddle_ml.batches import Examples
-    from edgepack.paddle_ml.distributed import ALONE
-    from edgepack.paddle_ml.match import Match
-    from edgepack.paddle_ml.predict import logits
-    from edgepack.paddle_ml.tasks import task_of
-    from edgepack.paddle_ml.train import Course, train
+    from edgepack import evaluation
+    from edgepack.training.distributed import ALONE
+    from edgepack.training.losses import Match, task_of
+    from edgepack.training.models.batches import Examples
+    from edgepack.training.models.predict import logits
+    from edgepack.training.trainer import Course, train
 
     heard = said or Heard()
     data = data_of(rows, folder)
@@ -112,7 +111,7 @@ def learn(
     def on_rows() -> float:
         found = logits(classifier, encoded, SILENT, "dev")
         answers = [task.answer(*row) for row in zip(found, rows, encoded, strict=True)]
-        return scores.value(scores.metric_of(data), rows, answers)
+        return evaluation.value(evaluation.metric_of(data), rows, answers)
 
     matched = distill is not None and (distill.hidden or distill.relations)
     course = Course(

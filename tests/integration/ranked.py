@@ -19,9 +19,9 @@ from tests.integration.courses import CALM, MANY, ONE, SETTINGS, SPANS, Ended, H
 from tests.integration.test_resume import Killed, Killing
 
 from edgepack.artifacts import Row
-from edgepack.paddle_ml import environment
-from edgepack.paddle_ml.checkpoint import Arrays, Checkpoint
 from edgepack.recipe.training import Distill, Training
+from edgepack.training import environment
+from edgepack.training.checkpoint import Arrays, Checkpoint
 
 PROCESSES: Final = 2
 BOTH_INSIDE: Final = Distill(hidden=True, relations=True)
@@ -31,7 +31,7 @@ _KILLED_AFTER: Final = 5  # steps, within the second epoch
 def recorded(train: Callable[[], Ended]) -> tuple[Ended, list[float]]:
     """A training and the loss of its every step."""
     environment.start()
-    from edgepack.paddle_ml.step import Step
+    from edgepack.training.trainer import Step
 
     losses: list[float] = []
     take = Step.take
@@ -100,7 +100,7 @@ def short_of_memory(folder: Path, settings: Training, ranks: Any) -> Ended:
 
 def overflowing(folder: Path, settings: Training, ranks: Any) -> Ended:
     """A gradient of the second rank alone is infinite in one step, which mixed precision then leaves out."""
-    from edgepack.paddle_ml.precision import Precision
+    from edgepack.training.optimizer import Precision
 
     turns = itertools.count()
 
@@ -153,7 +153,7 @@ def keep(folder: Path, name: str, ended: Ended, losses: list[float]) -> None:
 
 def main() -> None:
     environment.start()
-    from edgepack.paddle_ml import distributed
+    from edgepack.training import distributed
 
     together = distributed.join("cpu")
     folder = Path(sys.argv[1]) / str(together.rank)

@@ -17,9 +17,10 @@ import edgepack_runtime
 RUNTIME = Path(edgepack_runtime.__path__[0]).parent
 _HANGS = """
 import sys, time
-from edgepack_runtime import cli, predictor
-predictor.Predictor.timed_batch = lambda self, items: time.sleep(3600)
-sys.exit(cli.main())
+from edgepack_runtime.cli.main import main
+from edgepack_runtime.inference.predictor import Predictor
+Predictor.timed_batch = lambda self, items: time.sleep(3600)
+sys.exit(main())
 """
 
 

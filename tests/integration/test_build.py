@@ -16,8 +16,8 @@ from onnx import TensorProto
 from tests.integration.conftest import RECIPE, Project
 
 from edgepack.targets.local import base_python
-from edgepack_runtime import model_config
-from edgepack_runtime.archive import Archive
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.bundle.archive import Archive
 
 pytestmark = pytest.mark.integration
 TEXT = "服务很好，但是房间太小了"

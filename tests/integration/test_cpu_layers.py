@@ -10,15 +10,15 @@ import pytest
 from tests.integration import courses
 from tests.integration.courses import CALM, ONE, SHAPE, SPANS, Ended, classifier_of
 
-from edgepack.paddle_ml.checkpoint import Arrays
 from edgepack.recipe.training import Distill, FromScratch
+from edgepack.training.checkpoint import Arrays
 
 pytestmark = pytest.mark.integration
 
 
 def paddles_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave every layer as Paddle has it."""
-    from edgepack.paddle_ml import cpu_layers
+    from edgepack.training import cpu_layers
 
     monkeypatch.setattr(cpu_layers, "take_over", lambda network: cpu_layers.Draw())
 
@@ -56,7 +56,7 @@ def test_a_mean_over_many_draws_is_what_is_computed_without(tmp_path: Path) -> N
     network = classifier_of(ONE, tmp_path).network
     import paddle
 
-    from edgepack.paddle_ml import cpu_layers
+    from edgepack.training import cpu_layers
 
     attention = network.ernie.encoder.layers[0].self_attn
     hidden, padding = paddle.randn([4, 6, 16]), paddle.zeros([4, 1, 1, 6])
@@ -78,7 +78,7 @@ def test_a_mean_over_many_draws_is_what_is_computed_without(tmp_path: Path) -> N
 
 def test_layers_that_are_none_of_its_business_stay_paddles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = classifier_of(ONE, tmp_path, CALM).network
-    from edgepack.paddle_ml import cpu_layers
+    from edgepack.training import cpu_layers
 
     cpu_layers.take_over(network)
     taken = [name for name, layer in network.named_sublayers() if "forward" in vars(layer)]

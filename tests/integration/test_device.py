@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.paddle_ml import environment, gpus
+from edgepack.training import devices, environment
 from edgepack_runtime.errors import ExitCode
 
 pytestmark = pytest.mark.integration
@@ -39,7 +39,7 @@ def test_the_doctor_examines_this_machine(tmp_path: Path) -> None:
 
 
 def test_the_program_that_tries_gpus_answers() -> None:
-    build = gpus.tried(gpus.Build("", "", None, ()), [sys.executable, "-m", gpus.PROBE])
+    build = devices.tried(devices.Build("", "", None, ()), [sys.executable, "-m", devices.PROBE])
     assert build.failure == ""
     assert all(card.sm and card.memory_mib > 0 for card in build.cards)
 
@@ -48,16 +48,16 @@ def test_paddle_starts_on_the_cpu_and_a_choice_is_what_it_computes_on() -> None:
     environment.start()
     import paddle
 
-    from edgepack.paddle_ml import device, probe
+    from edgepack.training import devices, gpu_probe
 
     assert paddle.get_device() == "cpu"
-    assert probe.why_not("cpu") == ""  # what is computed on a GPU gives the right sums here
-    chosen = device.choose("auto")
+    assert gpu_probe.why_not("cpu") == ""  # what is computed on a GPU gives the right sums here
+    chosen = devices.choose("auto")
     assert paddle.get_device() == chosen.place
-    assert device.choose("cpu").place == paddle.get_device() == "cpu"
+    assert devices.choose("cpu").place == paddle.get_device() == "cpu"
     if chosen.card is None:
         with pytest.raises(EnvironmentUnfitError, match="device: gpu was asked for"):
-            device.choose("gpu")
+            devices.choose("gpu")
     environment.start()
     assert paddle.get_device() == "cpu"
 

@@ -25,11 +25,12 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Project
 
-from edgepack.targets.archive import write_bundle
+from edgepack.bundle.archive import write_bundle
 from edgepack.targets.local import base_python
-from edgepack_runtime import alone, golden
-from edgepack_runtime import manifest as contract
-from edgepack_runtime.archive import Archive
+from edgepack_runtime.bundle import golden
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.util import gate_lock
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 pytestmark = [
@@ -284,10 +285,10 @@ def test_what_is_installed_is_gated(device: Device, project: Project) -> None:
 
 
 def test_one_waits_for_another(device: Device, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(alone.VARIABLE)  # as the device: it knows of no other folders than the system's
+    monkeypatch.delenv(gate_lock.VARIABLE)  # as the device: it knows of no other folders than the system's
     heard = []
     with contextlib.ExitStack() as another:
-        another.enter_context(alone.held(lambda holder: time.sleep(0.1)))
+        another.enter_context(gate_lock.held(lambda holder: time.sleep(0.1)))
         line = device.line(project.bundle)
         with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None

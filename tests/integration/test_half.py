@@ -14,13 +14,16 @@ from onnx import TensorProto
 from tests.integration.conftest import Project
 
 from edgepack.targets.local import base_python
-from edgepack_runtime import device
+from edgepack_runtime.device import info
 
 pytestmark = pytest.mark.integration
 HALF = ("build", "tiny.yaml", "--set", "quantize.method=fp16")
 # A build to which any gain is enough: no engine computes float16 faster here, and a bundle of one is to be tried all
 # the same.
-ANY_GAIN = "import sys; from edgepack import choice, cli; choice.LEAST_GAIN = -100.0; sys.exit(cli.main())"
+ANY_GAIN = (
+    "import sys; from edgepack import cli; from edgepack.export import selection; "
+    "selection.LEAST_GAIN = -100.0; sys.exit(cli.main())"
+)
 
 
 def exported(project: Project, *settings: str) -> tuple[Path, dict[str, Any]]:
@@ -42,7 +45,7 @@ def test_both_files_are_measured_and_what_ships_has_a_reason(project: Project) -
     assert row["p50_ms"] > 0
     assert "points below float on 60 dev rows" in row["note"]
     assert reason.startswith("FP16 has 0.5")
-    if made["shipped"] == "float32" and not device.half_flags():
+    if made["shipped"] == "float32" and not info.half_flags():
         assert reason.endswith("float ships (on this CPU ONNX Runtime computes float16 in float32)")
     graph = onnx.load(str(folder / "onnx-fp16" / "model.onnx")).graph
     tables = {item.name: item.data_type for item in graph.initializer if len(item.dims) == 2}
@@ -70,9 +73,9 @@ def test_a_bundle_of_one_installs_and_answers(
         return done.stdout
 
     bundle, prefix = tmp_path / project.bundle.name, tmp_path / "prefix"
-    device(base_python(), "-I", "-S", bundle, "install", "--prefix", prefix)
+    info(base_python(), "-I", "-S", bundle, "install", "--prefix", prefix)
     tiny = prefix / "bin" / "tiny"
     for verb in ("verify", "selftest", "doctor"):
-        device(tiny, verb)
-    assert json.loads(device(tiny, "gate", "--json"))["accuracy"]["n"] == 120
-    assert json.loads(device(tiny, "predict", "服务很好，但是房间太小了"))["label"] in ("正面", "负面")
+        info(tiny, verb)
+    assert json.loads(info(tiny, "gate", "--json"))["accuracy"]["n"] == 120
+    assert json.loads(info(tiny, "predict", "服务很好，但是房间太小了"))["label"] in ("正面", "负面")

@@ -15,8 +15,8 @@ from safetensors import numpy as safetensors
 from torch_pickle import save as torch_save
 
 from edgepack.errors import StageFailedError
-from edgepack.paddle_ml import environment
-from edgepack.recipe.shapes import of_folder, parameters
+from edgepack.recipe.pretrained_models import of_folder, parameters
+from edgepack.training import environment
 
 pytestmark = pytest.mark.integration
 
@@ -35,9 +35,9 @@ LENGTHS = (11, 3, 7, 1)
 
 @pytest.fixture(scope="module")
 def models() -> Any:
-    """`edgepack.paddle_ml.models`, which imports Paddle."""
+    """`edgepack.training.models.classifiers`, which imports Paddle."""
     environment.start()
-    from edgepack.paddle_ml import models
+    from edgepack.training.models import classifiers as models
 
     return models
 

@@ -13,17 +13,17 @@ import pytest
 
 from edgepack.artifacts import DataArtifact
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.paddle_ml import environment
 from edgepack.progress import Task
 from edgepack.recipe.training import Distill, FromTeacher, Nodes, Training
+from edgepack.training import environment
 
 environment.start()
 
-from edgepack.paddle_ml import distributed, fit, launch  # noqa: E402 (they import Paddle)
+from edgepack.training import distributed, finetune, launch  # noqa: E402 (they import Paddle)
 
 pytestmark = pytest.mark.integration
 TWO_GPUS = Training(device="gpu:2,0", learning_rate=1e-4)
-STUDENT = fit.Lesson("student", "ernie", TWO_GPUS)
+STUDENT = finetune.Lesson("student", "ernie", TWO_GPUS)
 
 
 def test_the_launcher_gets_what_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,10 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     source = FromTeacher.model_validate({"from": "teacher", "layers": [1, 2]})
     data = DataArtifact(tmp_path, ("a", "b"), {"train": 3}, ("w",), {"train": {3: 1}})
     job = launch.Job(
-        fit.Lesson("student", source, TWO_GPUS, None, Distill(hidden=True)), data, tmp_path / "out", tmp_path / "kept"
+        finetune.Lesson("student", source, TWO_GPUS, None, Distill(hidden=True)),
+        data,
+        tmp_path / "out",
+        tmp_path / "kept",
     )
     job.write(tmp_path)
     assert launch.Job.read(tmp_path) == job

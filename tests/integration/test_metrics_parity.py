@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgepack_runtime import metrics
-from edgepack_runtime.spans import token_spans
+from edgepack_runtime.stats import metrics
+from edgepack_runtime.util.spans import token_spans
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, on import

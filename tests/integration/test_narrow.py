@@ -16,12 +16,11 @@ from tests.integration.test_build import device
 from tests.integration.test_resume import kill_at, kill_in_training
 from tests.integration.test_vocabulary import logits_of, rows_on_disk
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, Row
+from edgepack.artifacts import DataArtifact, ModelArtifact, NarrowedArtifact, Row
 from edgepack.progress import SILENT
 from edgepack.recipe.training import Distill, Student
-from edgepack.reduced import NarrowedArtifact
 from edgepack.targets.local import base_python
-from edgepack_runtime.tokenizer import read_vocab
+from edgepack_runtime.inference.tokenizer import read_vocab
 
 pytestmark = pytest.mark.integration
 SECTION = Student.model_validate({
@@ -33,7 +32,7 @@ SECTION = Student.model_validate({
 
 def trained(folder: Path, rows: Sequence[Row], section: Student = SECTION) -> tuple[DataArtifact, ModelArtifact]:
     """Rows, and a whole student that has learnt from their labels."""
-    from edgepack.stages import student
+    from edgepack.pipeline.stages import student
 
     data, out = rows_on_disk(folder / "data", rows), folder / "student"
     out.mkdir()
@@ -48,7 +47,7 @@ def narrowed(
     distill: Distill | None,
     heard: Heard | None = None,
 ) -> NarrowedArtifact:
-    from edgepack.stages import narrow
+    from edgepack.pipeline.stages import narrow
 
     folder.mkdir()
     checkpoint = folder.with_name(f"{folder.name}-checkpoint")

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import write_rows
 from tests.integration.test_ranks import free_ports
 
-from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE
+from edgepack.training.checkpoint import FILE, SECONDS_VARIABLE
 
 pytestmark = pytest.mark.integration
 RECIPE = """\
@@ -157,7 +157,7 @@ def test_a_worker_that_is_killed_ends_both_builds(pair: Pair) -> None:
 
 def is_worker(number: int) -> bool:
     words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-    return b"edgepack.paddle_ml.launch" in words and b"paddle.distributed.launch" not in words
+    return b"edgepack.training.launch" in words and b"paddle.distributed.launch" not in words
 
 
 def is_first(number: int) -> bool:

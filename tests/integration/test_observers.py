@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tests.integration.courses import ONE, classifier_of
 
-from edgepack.paddle_ml import environment
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Quantize
+from edgepack.training import environment
 
 pytestmark = pytest.mark.integration
 
@@ -25,7 +25,7 @@ def watch(name: str, tensors: Sequence[Any]) -> tuple[float, float]:
     environment.start()
     import paddle
 
-    from edgepack.paddle_ml.observers import Observers
+    from edgepack.training.quantization.observers import Observers
 
     watcher = Observers(name, len(tensors))._instance(None)
     for tensor in tensors:
@@ -73,7 +73,7 @@ def test_the_order_of_the_rows_decides_little(name: str) -> None:
 @pytest.mark.parametrize("name", OBSERVERS)
 def test_every_product_of_a_model_gets_its_ranges(name: str, tmp_path: Path) -> None:
     classifier = classifier_of(ONE, tmp_path)
-    from edgepack.paddle_ml.observe import observe
+    from edgepack.training.quantization.observers import observe
 
     found = observe(classifier, classifier.encode(ONE[:12]), name, SILENT)
     assert len(found) == 2 * 6 + 2
@@ -84,7 +84,7 @@ def test_every_product_of_a_model_gets_its_ranges(name: str, tmp_path: Path) -> 
 
 def test_weights_are_ranged_alike_with_and_without_rows(tmp_path: Path) -> None:
     classifier = classifier_of(ONE, tmp_path)
-    from edgepack.paddle_ml.observe import observe, weights_alone
+    from edgepack.training.quantization.observers import observe, weights_alone
 
     alone, found = weights_alone(classifier), observe(classifier, classifier.encode(ONE[:8]), "abs_max", SILENT)
     assert [replace(item, activation=None) for item in found] == list(alone)

@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from tests.unit.graph.ernie_graphs import VOCABULARY, random_encoder, run, scales_of
+from tests.unit.onnx_graph.ernie_graphs import VOCABULARY, random_encoder, run, scales_of
 
-from edgepack.graph.compose import Layout, compose, fastest
-from edgepack.graph.encoder import Encoder
-from edgepack.graph.forms import Form, OrtCpuForm
-from edgepack.graph.half import half
-from edgepack.graph.quantize import with_ranges
-from edgepack.targets.golden import tolerance
+from edgepack.bundle.golden import tolerance
+from edgepack.onnx_graph.compose import Layout, compose, fastest
+from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.float16 import half
+from edgepack.onnx_graph.operators import Form, OrtCpuForm
+from edgepack.onnx_graph.quantize import with_ranges
 
 pytestmark = pytest.mark.integration
 VARIABLE = "EDGEPACK_TEST_PYTHONS"

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.paddle_ml import environment
-from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
-from edgepack.recipe.shapes import Shape, of_config, of_folder, parameters
+from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE, Shape, of_config, of_folder, parameters, shape_of
 from edgepack.recipe.training import FromScratch, Scratch
+from edgepack.training import environment
 from edgepack_runtime.errors import ExitCode
 
 pytestmark = pytest.mark.integration
@@ -45,8 +44,8 @@ def ernie() -> Any:
 
 @pytest.fixture
 def models(ernie: Any) -> Any:
-    """`edgepack.paddle_ml.models`, which imports Paddle."""
-    from edgepack.paddle_ml import models
+    """`edgepack.training.models.classifiers`, which imports Paddle."""
+    from edgepack.training.models import classifiers as models
 
     return models
 

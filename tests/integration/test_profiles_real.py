@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.bundle import wheels
+from edgepack.bundle.site_packages import assemble
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
-from edgepack.targets import profiles, wheels
-from edgepack.targets.site import assemble
-from edgepack.targets.supply import Supply
-from edgepack_runtime.model_config import CPU
+from edgepack.targets import profiles
+from edgepack.targets.context import Supply
+from edgepack_runtime.bundle.model_config import CPU
 
 pytestmark = pytest.mark.integration
 # Those without a glibc are of this machine's own kind, and are unpacked by test_site_real.py.

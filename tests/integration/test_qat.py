@@ -15,19 +15,17 @@ import pytest
 from tests.integration.courses import CALM, MANY, ONE, PAIRS, SETTINGS, SHAPE, SPANS, Heard, data_of
 from tests.integration.test_resume import Killed, Killing
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, Row
-from edgepack.graph.compose import compose, fastest
-from edgepack.graph.encoder import Range
-from edgepack.graph.forms import OrtCpuForm
-from edgepack.graph.grid import uint8_grid
-from edgepack.graph.quantize import with_ranges
-from edgepack.graph.recognise import IDS, TYPES
-from edgepack.graph.rewrite import rewrite
-from edgepack.paddle_ml import environment
+from edgepack.artifacts import DataArtifact, LinearScales, ModelArtifact, Row
+from edgepack.onnx_graph.compose import compose, fastest
+from edgepack.onnx_graph.encoder import Range
+from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.quantize import uint8_grid, with_ranges
+from edgepack.onnx_graph.recognise import IDS, TYPES
+from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.progress import SILENT
-from edgepack.quantization import LinearScales
 from edgepack.recipe.model import Quantize
 from edgepack.recipe.training import FromScratch, Qat
+from edgepack.training import environment
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +38,7 @@ def quanter_of(name: str, low: float, high: float) -> Any:
     environment.start()
     import paddle
 
-    from edgepack.paddle_ml.quanters import AbsMaxQuanter, LsqQuanter
+    from edgepack.training.quantization.quanters import AbsMaxQuanter, LsqQuanter
 
     quanter = {"abs_max": AbsMaxQuanter, "lsq": LsqQuanter}[name](paddle.nn.Linear(2, 2))
     quanter.begin(low, high)
@@ -124,8 +122,8 @@ def test_the_gradients_of_lsq_are_paddleslim_s() -> None:
 def student_of(folder: Path, rows: Sequence[Row], shape: FromScratch = CALM) -> tuple[DataArtifact, ModelArtifact]:
     """A float student that was trained for some steps on `rows`, which are its dev and test rows too."""
     environment.start()
-    from edgepack.paddle_ml.distributed import ALONE
-    from edgepack.paddle_ml.fit import Lesson, teach
+    from edgepack.training.distributed import ALONE
+    from edgepack.training.finetune import Lesson, teach
 
     (folder / "student").mkdir(parents=True)
     data = replace(data_of(rows, folder), rows=dict.fromkeys(("train", "dev", "test"), len(rows)))
@@ -146,7 +144,7 @@ def relearnt(
     **settings: Any,
 ) -> tuple[LinearScales, ...]:
     """What QAT of it ends with; the weights lie in `folder`/weights."""
-    from edgepack.paddle_ml.qat import relearn
+    from edgepack.training.quantization.qat import relearn
 
     learnt = Qat(**{"epochs": 2.0, "batch_size": 8, "learning_rate": 1e-3} | settings)
     section = Quantize(method="qat", qat=learnt, reduced_range=reduced)
@@ -160,9 +158,9 @@ def simulated(
     data: DataArtifact, trained: ModelArtifact, scales: Sequence[LinearScales], name: Any, *, reduced: bool = False
 ) -> list[Float]:
     """Logits of each dev row by Paddle, rounded with these ranges."""
-    from edgepack.paddle_ml.fit import reopen
-    from edgepack.paddle_ml.predict import logits
-    from edgepack.paddle_ml.quanters import prepare
+    from edgepack.training.finetune import reopen
+    from edgepack.training.models.predict import logits
+    from edgepack.training.quantization.quanters import prepare
 
     classifier = reopen(trained, data)
     ranges = {item.layer: item.activation for item in scales if item.activation is not None}
@@ -176,14 +174,14 @@ def int8(
     """The same by ONNX Runtime, of the INT8 graph."""
     import onnx
 
-    from edgepack.paddle_ml import export
-    from edgepack.paddle_ml.fit import reopen
+    from edgepack.training.finetune import reopen
+    from edgepack.training.models import export
 
     classifier, pairs = reopen(trained, data), data.task == "text-pair-classification"
     (folder / "paddle").mkdir(parents=True)
     export.static_graph(classifier, folder / "paddle")
     export.float_onnx(folder / "paddle", folder / "float.onnx")
-    from edgepack.graph.fold import fold_constants
+    from edgepack.onnx_graph.utils import fold_constants
 
     layout = fastest(pairs=pairs, tokens=trained.max_length)
     encoder, _ = rewrite(fold_constants(onnx.load(str(folder / "float.onnx"))), layout)
@@ -247,7 +245,7 @@ def test_queries_keys_and_values_end_with_one_range(name: str, tmp_path: Path) -
 
 def test_it_goes_on_learning_and_leaves_the_student_as_it_was(tmp_path: Path) -> None:
     data, student = student_of(tmp_path, ONE)
-    from edgepack.paddle_ml.fit import reopen
+    from edgepack.training.finetune import reopen
 
     def weights(folder: Path) -> dict[str, Float]:
         return {n: v.numpy() for n, v in reopen(replace(student, folder=folder), data).network.state_dict().items()}
@@ -267,7 +265,7 @@ def test_a_training_that_was_killed_ends_with_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, student = student_of(tmp_path, ONE, SHAPE)
-    from edgepack.paddle_ml import qat
+    from edgepack.training.quantization import qat
 
     expected = relearnt(tmp_path / "undisturbed", data, student, quanter=name)
     folder, said = tmp_path / "killed", Heard()

@@ -15,8 +15,8 @@ import pytest
 from tests.integration import ranked
 from tests.integration.courses import SETTINGS
 
-from edgepack.paddle_ml.checkpoint import Arrays
-from edgepack.paddle_ml.schedule import rate_scale
+from edgepack.training.checkpoint import Arrays
+from edgepack.training.schedule import rate_scale
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]

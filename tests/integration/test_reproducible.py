@@ -14,7 +14,7 @@ import pytest
 
 import edgepack
 import edgepack_runtime
-from edgepack.targets.supply import default_wheel_cache
+from edgepack.targets.context import default_wheel_cache
 
 from .conftest import RECIPE, Project, write_rows
 

@@ -17,8 +17,8 @@ from tests.integration.conftest import RECIPE, Project, write_rows
 from tests.integration.courses import ONE, Heard, classifier_of
 from tests.integration.test_width import pruned, taught
 
-from edgepack.paddle_ml.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
 from edgepack.recipe.training import Distill
+from edgepack.training.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
 
 pytestmark = pytest.mark.integration
 

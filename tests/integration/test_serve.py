@@ -295,8 +295,8 @@ def test_what_is_no_http_does_no_harm(model: Path) -> None:
 
 def test_without_the_libraries_it_says_how_to_get_them(model: Path, tmp_path: Path) -> None:
     (tmp_path / "hide").mkdir()
-    line = "import sys; from importlib import util; real = util.find_spec; from edgepack_runtime import serve_verb;"
-    line += "serve_verb.find_spec = lambda name: None; from edgepack_runtime.cli import main; sys.exit(main())"
+    line = "import sys; from edgepack_runtime.cli import main, serve_command;"
+    line += "serve_command.find_spec = lambda name: None; sys.exit(main.main())"
     environment = {**os.environ, "PYTHONPATH": f"{RUNTIME}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
         [sys.executable, "-c", line, "serve", "--model", str(model)],

@@ -14,7 +14,7 @@ pytest.importorskip("paddle")
 PROGRAM = """
 import signal, time
 from edgepack import signals
-from edgepack.paddle_ml import environment
+from edgepack.training import environment
 
 with signals.noticed():
     environment.start()

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import edgepack_runtime
+from edgepack.bundle import wheels
+from edgepack.bundle.site_packages import SiteFacts, assemble
 from edgepack.progress import SILENT
-from edgepack.targets import wheels
-from edgepack.targets.site import SiteFacts, assemble
-from edgepack.targets.supply import Supply
-from edgepack_runtime.device import libc
+from edgepack.targets.context import Supply
+from edgepack_runtime.device.info import libc
 
 pytestmark = pytest.mark.integration
 TARGET = "linux-x86_64-cpu"
@@ -37,7 +37,7 @@ import edgepack_runtime
 for module in pkgutil.walk_packages(edgepack_runtime.__path__, "edgepack_runtime."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.inference.predictor import Predictor
 predictor = Predictor(Path(model))
 random = numpy.random.default_rng(0).normal(size=(40, 40))
 numpy.linalg.inv(random @ random.T), numpy.fft.rfft(random), numpy.percentile(random, 95)

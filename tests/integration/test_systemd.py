@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.serve import systemd
-from edgepack_runtime.state import Prefix
 
 pytestmark = [
     pytest.mark.integration,

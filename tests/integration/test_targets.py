@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.targets import elf, interpreters, profiles
-from edgepack.targets.interpreters import Interpreter
-from edgepack.targets.local import base_python
+from edgepack.bundle.binaries import elf
+from edgepack.targets import local, profiles
+from edgepack.targets.local import Interpreter, base_python
 from edgepack_runtime.errors import ExitCode
 
 from .conftest import Project
@@ -34,9 +34,9 @@ def target(request: pytest.FixtureRequest, project: Project) -> str:
 @pytest.fixture
 def interpreter(target: str) -> Interpreter:
     python = KNOWN[target].python
-    found = interpreters.find(python, sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python")))
+    found = local.find(python, sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python")))
     if found is None:
-        pytest.skip(f"there is no CPython {python} here (name one in {interpreters.VARIABLE})")
+        pytest.skip(f"there is no CPython {python} here (name one in {local.VARIABLE})")
     return found
 
 
@@ -82,7 +82,7 @@ def test_gated_and_installed_with_the_targets_python(
     answered = device(prefix / "bin/tiny", "predict", "房间很大")
     assert json.loads(answered.stdout)["label"] in ("正面", "负面")
     with_another = device(base_python(), "-I", "-S", bundle, "doctor")
-    own = interpreters.looked_at(Path(base_python()))
+    own = local.looked_at(Path(base_python()))
     fits = own is not None and own.python == interpreter.python
     assert with_another.returncode == (0 if fits else ExitCode.ENVIRONMENT_UNFIT), with_another.stdout
 

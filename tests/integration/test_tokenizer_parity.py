@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgepack_runtime.model_config import TokenizerConfig
-from edgepack_runtime.tokenizer import ErnieTokenizer
+from edgepack_runtime.bundle.model_config import TokenizerConfig
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 
 pytestmark = pytest.mark.integration
 

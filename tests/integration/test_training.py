@@ -13,8 +13,8 @@ from tests.integration.courses import ABLE, CALM, MANY, ONE, PAIRS, SETTINGS, SP
 
 from edgepack.artifacts import Row
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.paddle_ml.checkpoint import Arrays
 from edgepack.recipe.training import Distill, Training
+from edgepack.training.checkpoint import Arrays
 
 pytestmark = pytest.mark.integration
 
@@ -110,8 +110,8 @@ def test_rare_labels_get_their_say(tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"epochs": 20.0, "learning_rate": 1e-2})
 
     def share_of_b(**changed: Any) -> float:
-        from edgepack.paddle_ml.predict import logits
         from edgepack.progress import SILENT
+        from edgepack.training.models.predict import logits
 
         folder = tmp_path / str(len(changed))
         chosen = settings.model_copy(update=changed)
@@ -135,8 +135,8 @@ def test_the_inside_of_a_teacher_is_matched(tmp_path: Path, wanted: str) -> None
     def gap(distill: Distill, folder: Path) -> float:
         import paddle
 
-        from edgepack.paddle_ml.batches import Batch, pad
-        from edgepack.paddle_ml.match import Match
+        from edgepack.training.losses import Match
+        from edgepack.training.models.batches import Batch, pad
 
         other = settings.model_copy(update={"seed": 8})
         student = classifier_of(ONE, folder, CALM, other)
@@ -156,7 +156,7 @@ def test_the_inside_of_a_teacher_is_matched(tmp_path: Path, wanted: str) -> None
 
 def test_a_layer_map_must_fit(tmp_path: Path) -> None:
     classifier_of(ONE, tmp_path, CALM)
-    from edgepack.paddle_ml.match import Match
+    from edgepack.training.losses import Match
 
     network = classifier_of(ONE, tmp_path / "b", CALM).network
     for layers in ((1,), (1, 3)):
@@ -174,8 +174,8 @@ def test_texts_without_labels_are_learnt_from_the_teacher(tmp_path: Path) -> Non
     more = [Row(row.text, ()) for row in ONE[:40]]
 
     def right(folder: Path, unlabelled: Sequence[Row]) -> float:
-        from edgepack.paddle_ml.predict import logits
         from edgepack.progress import SILENT
+        from edgepack.training.models.predict import logits
 
         student = classifier_of(ONE, folder, CALM, settings)
         learn(
@@ -198,11 +198,11 @@ def test_a_student_cut_out_of_its_teacher(tmp_path: Path) -> None:
     teacher = classifier_of(ONE, tmp_path / "teacher")
     learn(ONE, tmp_path / "teacher", classifier=teacher)
     teacher.save(tmp_path / "teacher")
-    from edgepack.paddle_ml import models
+    from edgepack.training.models import classifiers
 
     def cut(layers: Any, name: str) -> Any:
         (tmp_path / name).mkdir()
-        return models.cut(tmp_path / "teacher", layers, ("a", "b"), 16, tmp_path / name, "text-classification")
+        return classifiers.cut(tmp_path / "teacher", layers, ("a", "b"), 16, tmp_path / name, "text-classification")
 
     whole, top, one = cut(2, "whole"), cut(1, "top"), cut([1], "one")
     weights = weights_of(teacher)

@@ -14,14 +14,13 @@ from tests.integration.conftest import RECIPE, Project, write_rows
 from tests.integration.courses import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
 from tests.integration.test_build import device
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, Row, Score, Usage
+from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row, Score, Usage
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Columns
 from edgepack.recipe.training import Pruning
-from edgepack.reduced import PrunedArtifact
 from edgepack.targets.local import base_python
-from edgepack_runtime.tokenizer import read_vocab
+from edgepack_runtime.inference.tokenizer import read_vocab
 
 pytestmark = pytest.mark.integration
 FOREIGN = "丁丂七丄丅丆万丈三上下丌不与丏丐丑丒专且丕世丗丘丙业丛东丝丞丟丠両丢丣两严並丧丨"
@@ -44,15 +43,16 @@ def student_of(folder: Path, rows: Sequence[Row]) -> ModelArtifact:
     made = classifier_of([*rows, Row(FOREIGN, rows[0].label, rows[0].text_pair)], folder, CALM)
     from paddlenlp.transformers import ErnieConfig
 
-    from edgepack.paddle_ml import networks, tokens
-    from edgepack.paddle_ml.models import Classifier
+    from edgepack.training.models import batches as tokens
+    from edgepack.training.models import classifiers
+    from edgepack.training.models.classifiers import Classifier
 
     vocabulary = folder / "vocab.txt"
     entries = read_vocab(vocabulary)
     entries = [*entries[:20], "$", *entries[20:], "$"]
     vocabulary.write_text("\n".join(entries), encoding="utf-8")
     config = made.network.config.to_dict() | {"vocab_size": len(entries) + UNUSED_ROWS}
-    network = networks.build(made.task, ErnieConfig.from_dict(config))
+    network = classifiers.build(made.task, ErnieConfig.from_dict(config))
     classifier = Classifier(network, tokens.open_tokenizer(folder), made.task, made.labels, made.max_length)
     classifier.save(folder)
     score = Score(0.5, 0.4, 0.6, 12, 0.95)
@@ -63,15 +63,15 @@ def student_of(folder: Path, rows: Sequence[Row]) -> ModelArtifact:
 
 
 def logits_of(model: ModelArtifact, data: DataArtifact, rows: Sequence[Row]) -> Any:
-    from edgepack.paddle_ml.fit import reopen
-    from edgepack.paddle_ml.predict import logits
+    from edgepack.training.finetune import reopen
+    from edgepack.training.models.predict import logits
 
     classifier = reopen(model, data)
     return logits(classifier, classifier.encode(rows), SILENT, "")
 
 
 def pruned(folder: Path, rows: Sequence[Row], pruning: Pruning) -> tuple[ModelArtifact, PrunedArtifact, DataArtifact]:
-    from edgepack.stages import prune
+    from edgepack.pipeline.stages import prune
 
     data, student = rows_on_disk(folder / "data", rows), student_of(folder / "student", rows)
     (folder / "pruned").mkdir()
@@ -110,13 +110,14 @@ def test_characters_and_further_texts_stay(tmp_path: Path) -> None:
 
 def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
     """In the config of the smaller model, too: attention hides it by its id."""
-    from edgepack.paddle_ml import models, tokens
+    from edgepack.training.models import batches as tokens
+    from edgepack.training.models import classifiers
 
     student = student_of(tmp_path / "student", ONE)
-    whole = models.load(student.folder, student.labels, student.max_length, "text-classification")
+    whole = classifiers.load(student.folder, student.labels, student.max_length, "text-classification")
     whole.network.config.pad_token_id = 9
     (tmp_path / "pruned").mkdir()
-    smaller = models.with_tokens(whole, student.folder, [0, 1, 2, 3, 4, 7, 9, 11], tmp_path / "pruned")
+    smaller = classifiers.with_tokens(whole, student.folder, [0, 1, 2, 3, 4, 7, 9, 11], tmp_path / "pruned")
     assert smaller.network.config.pad_token_id == 6
     assert smaller.network.ernie.pad_token_id == 6
     words = [one.network.ernie.embeddings.word_embeddings.weight.numpy() for one in (whole, smaller)]
@@ -126,7 +127,7 @@ def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
-    from edgepack.stages import prune
+    from edgepack.pipeline.stages import prune
 
     data, student = rows_on_disk(tmp_path / "data", ONE), student_of(tmp_path / "student", ONE)
     config = student.folder / "config.json"

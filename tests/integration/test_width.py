@@ -15,10 +15,10 @@ from tests.integration.courses import ONE, SETTINGS, SPANS, classifier_of, data_
 
 from edgepack.artifacts import Row
 from edgepack.errors import StageFailedError
-from edgepack.paddle_ml.checkpoint import Arrays
-from edgepack.paddle_ml.prune import Importance, choose
 from edgepack.progress import SILENT
 from edgepack.recipe.training import Distill, FromScratch
+from edgepack.training.checkpoint import Arrays
+from edgepack.training.models.pruning import Importance, choose
 
 pytestmark = pytest.mark.integration
 FOUR_HEADS = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}})
@@ -28,7 +28,7 @@ ALIVE = ([0, 3], [1, 2])  # heads of the two layers whose output is read
 
 
 def logits_of(classifier: Any, rows: Sequence[Row] = ONE) -> list[npt.NDArray[np.float32]]:
-    from edgepack.paddle_ml.predict import logits
+    from edgepack.training.models.predict import logits
 
     classifier.network.eval()
     return logits(classifier, classifier.encode(rows), SILENT, "")
@@ -40,8 +40,8 @@ def apart(one: Any, other: Any, rows: Sequence[Row] = ONE) -> float:
 
 
 def importances(classifier: Any, rows: Sequence[Row] = ONE) -> list[Importance]:
-    from edgepack.paddle_ml import importance
-    from edgepack.paddle_ml.tasks import task_of
+    from edgepack.training import importance
+    from edgepack.training.losses import task_of
 
     classifier.network.eval()
     data = data_of(rows, Path("unused"))
@@ -68,22 +68,22 @@ def pruned(
     measured: Callable[..., list[Importance]] = importances,
 ) -> Any:
     """A student of the teacher that was saved, next to it."""
-    from edgepack.paddle_ml import models
+    from edgepack.training.models import classifiers
 
     folder = teacher.parent / name
     folder.mkdir(exist_ok=True)
     rows = SPANS if task == "token-classification" else ONE
     labels = data_of(rows, folder).model_labels
-    found = measured(models.load(teacher, labels, 16, task), rows)
-    return models.cut(teacher, layers, labels, 16, folder, task, choose(found, width))
+    found = measured(classifiers.load(teacher, labels, 16, task), rows)
+    return classifiers.cut(teacher, layers, labels, 16, folder, task, choose(found, width))
 
 
 def test_the_whole_width_is_the_cut_of_today(tmp_path: Path) -> None:
     taught(tmp_path / "teacher")
-    from edgepack.paddle_ml import models
+    from edgepack.training.models import classifiers
 
     (tmp_path / "cut").mkdir()
-    cut = models.cut(tmp_path / "teacher", [2], ("a", "b"), 16, tmp_path / "cut", "text-classification")
+    cut = classifiers.cut(tmp_path / "teacher", [2], ("a", "b"), 16, tmp_path / "cut", "text-classification")
     assert apart(cut, pruned(tmp_path / "teacher", "whole", 1.0, layers=[2])) == 0
 
 
@@ -146,10 +146,10 @@ def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Any) -
     teacher = taught(tmp_path / "teacher", rows)
     student = pruned(tmp_path / "teacher", "student", 0.5, task)
     student.save(tmp_path / "student")
-    from edgepack.paddle_ml import models
-    from edgepack.recipe.shapes import of_folder, parameters
+    from edgepack.recipe.pretrained_models import of_folder, parameters
+    from edgepack.training.models import classifiers
 
-    again = models.load(tmp_path / "student", student.labels, 16, task)
+    again = classifiers.load(tmp_path / "student", student.labels, 16, task)
     ours, theirs = ({n: v.numpy() for n, v in one.network.state_dict().items()} for one in (student, again))
     assert all(np.array_equal(theirs[name], ours[name]) for name in ours)
     assert ours.keys() == theirs.keys()
@@ -160,7 +160,7 @@ def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Any) -
     assert parameters(shape, len(student.labels)) == again.parameters < teacher.parameters
     # A model to go on with in another recipe, and to be pruned again.
     (tmp_path / "next").mkdir()
-    following = models.create(str(tmp_path / "student"), student.labels, 16, [], 0, tmp_path / "next", task)
+    following = classifiers.create(str(tmp_path / "student"), student.labels, 16, [], 0, tmp_path / "next", task)
     assert apart(student, following, rows) == 0
     narrower = pruned(tmp_path / "student", "narrower", 0.5, task)
     assert narrower.network.ernie.encoder.layers[1].self_attn.num_heads == 1
@@ -172,10 +172,10 @@ def test_a_pruned_model_that_says_it_wrongly(tmp_path: Path) -> None:
     student.save(tmp_path / "student")
     config = tmp_path / "student" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "kept_attention_heads": 5}), encoding="utf-8")
-    from edgepack.paddle_ml import models
+    from edgepack.training.models import classifiers
 
     with pytest.raises(StageFailedError, match="kept_attention_heads` is 5"):
-        models.load(tmp_path / "student", student.labels, 16, "text-classification")
+        classifiers.load(tmp_path / "student", student.labels, 16, "text-classification")
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "relations"])
@@ -202,7 +202,7 @@ def test_what_is_drawn_for_a_student_hangs_on_its_seed_alone(tmp_path: Path) -> 
     teacher = taught(tmp_path / "teacher")
     import paddle
 
-    from edgepack.paddle_ml.match import Match
+    from edgepack.training.losses import Match
 
     drawn = []
     for before in (1, 2):

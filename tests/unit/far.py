@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from tests.unit.runtime.conftest import make_manifest, runnable_members
 
-from edgepack.targets.archive import write_bundle
+from edgepack.bundle.archive import write_bundle
 from edgepack.targets.local import base_python
-from edgepack_runtime.manifest import dump
+from edgepack_runtime.bundle.manifest import dump
 
 # A gate that measures nothing, and leaves a receipt with all that one has.
 GATE = """\
 import json, os, sys, time
-from edgepack_runtime import receipts, verify
+from edgepack_runtime.bundle import verify
+from edgepack_runtime.install import receipts
 
 CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
 
@@ -174,7 +175,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
 
 def far_members(gate: str = "pass", *, model: bytes = b"", more: dict[str, bytes] | None = None) -> dict[str, bytes]:
     members = runnable_members(gate=gate)
-    members["edgepack_runtime/gate.py"] = GATE.encode()
+    members["edgepack_runtime/gate/runner.py"] = GATE.encode()
     if model:
         members["model/model.onnx"] = b"\x12" + bytes([len(model) % 128 | 128, len(model) // 128]) + model
     return {**members, **(more or {})}

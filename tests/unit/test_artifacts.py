@@ -21,7 +21,7 @@ from edgepack.artifacts import (
     save,
 )
 from edgepack.recipe.model import AnswerKey, TaskName
-from edgepack_runtime.spans import Span
+from edgepack_runtime.util.spans import Span
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,14 @@ def test_what_a_model_answers_with(
 
 
 @pytest.mark.parametrize("small", ["int8", "float16"])
-def test_what_ships_is_of_the_engine_that_ships(tmp_path: Path, small: Precision) -> None:
+def test_the_model_that_ships_is_the_one_of_its_precision(tmp_path: Path, small: Precision) -> None:
     row = LedgerRow("x", proportion(18, 20))
 
     def file(folder: str, precision: Precision) -> ModelFile:
         return ModelFile(folder, precision, 1000, row, {})
 
-    others = (file("c", "float32"), file("d", small))
-    made = ExportArtifact(tmp_path, row, file("a", "float32"), file("b", small), small, "", others=others)
-    assert [model.folder for model in made.models] == ["a", "b", "c", "d"]
+    made = ExportArtifact(tmp_path, row, file("a", "float32"), file("b", small), small, "")
+    assert [model.folder for model in made.models] == ["a", "b"]
     assert made.shipped_model.folder == "b"
     assert replace(made, shipped="float32").shipped_model.folder == "a"
     save(made)

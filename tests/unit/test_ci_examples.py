@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from edgepack.cli import main
 from edgepack.gating import ssh
-from edgepack.recipe import load
+from edgepack.recipe import loader
 from edgepack.targets.profiles import load_profiles
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def test_every_command_is_one(name: str) -> None:
         given: dict[str, Any] = options
         if verb == "build":
             targets = load_profiles(None)
-            recipe = load.load_recipe(ROOT / given["recipe"], targets, given["settings"])
+            recipe = loader.load_recipe(ROOT / given["recipe"], targets, given["settings"])
         else:
             (bundle,) = given["bundles"]
             assert bundle == f"dist/{recipe.name}-{recipe.version}-{recipe.targets[0]}.edgepack"

@@ -18,11 +18,11 @@ from tests.unit.far import far_bundle
 
 from edgepack import cli
 from edgepack.artifacts import ModelArtifact, ScalesArtifact
-from edgepack.commands import supplies
+from edgepack.commands import options as supplies
 from edgepack.errors import StageFailedError
+from edgepack.evaluation import Latency
 from edgepack.recipe.training import Student
 from edgepack.results import Build
-from edgepack.targets.measure import Latency
 from edgepack_runtime.errors import ExitCode
 
 RECIPE = """\
@@ -221,14 +221,16 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
             raise StageFailedError("student: it diverged", fix="a lower rate")
         return replace(built.student, folder=out)
 
-    monkeypatch.setattr("edgepack.stages.student.run", train)
-    monkeypatch.setattr("edgepack.stages.quantize.run", lambda *inputs: ScalesArtifact(inputs[6], (), 0))
-    monkeypatch.setattr("edgepack.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[4]))
-    monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
-    monkeypatch.setattr("edgepack.targets.measure.answers", lambda model, rows, *rest: [row.label for row in rows])
-    monkeypatch.setattr("edgepack.targets.measure.latency", lambda folders, *rest, stage: [Latency(1, 2)])
-    monkeypatch.setattr("edgepack.targets.wheels.fetch", lambda *inputs, **options: None)
-    monkeypatch.setattr("edgepack.paddle_ml.environment.versions", dict)
+    monkeypatch.setattr("edgepack.pipeline.stages.student.run", train)
+    monkeypatch.setattr("edgepack.pipeline.stages.quantize.run", lambda *inputs: ScalesArtifact(inputs[6], (), 0))
+    monkeypatch.setattr(
+        "edgepack.pipeline.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[4])
+    )
+    monkeypatch.setattr("edgepack.pipeline.stages.select.Predictor", lambda folder: folder)
+    monkeypatch.setattr("edgepack.evaluation.answers", lambda model, rows, *rest: [row.label for row in rows])
+    monkeypatch.setattr("edgepack.evaluation.latency", lambda folders, *rest, stage: [Latency(1, 2)])
+    monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
+    monkeypatch.setattr("edgepack.training.environment.versions", dict)
     arguments = ("build", "r.yaml", "--set", SEARCH, "--until", "select")
     ended = run(*arguments, "--keep-going")
     assert ended.exit_code == ExitCode.STAGE_FAILED

@@ -12,10 +12,9 @@ from tiny_model import write_model_folder
 
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import FromScratch, Scratch
-from edgepack_runtime import cli
+from edgepack_runtime.cli import main
+from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.options import build_parser
-from edgepack_runtime.parsing import Context
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +71,7 @@ def test_what_the_page_of_predicting_tells_of_bad_rows_is_so(tmp_path: Path, mon
     (tmp_path / "reviews.csv").write_text("id,text\n" + "1,好\n" * 15 + "2\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     line = ["predict", "--model", "model", "--input", "reviews.csv", "--output", "out.jsonl"]
-    assert cli.run(line, Context("edgert", None, None)) == 0
+    assert main.run(line, Context("edgert", None, None)) == 0
     for name in ("out.jsonl.errors.jsonl", "out.jsonl"):
         told = (tmp_path / name).read_text(encoding="utf-8").splitlines()[-1]
         assert f"`{told}`" in PREDICTING

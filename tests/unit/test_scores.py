@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from edgepack.artifacts import Answer, DataArtifact, Row
+from edgepack.evaluation import CONFIDENCE, every_score
 from edgepack.recipe.model import TaskName
-from edgepack.scores import CONFIDENCE, every_score
-from edgepack_runtime import metrics, scoring
-from edgepack_runtime.spans import Span
+from edgepack_runtime.stats import metrics, scoring
+from edgepack_runtime.util.spans import Span
 
 
 def data(*labels: str, task: TaskName = "text-classification", multi_label: bool = False) -> DataArtifact:

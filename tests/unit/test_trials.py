@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.conftest import MakeModel
 
-from edgepack import choice
 from edgepack.artifacts import DataArtifact
-from edgepack.int8 import Trials
+from edgepack.export import selection
+from edgepack.export.int8_search import Trials
 from edgepack.progress import SILENT
-from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.inference.predictor import Predictor
 
 TEXTS = ("房间很大", "服务不好", "脏", "很吵也脏")
 
@@ -66,11 +66,11 @@ class Counted:
     """Trials where the float model answers so many of the dev rows right, and another `lost` fewer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("edgepack.targets.measure.answers", lambda right, *_: right)
-        monkeypatch.setattr("edgepack.targets.measure.logits", lambda right, rows: ())
-        monkeypatch.setattr("edgepack.int8.divergence", lambda *_, multi_label: 0.0)
-        monkeypatch.setattr("edgepack.scores.value", lambda metric, rows, right: right / len(rows))
-        monkeypatch.setattr("edgepack_runtime.device.half_flags", lambda: ("made up",))
+        monkeypatch.setattr("edgepack.evaluation.answers", lambda right, *_: right)
+        monkeypatch.setattr("edgepack.evaluation.logits", lambda right, rows: ())
+        monkeypatch.setattr("edgepack.export.int8_search.divergence", lambda *_, multi_label: 0.0)
+        monkeypatch.setattr("edgepack.evaluation.value", lambda metric, rows, right: right / len(rows))
+        monkeypatch.setattr("edgepack_runtime.device.info.half_flags", lambda: ("made up",))
 
     def refused(self, rows: int, right: int, lost: int, limit_points: float) -> bool:
         """Whether this is more than may be lost."""
@@ -87,7 +87,7 @@ class Counted:
         encoder: Any = None
         asked = Trials(float_model, lambda encoder: other, data, SILENT)
         tried = asked.tried("float16", encoder)
-        return bool(choice.doubts_of_float16(tried, asked.may_lose(limit_points)).refusal)
+        return bool(selection.doubts_of_float16(tried, asked.may_lose(limit_points)).refusal)
 
 
 def test_one_row_may_be_lost_of_any_number_and_two_may_not(monkeypatch: pytest.MonkeyPatch) -> None:

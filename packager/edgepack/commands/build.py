@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.commands import common, part, supplies
+from edgepack.commands import options as common
+from edgepack.commands import options as part
+from edgepack.commands import options as supplies
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError
 from edgepack.pipeline.options import STAGES
 
 if TYPE_CHECKING:
-    from edgepack.console import Console
+    from edgepack.console.console import Console
     from edgepack.results import Build, Failure, Part
 
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     help="Where bundles that passed and reports go.",
 )
 @supplies.options
-@part.options
+@part.part_options
 @click.option("--keep-going", is_flag=True, help="Go on with the other candidates or targets when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 @click.pass_context
@@ -63,11 +65,11 @@ def command(
     from edgepack.results import Part
 
     console = common.console(context)
-    options = part.chosen(until, start, force, keep_going=keep_going)
+    options = part.build_options(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)
         if loaded.sign is not None:
-            from edgepack import signing
+            from edgepack.bundle import signing
 
             console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
     built = runner.build(loaded, Workspace(workspace), console, options, supply)

@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 
-from edgepack.commands import common, supplies
-from edgepack.wording import counted
+from edgepack.bundle import local_wheels, wheels
+from edgepack.commands import options
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import Recipe
+from edgepack.targets.context import Supply
+from edgepack.targets.profiles import Profile
+from edgepack.util.text import counted
+
+
+def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[Finding]:
+    """Warnings about targets that need a wheel by path which the recipe does not name.
+
+    Args:
+        known: profiles by name, those of the recipe's targets among them.
+        file: what the findings name.
+
+    Raises:
+        UsageError, EnvironmentUnfitError: a wheel that the recipe names cannot go into the bundle it is for.
+    """
+    supply = Supply(known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()})
+    for target in recipe.targets:
+        mine = {local_wheels.package_of(wheel) for wheel in supply.given.get(target, ())}
+        profile = known[target]
+        if profile.by_path and profile.package not in mine:
+            lacking = local_wheels.not_given(profile)
+            yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
+        elif mine:
+            wheels.wanted(profile, supply, serve=recipe.serve)
 
 
 @click.command()
-@common.speaking
-@common.recipe_argument
-@common.settings_option
-@supplies.profiles_option
+@options.speaking
+@options.recipe_argument
+@options.settings_option
+@options.profiles_option
 @click.pass_context
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
-    loaded, known = supplies.load_recipe(recipe, settings, profiles)
-    from edgepack.datasets.gates import describe_gate
-    from edgepack.datasets.lengths import describe_lengths
-    from edgepack.datasets.load import load_splits
-    from edgepack.datasets.suited import check_suited, read_further_texts, require_judged_by
-    from edgepack.targets import by_path
+    loaded, known = options.load_recipe(recipe, settings, profiles)
+    from edgepack.data.gates import describe_gate
+    from edgepack.data.lengths import describe_lengths
+    from edgepack.data.loader import load_splits
+    from edgepack.data.recipe_checks import check_suited, read_further_texts, require_judged_by
 
-    console = common.console(context)
+    console = options.console(context)
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])
     require_judged_by(loaded, labels)
     if loaded.gates.baseline is not None:
-        from edgepack.targets.baseline import require_comparable
+        from edgepack.bundle.baseline import require_comparable
 
         require_comparable(loaded.gates.baseline, loaded.task, labels)
-    lacking = list(by_path.check(loaded, known, recipe))
+    lacking = list(check(loaded, known, recipe))
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited, *lacking])

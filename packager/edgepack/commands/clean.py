@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common, supplies
+from edgepack.commands import options
 
 
 @click.command()
-@common.speaking
-@common.workspace_option
+@options.speaking
+@options.workspace_option
 @click.option(
     "--keep",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -31,12 +31,12 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
         raise click.UsageError("--keep and --all ask for opposite things")
     from edgepack.pipeline import plan
     from edgepack.pipeline.workspace import Workspace
-    from edgepack.wording import mib
+    from edgepack.util.text import mib
 
     place = Workspace(workspace)
     kept: set[Path] | None = None
     if keep:
-        plans = [plan.make(loaded, place, supply=supply) for loaded, supply in map(supplies.load, keep)]
+        plans = [plan.make(loaded, place, supply=supply) for loaded, supply in map(options.load, keep)]
         kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
     if not workspace.is_dir():
         click.echo(f"there is no {workspace} here: nothing to remove")

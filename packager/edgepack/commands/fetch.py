@@ -6,23 +6,23 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common, supplies
+from edgepack.commands import options
 
 
 @click.command()
-@common.speaking
+@options.speaking
 @click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@common.settings_option
+@options.settings_option
 @click.option(
     "--target",
     "targets",
     multiple=True,
     metavar="NAME",
-    shell_complete=supplies.complete_target,
+    shell_complete=options.complete_target,
     help="Instead of a recipe's targets. Repeatable.",
 )
-@supplies.profiles_option
-@supplies.wheel_cache_option
+@options.profiles_option
+@options.wheel_cache_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -39,17 +39,17 @@ def command(
     """
     if (recipe is None) == (not targets):
         raise click.UsageError("give a recipe, or targets with --target")
-    from edgepack.targets import wheels
-    from edgepack.targets.supply import Supply, default_wheel_cache
-    from edgepack.wording import counted, mib
+    from edgepack.bundle import wheels
+    from edgepack.targets.context import Supply, default_wheel_cache
+    from edgepack.util.text import counted, mib
 
-    console = common.console(context)
+    console = options.console(context)
     if recipe is not None:
-        loaded, known = supplies.load_recipe(recipe, settings, profiles)
+        loaded, known = options.load_recipe(recipe, settings, profiles)
         wanted, serve = loaded.targets, loaded.serve
         given = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
     else:
-        known = supplies.known_profiles(profiles, Path.cwd())
+        known = options.known_profiles(profiles, Path.cwd())
         wanted, serve = targets, True
         given = {}
     supply = Supply(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)

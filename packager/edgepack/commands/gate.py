@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack import streams
-from edgepack.commands import common, files, supplies
+from edgepack.commands import options as common
+from edgepack.commands import options as files
+from edgepack.commands import options as supplies
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
+from edgepack.util import process
 
 if TYPE_CHECKING:
-    from edgepack.console import Console
+    from edgepack.console.console import Console
     from edgepack.gating.results import Result
 
 _STDOUT = Path("-")
@@ -94,7 +96,7 @@ def command(
     """
     from edgepack.gating import results as gates
     from edgepack.gating import runner, ssh
-    from edgepack.targets.rows import Rows
+    from edgepack.gating.rows import Rows
 
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other", fix="give one of them")
@@ -193,7 +195,7 @@ def _show(results: Sequence[Result], found: Mapping[str, Any], out: _Out, consol
     except BrokenPipeError:
         raise
     except OSError as error:
-        streams.lead_nowhere(1)
+        process.lead_nowhere(1)
         what = f"the output cannot be written; its verdict: {total(found)}"
         return [EnvironmentUnfitError(what, why=error.strerror or str(error))]
     return []

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import options
 
 if TYPE_CHECKING:
-    from edgepack.datasets.facts import SplitName
+    from edgepack.data.split_stats import SplitName
 
 
 @click.command()
-@common.speaking
-@click.argument("data", type=common.existing_file)
-@click.option("--dev", type=common.existing_file, help="Rows that choose the best epoch; split off DATA by default.")
-@click.option("--test", type=common.existing_file, help="Rows that decide the gates; split off DATA by default.")
+@options.speaking
+@click.argument("data", type=options.existing_file)
+@click.option("--dev", type=options.existing_file, help="Rows that choose the best epoch; split off DATA by default.")
+@click.option("--test", type=options.existing_file, help="Rows that decide the gates; split off DATA by default.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -35,9 +35,9 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     cannot read as it is, writes train.tsv, dev.tsv and test.tsv (.jsonl for several labels, spans) beside the recipe:
     a tenth of each label for dev and test each, no text nor nearly the same text on two sides.
     """
-    from edgepack.datasets.draft import draft
+    from edgepack.data.draft.draft import draft
 
-    console = common.console(context)
+    console = options.console(context)
     files: dict[SplitName, Path] = {"train": data}
     files |= {"dev": dev} if dev is not None else {}
     files |= {"test": test} if test is not None else {}

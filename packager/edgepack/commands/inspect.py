@@ -7,21 +7,22 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import options
 
 
 @click.command()
-@common.speaking
-@common.bundle_argument
+@options.speaking
+@options.bundle_argument
 @click.option("--json", "as_json", is_flag=True, help="Print everything, every file's digest included, as JSON.")
 @click.pass_context
 def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     """Show what BUNDLE holds: target, sizes by part, gates, loss ledger, versions. Checks every byte first."""
-    from edgepack import bundle_tables, inspection
+    from edgepack.bundle import inspect
+    from edgepack.console import build_tables
 
-    found = inspection.inspect(bundle)
+    found = inspect.inspect(bundle)
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
     else:
-        console = common.console(context)
-        console.show(bundle_tables.inspection(found, live=console.is_live))
+        console = options.console(context)
+        console.show(build_tables.inspection(found, live=console.is_live))

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common, part, supplies
+from edgepack.commands import options
 
 
 @click.command()
-@common.speaking
-@common.recipe_argument
-@common.settings_option
-@common.workspace_option
-@supplies.options
-@part.options
+@options.speaking
+@options.recipe_argument
+@options.settings_option
+@options.workspace_option
+@options.options
+@options.part_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
 def command(
@@ -25,7 +25,7 @@ def command(
     recipe: Path,
     settings: tuple[str, ...],
     workspace: Path,
-    drawn: supplies.Drawn,
+    drawn: options.Drawn,
     until: str | None,
     start: str | None,
     force: bool,
@@ -36,16 +36,16 @@ def command(
     Values that the recipe does not set are dimmed, or marked as defaults where there are no colours. Reads the data,
     trains nothing, writes nothing.
     """
-    loaded, supply = supplies.load(recipe, settings, drawn)
-    from edgepack import tables
+    loaded, supply = options.load(recipe, settings, drawn)
+    from edgepack.console import tables
     from edgepack.pipeline import plan
     from edgepack.pipeline.workspace import Workspace
 
-    made = plan.make(loaded, Workspace(workspace), part.chosen(until, start, force), supply)
+    made = plan.make(loaded, Workspace(workspace), options.build_options(until, start, force), supply)
     if as_json:
         stages = [dataclasses.asdict(stage) for stage in made.stages]
         values = [dataclasses.asdict(value) for value in made.values]
         click.echo(json.dumps({"values": values, "stages": stages}, ensure_ascii=False, default=str))
         return
-    console = common.console(context)
+    console = options.console(context)
     console.show(tables.plan(made, live=console.is_live))

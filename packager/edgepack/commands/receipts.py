@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import options
 
 
 @click.command()
-@common.speaking
+@options.speaking
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
 @click.option(
     "--signers",
-    type=common.existing_file,
+    type=options.existing_file,
     metavar="FILE",
     help="Leave out receipts that none of these keys signed: OpenSSH's allowed_signers format, a line for each device.",
 )
@@ -25,12 +25,14 @@ def command(context: click.Context, folder: Path, signers: Path | None, as_json:
 
     Copy each device's PREFIX/receipts into a folder below DIR, called as you call the device.
     """
-    from edgepack import fleet, gate_tables, signing
+    from edgepack.bundle import signing
+    from edgepack.console import gate_tables
+    from edgepack.gating import fleet
 
     signer = None if signers is None else lambda file, raw: signing.signer_of(file, raw, signers)
     found = fleet.summarize(folder, signer)
     if as_json:
         click.echo(fleet.as_json(found))
     else:
-        console = common.console(context)
+        console = options.console(context)
         console.show(gate_tables.fleet(found, live=console.is_live))

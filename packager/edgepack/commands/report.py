@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import options
 
 
 @click.command()
-@common.speaking
+@options.speaking
 @click.argument("reports", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True, metavar="REPORT...")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
@@ -20,11 +20,11 @@ def command(context: click.Context, reports: tuple[Path, ...], as_json: bool) ->
 
     REPORT is a NAME-VERSION.report.json that a build left in its dist folder, or such a folder.
     """
-    from edgepack import compared
+    from edgepack.console import build_tables
 
-    found = compared.read(reports)
+    found = build_tables.read(reports)
     if as_json:
         click.echo(json.dumps(found.as_json(), ensure_ascii=False))
     else:
-        console = common.console(context)
-        console.show(compared.tables(found, live=console.is_live, width=console.width))
+        console = options.console(context)
+        console.show(build_tables.tables(found, live=console.is_live, width=console.width))

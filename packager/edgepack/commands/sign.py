@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import options
 
 
 @click.command()
-@common.speaking
-@common.bundle_argument
+@options.speaking
+@options.bundle_argument
 @click.option(
     "--key",
-    type=common.existing_file,
+    type=options.existing_file,
     required=True,
     help="SSH key: a private key, or the .pub file of one that an agent or a piece of hardware holds.",
 )
@@ -28,7 +28,7 @@ def command(bundle: Path, key: Path, output: Path | None) -> None:
 
     ssh-keygen signs, and asks for a passphrase or a touch where the key wants one. A damaged bundle is refused.
     """
-    from edgepack import signing
+    from edgepack.bundle import signing
 
     out = output or bundle
     signed = signing.sign(bundle, key, out)

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgepack.commands import common
+from edgepack.commands import options
 
 if TYPE_CHECKING:
-    from edgepack_runtime.trust import Proof
+    from edgepack_runtime.install.trust import Proof
 
 
 @click.command()
-@common.speaking
-@common.bundle_argument
+@options.speaking
+@options.bundle_argument
 @click.option(
     "--signers",
-    type=common.existing_file,
+    type=options.existing_file,
     metavar="FILE",
     help="Keys of which one must have signed it: OpenSSH's allowed_signers format, or a .pub file.",
 )
 def command(bundle: Path, signers: Path | None) -> None:
     """Check every byte of BUNDLE against its manifest, and the manifest's signature; exits 8 naming what is wrong."""
-    from edgepack import signing
+    from edgepack.bundle import signing
 
     manifest, proof = signing.verified(bundle, signers)
     click.echo(

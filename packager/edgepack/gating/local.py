@@ -19,14 +19,15 @@ from edgepack.errors import (
     TargetUnreachableError,
     UsageError,
 )
+from edgepack.gating.rows import Rows
 from edgepack.progress import Progress
 from edgepack.results import NotRunHere
-from edgepack.targets import here
-from edgepack.targets.interpreters import Interpreter
-from edgepack.targets.rows import Rows
-from edgepack_runtime import alone, isolated
+from edgepack.targets import local
+from edgepack.targets.local import Interpreter
+from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode, reported
-from edgepack_runtime.verify import verify_file
+from edgepack_runtime.install import release_process
+from edgepack_runtime.util import gate_lock
 
 NO_ROWS: Final = Rows()
 DECIDED: Final[dict[int, Literal["pass", "fail", "inconclusive"]]] = {
@@ -59,7 +60,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
         TargetUnreachableError: when the process cannot be started.
     """
     environment = dict(_DEVICE_ENVIRONMENT)
-    environment.update({name: os.environ[name] for name in ("TMPDIR", alone.VARIABLE) if name in os.environ})
+    environment.update({name: os.environ[name] for name in ("TMPDIR", gate_lock.VARIABLE) if name in os.environ})
     command = [str(python), "-I", "-S", str(bundle.resolve()), verb, *arguments]
     try:
         process = subprocess.Popen(
@@ -70,7 +71,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
             text=True,
             encoding="utf-8",
             # However we end, it does: a gate that went on would measure beside the next one. It clears up first.
-            preexec_fn=isolated.dies_with_us(signal.SIGTERM),
+            preexec_fn=release_process.dies_with_us(signal.SIGTERM),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise TargetUnreachableError(f"{command[0]} cannot be started", why=str(error)) from error
@@ -99,7 +100,7 @@ def gate_here(
     """
     manifest = verify_file(bundle)[0]
     target = manifest.target
-    found = here.runner(target, target.provider, libc_min=target.libc_min, pythons=pythons)
+    found = local.runner(target, target.provider, libc_min=target.libc_min, pythons=pythons)
     if isinstance(found, NotRunHere):
         raise TargetUnreachableError(
             f"{bundle.name} cannot be gated on this machine",

@@ -18,8 +18,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack_runtime.doctor import existing_parent
-from edgepack_runtime.durable import FILE_MODE, fsync_folder, make_folder, set_mode
+from edgepack_runtime.device.doctor import existing_parent
+from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder, set_mode
 
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
 _TRIED_BYTES: Final = 256 * 1024  # more than a receipt has

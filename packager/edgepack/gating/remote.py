@@ -24,11 +24,11 @@ from edgepack.errors import (
     UsageError,
 )
 from edgepack.gating.local import Answer, failed, judged
+from edgepack.gating.rows import Rows
 from edgepack.gating.ssh import Connection, LostError
 from edgepack.progress import Progress
-from edgepack.targets.rows import Rows
+from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.manifest import Manifest
 
 ATTEMPTS: Final = 4  # at one copy
 PAUSE_S: Final = 1.0

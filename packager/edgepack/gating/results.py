@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from edgepack.errors import EdgepackError, StageFailedError
 from edgepack.gating.remote import Copied
 from edgepack.report import NOT_MEASURED, quantity
+from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.manifest import Manifest
 
 FORMAT: Final = 1
 # What is known to be wrong with a bundle comes before what broke where it was to be measured, and that before what was

@@ -15,18 +15,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from edgepack.digest import sha256_file
 from edgepack.errors import BundleInvalidError, EdgepackError, TargetUnreachableError, UsageError
 from edgepack.gating import remote
 from edgepack.gating.local import gate_here
 from edgepack.gating.receipts import ReceiptStore
 from edgepack.gating.remote import Parcel, Place
 from edgepack.gating.results import Result, readable
+from edgepack.gating.rows import Rows
 from edgepack.gating.ssh import FORM, LOCAL, Address, Client, Connection
 from edgepack.progress import Progress, Task
-from edgepack.targets.rows import Rows
-from edgepack_runtime.manifest import Manifest, release_id
-from edgepack_runtime.verify import verify_file
+from edgepack.util.hashing import sha256_file
+from edgepack_runtime.bundle.manifest import Manifest, release_id
+from edgepack_runtime.bundle.verify import verify_file
 
 RECEIPTS: Final = "receipts"
 TIMEOUT_MINUTES: Final = 240

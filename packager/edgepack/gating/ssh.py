@@ -24,8 +24,8 @@ from urllib.parse import unquote
 
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
 from edgepack.gating.local import Answer
-from edgepack.wording import counted
-from edgepack_runtime.isolated import dies_with_us
+from edgepack.util.text import counted
+from edgepack_runtime.install.release_process import dies_with_us
 
 LOCAL: Final = "local"
 FORM: Final = "local | ssh://[USER@]HOST[:PORT][/PREFIX]"

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from edgepack import variants
 from edgepack.artifacts import (
     Artifact,
     BundleArtifact,
@@ -21,34 +20,26 @@ from edgepack.artifacts import (
     ExportArtifact,
     GateArtifact,
     ModelArtifact,
+    NarrowedArtifact,
+    PrunedArtifact,
     ScalesArtifact,
+    SelectArtifact,
 )
-from edgepack.digest import sha256_file
+from edgepack.export import target_variants
 from edgepack.pipeline import keys
 from edgepack.pipeline.options import OF_A_CANDIDATE
+from edgepack.pipeline.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
 from edgepack.pipeline.workspace import Key, Result
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import (
-    Calibration,
-    Candidate,
-    Columns,
-    Data,
-    Quantize,
-    Recipe,
-    Search,
-    distinct,
-)
+from edgepack.recipe.model import Calibration, Candidate, Columns, Data, Quantize, Recipe, Search, distinct
 from edgepack.recipe.training import Distill, FromTeacher, Pruning, Student, Teacher
-from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.results import Build, Delivery, Failure, NotRunHere
-from edgepack.selection import SelectArtifact
-from edgepack.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
-from edgepack.targets import here
-from edgepack.targets.host import host_facts
-from edgepack.targets.interpreters import Interpreter
-from edgepack.targets.supply import Supply
-from edgepack.versions import minor_version, tool_versions
+from edgepack.targets import local
+from edgepack.targets.context import Supply
+from edgepack.targets.local import Interpreter, host_facts
+from edgepack.util.hashing import sha256_file
+from edgepack.util.versions import minor_version, tool_versions
 
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -342,7 +333,7 @@ def _prune(
         if section.texts is not None:
             decides["pruning"]["texts"] = Path(section.texts).suffix
             decides["columns"] = columns.texts
-            inputs += [*keys.reading_code(), sha256_file(Path(section.texts))]
+            inputs += [sha256_file(Path(section.texts))]
         key = keys.make("prune", prune.VERSION, decides, inputs)
         read, model = results[rows].artifact, results[learner].artifact
         return Work(key, lambda out, checkpoint, progress: prune.run(section, columns, read, model, out, progress))
@@ -385,7 +376,7 @@ def _export(
     supply: Supply,
 ) -> StageCall[ExportArtifact]:
     def work(results: Results) -> Work[ExportArtifact]:
-        differing = variants.wanted(map(supply.profile, targets), section)
+        differing = target_variants.wanted(map(supply.profile, targets), section)
         decides = {
             "quantize": keys.dump(section),
             "differing": {one.name: names for one, names in differing.items()},
@@ -489,4 +480,4 @@ def gate_interpreter(target: str, supply: Supply, libc_min: str = "") -> Interpr
         libc_min: the oldest glibc that the bundle's binaries load on, where it is known.
     """
     profile = supply.profile(target)
-    return here.runner(profile, profile.provider, libc_min=libc_min, jetpack=profile.jetpack, pythons=supply.pythons)
+    return local.runner(profile, profile.provider, libc_min=libc_min, jetpack=profile.jetpack, pythons=supply.pythons)

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgepack import signing
 from edgepack.artifacts import ROWS_SUFFIX
-from edgepack.choice import TEXTS_FILE
-from edgepack.digest import files_below, sha256_file
+from edgepack.bundle import signing
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.export.selection import TEXTS_FILE
 from edgepack.recipe.model import Sign
 from edgepack.report import document
 from edgepack.results import NOT_RUN_HERE, Build, Delivery
-from edgepack.wording import UNGATED
+from edgepack.util.hashing import files_below, sha256_file
+from edgepack.util.text import UNGATED
 
 BUNDLE_SUFFIX = ".edgepack"
 REPORTS = ("report.html", "report.json", "junit.xml", "models")

@@ -13,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack import datasets
 from edgepack.artifacts import ARTIFACT_FILE, LABELLED, SPLITS, DataArtifact, ModelArtifact, Split
-from edgepack.digest import sha256_file, sha256_folder
 from edgepack.pipeline.workspace import Key, Result
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Data, is_builtin
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
-from edgepack.versions import installed_versions
+from edgepack.util.hashing import sha256_file, sha256_folder
+from edgepack.util.versions import installed_versions
 
 _TRAINING: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
 LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
@@ -101,15 +100,9 @@ def of_training(section: Teacher | Student) -> dict[str, Any]:
 
 
 def data_digests(section: Data) -> list[str]:
-    """Digests of the data files, and of the code that generates or reads rows."""
+    """Digests of the data files. What is made of them is up to the stage's version, as for every stage."""
     files = [getattr(section, name) for name in SPLITS]
-    named = [Path(file) for file in files if file is not None and not is_builtin(file)]
-    return [*reading_code(), *map(sha256_file, named)]
-
-
-def reading_code() -> list[str]:
-    """Digests of the code that generates and reads rows."""
-    return _sources(Path(datasets.__path__[0]))
+    return [sha256_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
 
 
 def labelled(rows: Result[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:

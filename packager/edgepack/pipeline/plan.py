@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgepack.artifacts import DataArtifact
-from edgepack.datasets.load import load_splits
-from edgepack.paddle_ml import checkpoint, environment
+from edgepack.bundle import wheels
+from edgepack.data.loader import load_splits
 from edgepack.pipeline import preflight
 from edgepack.pipeline.calls import Results, StageCall, StageCalls, gate_interpreter
 from edgepack.pipeline.options import BuildOptions
 from edgepack.pipeline.workspace import Result, Workspace
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.presets import shape_of
+from edgepack.recipe.pretrained_models import cut, parameters, shape_of
 from edgepack.recipe.section import Section
-from edgepack.recipe.shapes import cut, parameters
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
 from edgepack.results import NotRunHere
-from edgepack.targets import wheels
-from edgepack.targets.supply import Supply
-from edgepack.wording import counted
+from edgepack.targets.context import Supply
+from edgepack.training import checkpoint, environment
+from edgepack.util.text import counted
 
 State = Literal["cached", "to run", "not asked for", "not run here"]
 

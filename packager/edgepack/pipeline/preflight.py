@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from edgepack.artifacts import DataArtifact
-from edgepack.datasets.suited import check_built, read_further_texts, require_judged_by
+from edgepack.bundle import baseline, site_packages, wheels
+from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, UsageError
-from edgepack.paddle_ml import environment
 from edgepack.pipeline.calls import StageCalls
 from edgepack.pipeline.options import BuildOptions
+from edgepack.pipeline.stages import student
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.results import of_candidate
-from edgepack.stages import student
-from edgepack.targets import baseline, carried, wheels
+from edgepack.training import environment
 
 TRAININGS: Final = {"teacher": "teacher", "student": "student", "narrow": "student"}  # stage -> section, in order
 
@@ -63,7 +63,7 @@ def check_training(stage: str, calls: StageCalls, options: BuildOptions, progres
     _check_devices(recipe, stage, options)
     for target, given in supply.given.items():
         if given and target in recipe.targets:
-            carried.require_fitting(target, supply, progress)
+            site_packages.require_fitting(target, supply, progress)
     if stage == "teacher":
         _check_students(recipe, keep_going=options.keep_going)
 
@@ -79,7 +79,7 @@ def _check_devices(recipe: Recipe, stage: str, options: BuildOptions) -> None:
     if not any(device.startswith("gpu") for _, device in asked):
         return  # importing Paddle takes seconds, and nothing can be wrong
     environment.start()
-    from edgepack.paddle_ml import device
+    from edgepack.training import devices as device
 
     for role, place in asked:
         device.require(place, f"{role}.device")

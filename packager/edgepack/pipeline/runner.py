@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeVar
 
 from edgepack.artifacts import Artifact, GateArtifact
 from edgepack.errors import EdgepackError
-from edgepack.paddle_ml import checkpoint
 from edgepack.pipeline import preflight
 from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
 from edgepack.pipeline.options import OF_A_CANDIDATE, BuildOptions
@@ -15,7 +14,8 @@ from edgepack.pipeline.workspace import Key, Result, Workspace
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, Part, of_candidate
-from edgepack.targets.supply import Supply
+from edgepack.targets.context import Supply
+from edgepack.training import checkpoint
 
 A = TypeVar("A", bound=Artifact)
 

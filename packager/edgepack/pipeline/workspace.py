@@ -26,10 +26,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
-from edgepack.digest import files_below, sha256_file
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline.options import STAGES
-from edgepack_runtime.durable import fsync_folder
+from edgepack.util.hashing import files_below, sha256_file
+from edgepack_runtime.util.fs import fsync_folder
 
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.parse import has_surrogate
+from edgepack.recipe.yaml import has_surrogate
 
 MAX_EXPANDED: Final = 256 * 1024  # characters; a small recipe could otherwise ask for gigabytes of one variable
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgepack.recipe.section import Section
-from edgepack_runtime.accuracy_limits import ABOVE_CONFIDENCE, MOST_CONFIDENCE
-from edgepack_runtime.latency_limits import (
+from edgepack_runtime.gate.limits import (
+    ABOVE_CONFIDENCE,
     LEAST_OPEN_LOOP_S,
     LEAST_SUSTAINED_S,
+    MOST_CONFIDENCE,
     MOST_OPEN_LOOP_S,
     MOST_SUSTAINED_S,
     OPEN_LOOP_S,

@@ -1,7 +1,7 @@
 """The recipe, format 1: the one source of validation, defaults, the JSON Schema and the reference page.
 
 A `Recipe` is frozen and resolved: every default is filled in and every path is absolute. It is made by
-`edgepack.recipe.load`, which turns whatever is wrong into findings with file and line. A field that this
+`edgepack.recipe.loader`, which turns whatever is wrong into findings with file and line. A field that this
 version cannot honour is not in the model, so that asking for it is an error and never silently ignored.
 """
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe.document import Document, KeyPath
-from edgepack.recipe.explain import dotted
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.parse import MAX_BYTES, MAX_DEPTH, has_surrogate, parse_setting
+from edgepack.recipe.messages import dotted
+from edgepack.recipe.yaml import MAX_BYTES, MAX_DEPTH, has_surrogate, parse_setting
 
 _FORM: Final = "write `--set KEY=VALUE`, as in `--set teacher.epochs=5`"
 _SHOWN: Final = 80  # characters of a setting that its findings quote

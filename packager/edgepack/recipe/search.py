@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from edgepack.recipe import overrides
 from edgepack.recipe.document import Document, KeyPath, Problem
-from edgepack.recipe.explain import did_you_mean, dotted, recipe_keys
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.messages import REMOVED, did_you_mean, dotted, recipe_keys
 from edgepack.recipe.model import Recipe, Search, distinct
-from edgepack.recipe.removed import REMOVED
 
 # What can be searched over: the keys below these sections. Whatever else a recipe says is
 # the same for all candidates.

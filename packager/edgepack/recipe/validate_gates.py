@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from edgepack.recipe.document import Document, KeyPath, Problem
-from edgepack.recipe.explain import dotted
-from edgepack.recipe.missing import check_there
+from edgepack.recipe.messages import dotted
+from edgepack.recipe.paths import check_there
 from edgepack.recipe.training import Student
-from edgepack_runtime import gate_limits, metrics
+from edgepack_runtime.gate import limits
+from edgepack_runtime.stats import metrics
 
 _LENGTHS: Final[KeyPath] = ("gates", "latency", "by_length")
 _NO_FIX: Final = "correct the value; docs/11-recipe-reference.md lists what it may be"
@@ -26,7 +27,7 @@ def check_gates(document: Document) -> Iterator[Problem]:
         yield from check_there(document, ("gates", "accuracy", "baseline"), baseline)
         # A bundle names the release in place of its file.
         gates["accuracy"] = {**accuracy, "baseline": {"name": baseline, "version": ""}}
-    _, problems = gate_limits.read(gates)
+    _, problems = limits.read(gates)
     for path, reason, fix in problems:
         yield ("gates", *path), reason, fix or _NO_FIX
     yield from _check_metric(document)

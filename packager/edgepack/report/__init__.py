@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgepack.wording import counted
-from edgepack_runtime.gate_limits import at_least
+from edgepack.util.text import counted
+from edgepack_runtime.stats.checks import at_least
 
 # unit of a receipt -> what it is multiplied by, the digits after the point, and the unit that is shown
 _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {

@@ -19,20 +19,22 @@ from edgepack.artifacts import (
     ExportArtifact,
     GateArtifact,
     LedgerRow,
+    LinearScales,
     ModelArtifact,
+    NarrowedArtifact,
+    PrunedArtifact,
+    Quantization,
+    SelectArtifact,
     Split,
 )
-from edgepack.datasets.suited import check_built
-from edgepack.digest import sha256_file
-from edgepack.quantization import LinearScales, Quantization
+from edgepack.data.recipe_checks import check_built
 from edgepack.recipe.model import Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
-from edgepack.reduced import NarrowedArtifact, PrunedArtifact
 from edgepack.report.loss_attribution import losses
 from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
-from edgepack.selection import SelectArtifact
-from edgepack.versions import tool_versions
-from edgepack.wording import UNGATED, counted
+from edgepack.util.hashing import sha256_file
+from edgepack.util.text import UNGATED, counted
+from edgepack.util.versions import tool_versions
 
 FORMAT: Final = 1
 _STEPS: Final = 255  # of the grid of uint8, between the lowest and the highest value

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from edgepack.report import NOTHING, limit, plots, quantity, span, svg, unmet
 from edgepack.report.document import dumps
 from edgepack.report.i18n import MESSAGES, t
-from edgepack.wording import UNGATED, metric_name
+from edgepack.util.text import UNGATED, metric_name
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all

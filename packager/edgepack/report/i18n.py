@@ -10,7 +10,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from edgepack import toml
+from edgepack.util import toml
 
 # id ("section.name") -> {"en": template, "zh": template}
 MESSAGES: Final[dict[str, dict[str, str]]] = {

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from edgepack.artifacts import LedgerRow
 from edgepack.report import NOTHING, limit, quantity, span
 from edgepack.report.i18n import text
-from edgepack.wording import metric_name
-from edgepack_runtime.accuracy_limits import PER_CLASS
+from edgepack.util.text import metric_name
+from edgepack_runtime.stats.checks import PER_CLASS
 
 _ON: Final = "on "  # before the name of a target, in the ledger
 _BY_DEVICE: Final = (

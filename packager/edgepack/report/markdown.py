@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span, total, unmet
-from edgepack.wording import counted, safe
+from edgepack.util.text import counted, safe
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536

@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from edgepack.report import svg
 from edgepack.report.svg import ACCENT, GRID, INK, LIMIT, SECOND, Fill
-from edgepack.wording import metric_name
+from edgepack.util.text import metric_name
 
 _SAME_PERCENT: Final = 1e-4  # receipts round a fraction to six digits, and one row of 100,000 is ten times as much
 _BUBBLE: Final = 600  # square points, of the largest file

@@ -1,1 +1,1 @@
-"""Targets: what a bundle is built for, the wheels it carries, what is in them, the bill of materials."""
+"""Targets: profiles of devices as data, profiles from probes, and what this machine can run."""

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from edgepack import toml
+from edgepack.util import toml
 
 _FOLDER = Path(__file__).parent
 _KINDS = (".toml", ".txt")

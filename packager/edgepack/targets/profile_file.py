@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from edgepack import toml
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.explain import did_you_mean, listed
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.section import Section
-from edgepack.wording import counted
-from edgepack_runtime.device import VECTOR_FLAGS
+from edgepack.util import toml
+from edgepack.util.text import counted
+from edgepack_runtime.device.info import VECTOR_FLAGS
 
 ELF_MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 # A name becomes part of a bundle's file name.

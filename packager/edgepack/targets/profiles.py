@@ -14,8 +14,8 @@ from typing import Any
 
 from edgepack.errors import EnvironmentUnfitError, TargetUnreachableError
 from edgepack.targets import facts, profile_file
-from edgepack_runtime.device import libc
-from edgepack_runtime.model_config import CPU, CUDA
+from edgepack_runtime.bundle.model_config import CPU, CUDA
+from edgepack_runtime.device.info import libc
 
 LOCKS_FOLDER = "edgepack-locks"  # beside a user's file of profiles
 _HOST_PYTHON = "host"

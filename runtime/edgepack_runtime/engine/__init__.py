@@ -9,8 +9,8 @@ from typing import Protocol, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack_runtime.model_config import CUDA, EngineConfig
-from edgepack_runtime.tuning import Tuning
+from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
+from edgepack_runtime.device.tuning import Tuning
 
 
 class Engine(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterable, Tuple
 
+from edgepack_runtime.bundle.model_config import MODEL_NAME
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.model_config import MODEL_NAME
 
 _INPUTS = ("input_ids", "token_type_ids")
 OUTPUTS = ("logits",)

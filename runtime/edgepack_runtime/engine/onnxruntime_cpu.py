@@ -8,12 +8,12 @@ from typing import Tuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgepack_runtime.bundle.model_config import EngineConfig
+from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import onnxruntime_session
 from edgepack_runtime.engine.denormals import DenormalsAsZero
 from edgepack_runtime.engine.graph_inputs import OUTPUTS, model_path
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.model_config import EngineConfig
-from edgepack_runtime.tuning import Tuning
 
 
 class OnnxRuntimeCpuEngine:

@@ -17,13 +17,13 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
+from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import onnxruntime_session
 from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape, run_options
 from edgepack_runtime.engine.graph_inputs import OUTPUTS, model_path
 from edgepack_runtime.engine.onnxruntime_session import Provider
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.model_config import CUDA, EngineConfig
-from edgepack_runtime.tuning import Tuning
 
 # Each captured graph holds memory of the GPU until the session ends. Texts of further lengths run without a graph.
 MOST_GRAPHS = 128

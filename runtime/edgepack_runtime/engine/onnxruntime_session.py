@@ -7,10 +7,10 @@ from typing import Any, List, Mapping, Sequence, Tuple, Union
 
 import onnxruntime
 
+from edgepack_runtime.bundle.model_config import EngineConfig
+from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine.graph_inputs import checked_inputs
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
-from edgepack_runtime.model_config import EngineConfig
-from edgepack_runtime.tuning import Tuning
 
 VERSION = str(onnxruntime.__version__)
 _ERRORS_ONLY = 3  # ONNX Runtime's severity: below it come warnings about graph parts that fusing removed

@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edgepack_runtime import located
-from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.install import locate
 from edgepack_runtime.serve import kserve, logs, openapi, page, requests
 from edgepack_runtime.serve import model_info as facts
 from edgepack_runtime.serve.http_errors import HttpError
@@ -58,7 +58,7 @@ def load(settings: Settings) -> Model:
     Raises:
         EdgepackError: as `Predictor`.
     """
-    found = located.own() if settings.model is None else located.locate(settings.model)
+    found = locate.own() if settings.model is None else locate.locate(settings.model)
     name, version = facts.named(found)
     predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
     return Model(predictor, facts.of(predictor, name, version))

@@ -15,10 +15,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from edgepack_runtime.answers import AnyPrediction
-from edgepack_runtime.predictor import Split
+from edgepack_runtime.inference.predictions import AnyPrediction
+from edgepack_runtime.inference.predictor import Split
 from edgepack_runtime.serve import http_errors
-from edgepack_runtime.texts import Item
+from edgepack_runtime.util.texts import Item
 
 Run = Callable[[Sequence[Item]], Tuple[List[AnyPrediction], Split]]
 Gone = Callable[[], Coroutine[Any, Any, None]]

@@ -19,11 +19,11 @@ import json
 import struct
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime.answers import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
-from edgepack_runtime.model_config import PAIR, TOKENS
+from edgepack_runtime.bundle.model_config import PAIR, TOKENS
+from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.serve import http_errors, requests
 from edgepack_runtime.serve.model_info import ModelInfo
-from edgepack_runtime.texts import Item
+from edgepack_runtime.util.texts import Item
 
 TEXT, TEXT_PAIR = "text", "text_pair"
 _FORM = '{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["..."]}]}'

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
-from edgepack_runtime import verify
-from edgepack_runtime.located import Located
+from edgepack_runtime.bundle import verify
+from edgepack_runtime.install.locate import Located
 
 if TYPE_CHECKING:
-    from edgepack_runtime.predictor import Predictor
+    from edgepack_runtime.inference.predictor import Predictor
 
 _UNNAMED_VERSION = "0.0.0"  # of a model folder, which has none
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
-from edgepack_runtime.model_config import PAIR, TOKENS
+from edgepack_runtime.bundle.model_config import PAIR, TOKENS
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
 

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.settings import Settings
-from edgepack_runtime.texts import Item
+from edgepack_runtime.util.texts import Item
 
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'

@@ -7,15 +7,15 @@ import logging
 import sys
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from edgepack_runtime.answers import AnyPrediction
-from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.inference.predictions import AnyPrediction
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.inference.windows import TRUNCATE
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.batcher import Answered, Batch, Batcher, Gone
 from edgepack_runtime.serve.metrics import Metrics
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
-from edgepack_runtime.texts import Item
-from edgepack_runtime.windows import TRUNCATE
+from edgepack_runtime.util.texts import Item
 
 
 class Timing(NamedTuple):

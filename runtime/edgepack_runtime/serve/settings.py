@@ -12,9 +12,9 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from edgepack_runtime.device.tuning import MAX_THREADS
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
-from edgepack_runtime.tuning import MAX_THREADS
-from edgepack_runtime.windows import LONG_TEXTS, TRUNCATE
+from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
 
 PREFIX = "EDGEPACK_SERVE_"
 TOKEN_VARIABLE = "EDGEPACK_TOKEN"

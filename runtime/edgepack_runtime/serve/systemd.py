@@ -13,11 +13,12 @@ import shlex
 from pathlib import Path
 from typing import Iterator, List, Optional
 
-from edgepack_runtime import isolated, verify
-from edgepack_runtime.durable import fsync_folder, make_folder, os_errors, write_atomic
+from edgepack_runtime.bundle import verify
+from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.model_config import CUDA
-from edgepack_runtime.state import Prefix
+from edgepack_runtime.install import release_process
+from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, write_atomic
 
 FOLDER = "systemd"
 _HOMES = ("/home", "/root", "/run/user")  # what ProtectHome= is about
@@ -101,7 +102,7 @@ def write(prefix: Prefix, name: str) -> Path:
     text = unit(
         prefix,
         name,
-        interpreter=Path(isolated.interpreter()),
+        interpreter=Path(release_process.interpreter()),
         user=pwd.getpwuid(os.getuid()).pw_name,
         gpu=provider == CUDA,
     )

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack.cli import main
-from edgepack.commands import supplies
+from edgepack.commands import options as supplies
 from edgepack.errors import StageFailedError
 from edgepack.pipeline import delivery, runner
 

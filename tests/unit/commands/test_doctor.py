@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from edgepack import cli, examination
-from edgepack.examination import Problem, Report
-from edgepack.machine import Cores, Machine, Memory
-from edgepack.nvidia import Gpu, Nvidia
-from edgepack.paddle_ml.environment import Setting
-from edgepack.paddle_ml.gpus import Build, Card
+from edgepack import cli
+from edgepack.training import doctor as examination
+from edgepack.training.devices import Build, Card
+from edgepack.training.doctor import Problem, Report
+from edgepack.training.environment import Setting
+from edgepack.util.hardware import Cores, Machine, Memory
+from edgepack.util.nvidia import Gpu, Nvidia
 from edgepack_runtime.errors import ExitCode
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "doctor.txt"

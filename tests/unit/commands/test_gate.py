@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.unit.far import GATE, Far, far, far_bundle
 
-from edgepack import signals
 from edgepack.cli import main
 from edgepack.commands.gate import command
 from edgepack.gating.runner import TIMEOUT_MINUTES
+from edgepack.util import process as signals
 
 __all__ = ["far"]
 
@@ -287,7 +287,8 @@ def test_what_is_interrupted_leaves_no_empty_file(far: Far, bundle: Path, tmp_pa
 
 def test_a_device_may_send_what_is_no_unicode(far: Far, bundle: Path, tmp_path: Path) -> None:
     odd = far_bundle(
-        tmp_path / "odd.edgepack", more={"edgepack_runtime/gate.py": GATE.replace("as it was", "\\ud800").encode()}
+        tmp_path / "odd.edgepack",
+        more={"edgepack_runtime/gate/runner.py": GATE.replace("as it was", "\\ud800").encode()},
     )
     files = [tmp_path / name for name in ("junit.xml", "gate.md")]
     done = gate(far, odd, "--target", "ssh://line3", "--json", "--junit", files[0], "--markdown", files[1])

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
-from tests.unit.targets.test_adopt import ORIN
+from tests.unit.targets.test_from_probe import ORIN
 
+from edgepack.bundle import wheels
 from edgepack.cli import main
-from edgepack.targets import profiles, wheels
-from edgepack.targets.supply import Supply
+from edgepack.targets import profiles
+from edgepack.targets.context import Supply
 from edgepack_runtime.errors import ExitCode
 
 

@@ -17,8 +17,7 @@ import pytest
 from tests.unit.far import Far, Heard, far, far_bundle
 from tests.unit.runtime.ssh_keys import make_key
 
-from edgepack import signing
-from edgepack.digest import sha256_file
+from edgepack.bundle import signing
 from edgepack.errors import (
     BundleInvalidError,
     EdgepackError,
@@ -30,10 +29,11 @@ from edgepack.errors import (
 from edgepack.gating import remote
 from edgepack.gating.local import NO_ROWS
 from edgepack.gating.remote import Gated, Parcel, Place
+from edgepack.gating.rows import Rows
 from edgepack.gating.ssh import Address, Client, Connection
-from edgepack.targets.rows import Rows
-from edgepack_runtime.manifest import release_id
-from edgepack_runtime.verify import verify_file
+from edgepack.util.hashing import sha256_file
+from edgepack_runtime.bundle.manifest import release_id
+from edgepack_runtime.bundle.verify import verify_file
 
 __all__ = ["far"]
 LINE3 = Address("line3")

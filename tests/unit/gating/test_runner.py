@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 from tests.unit.far import GATE, Far, Heard, far, far_bundle
 
-from edgepack import fleet
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
-from edgepack.gating import local, receipts, remote, runner, ssh
+from edgepack.gating import fleet, local, receipts, remote, runner, ssh
 from edgepack.gating import results as gates
 from edgepack.gating.results import Result
+from edgepack.gating.rows import Rows
 from edgepack.gating.runner import Asked
 from edgepack.gating.ssh import Connection
-from edgepack.targets.rows import Rows
 from edgepack_runtime.errors import ExitCode
 
 __all__ = ["far"]
@@ -286,7 +285,7 @@ def test_a_condition_that_is_no_number_is_null_and_nothing_else_may_be(receipt: 
 
 def test_a_device_may_say_nan_of_its_conditions(ask: Ask, tmp_path: Path) -> None:
     source = GATE.replace('"Cortex-A76"', 'float("nan"), "depth": 1e999')
-    bundle = far_bundle(tmp_path / "nan.edgepack", more={"edgepack_runtime/gate.py": source.encode()})
+    bundle = far_bundle(tmp_path / "nan.edgepack", more={"edgepack_runtime/gate/runner.py": source.encode()})
     for target in ("local", "ssh://line3"):
         (result,) = ask([bundle], target)
         assert result.kept is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.recipe.environment import MAX_EXPANDED, Expansion
-from edgepack.recipe.parse import parse
+from edgepack.recipe.yaml import parse
 
 FILE = Path("recipe.yaml")
 ENVIRONMENT = {

@@ -15,8 +15,8 @@ from edgepack.cli import main
 from edgepack.recipe.document import Document
 from edgepack.recipe.environment import Expansion
 from edgepack.recipe.model import is_builtin
-from edgepack.recipe.parse import parse
-from edgepack.recipe.pretrained import MODEL_FILES
+from edgepack.recipe.validate_training import MODEL_FILES
+from edgepack.recipe.yaml import parse
 
 ROOT = Path(__file__).parents[3]
 RECIPES = ROOT / "recipes"

@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.huggingface import config_problems, lower_case, paddlenlp_config, tokenizer_problems, weights_of
-from edgepack.recipe.load import load_recipe
-from edgepack.recipe.shapes import Shape, of_folder
+from edgepack.recipe.loader import load_recipe
+from edgepack.recipe.pretrained_models import (
+    Shape,
+    config_problems,
+    lower_case,
+    of_folder,
+    paddlenlp_config,
+    tokenizer_problems,
+    weights_of,
+)
 
 # bert-base-chinese's own config.json, but for the sizes.
 BERT: dict[str, Any] = {

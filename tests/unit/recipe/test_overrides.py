@@ -9,9 +9,9 @@ import pytest
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.document import Document
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.load import load_recipe
+from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.overrides import apply
-from edgepack.recipe.parse import MAX_BYTES, parse
+from edgepack.recipe.yaml import MAX_BYTES, parse
 
 FILE = Path("recipe.yaml")
 TARGETS = {"linux-x86_64-cpu"}

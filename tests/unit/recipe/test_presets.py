@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.recipe.presets import PRESETS, SENTENCEPIECE, shape_of
-from edgepack.recipe.shapes import KEPT_HEADS, Shape, cut, of_config, of_folder, parameters, spread
+from edgepack.recipe.pretrained_models import (
+    KEPT_HEADS,
+    PRESETS,
+    SENTENCEPIECE,
+    Shape,
+    cut,
+    of_config,
+    of_folder,
+    parameters,
+    shape_of,
+    spread,
+)
 from edgepack.recipe.training import FromScratch, Scratch
 
 NANO = Shape(4, 312, 12, 1248, 40000, 2048, 4, 0)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.load import load_recipe
+from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
 
 TARGETS = {"jetpack6", "linux-x86_64-cpu"}

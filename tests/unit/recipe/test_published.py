@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from edgepack.recipe import reference, schema
+from edgepack.recipe import docs
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.parse import parse
 from edgepack.recipe.training import FromScratch
+from edgepack.recipe.yaml import parse
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "unit" / "golden" / "recipes"
 EXAMPLES = sorted((ROOT / "recipes").glob("*.yaml"))
-SCHEMA = schema.schema()
+SCHEMA = docs.schema()
 PLAIN = {"edgepack": 1, "name": "a", "version": "1.0.0", "data": {"train": "a.tsv"}, "student": {"model": "ernie-1.0"}}
 
 
@@ -77,12 +77,12 @@ def fits(value: object, rule: dict[str, Any]) -> bool:
 
 
 def test_the_published_schema_is_the_model_s() -> None:
-    assert (ROOT / "recipes" / "recipe.schema.json").read_text(encoding="utf-8") == schema.dumps(), "run `make docs`"
+    assert (ROOT / "recipes" / "recipe.schema.json").read_text(encoding="utf-8") == docs.dumps(), "run `make docs`"
 
 
 def test_the_published_reference_is_the_model_s() -> None:
     page = (ROOT / "docs" / "11-recipe-reference.md").read_text(encoding="utf-8")
-    assert page == reference.page(), "run `make docs`"
+    assert page == docs.page(), "run `make docs`"
 
 
 def test_the_schema_has_what_editors_want() -> None:
@@ -100,7 +100,7 @@ def test_the_schema_has_what_editors_want() -> None:
 def test_every_key_is_described_and_stands_in_the_reference() -> None:
     found = list(sections())
     assert FromScratch in found
-    page = reference.page()
+    page = docs.page()
     for section in found:
         assert section.__doc__, section
         for name, field in section.model_fields.items():
@@ -109,7 +109,7 @@ def test_every_key_is_described_and_stands_in_the_reference() -> None:
             assert f"| `{field.alias or name}` |" in page
 
 
-@pytest.mark.parametrize("module", [schema, reference], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [docs, docs], ids=lambda module: module.__name__)
 def test_the_modules_write_what_is_published(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import runpy
     import warnings
@@ -119,7 +119,7 @@ def test_the_modules_write_what_is_published(module: Any, tmp_path: Path, monkey
         warnings.simplefilter("ignore", RuntimeWarning)  # the module has been imported already
         runpy.run_module(module.__name__, run_name="__main__")
     written = (tmp_path / "out").read_text(encoding="utf-8")
-    assert written == (schema.dumps() if module is schema else reference.page())
+    assert written == (docs.dumps() if module is docs else docs.page())
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -202,12 +202,12 @@ def test_the_schema_refuses_what_the_model_refuses(extra: dict[str, Any]) -> Non
 
 
 def test_the_reference_names_the_order_of_precedence() -> None:
-    page = reference.page()
+    page = docs.page()
     assert page.index("**default**") < page.index("**recipe file**") < page.index("**`--set KEY=VALUE`**")
 
 
 def test_no_line_of_the_reference_breaks_its_table() -> None:
-    for line in reference.page().splitlines():
+    for line in docs.page().splitlines():
         if line.startswith("|"):
             assert line.endswith("|")
-            assert line.replace(reference.BAR, "").count("|") in (6, 10)
+            assert line.replace(docs.BAR, "").count("|") in (6, 10)

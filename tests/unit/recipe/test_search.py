@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.load import load_recipe
+from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.pretrained import MODEL_FILES
 from edgepack.recipe.training import Distill, FromTeacher
+from edgepack.recipe.validate_training import MODEL_FILES
 
 RECIPE = """\
 edgepack: 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.conftest import dynamic, linears
 
-from edgepack.quantization import LinearScales, Quantization
+from edgepack.artifacts import LinearScales, Quantization
 from edgepack.report.document import calibrated_parts, part_of
 from edgepack.report.plots import MOST_PARTS, spread, widest
 

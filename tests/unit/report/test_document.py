@@ -15,7 +15,7 @@ from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
 from edgepack.report import limit, quantity, span
 from edgepack.report.document import dumps, make, tool_versions, worst
-from edgepack.wording import verdict
+from edgepack.util.text import verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.json"
 

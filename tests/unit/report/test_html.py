@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from tests.unit.conftest import beside_one_not_run, dynamic, linears, narrowed_of, pruned_of, ungated_of
 
-from edgepack.artifacts import LedgerRow
-from edgepack.quantization import Quantization
+from edgepack.artifacts import LedgerRow, Quantization
 from edgepack.report import html, plots
 from edgepack.report.document import make
 from edgepack.report.html import render
 from edgepack.report.i18n import MESSAGES
 from edgepack.report.plots import pareto
-from edgepack_runtime.gate_rows import WHY_NOT
+from edgepack_runtime.gate.rows import WHY_NOT
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 

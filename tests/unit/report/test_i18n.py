@@ -12,14 +12,14 @@ import pytest
 from edgepack import report
 from edgepack.report.i18n import MESSAGES, t, text
 from edgepack.results import Verdict
-from edgepack_runtime import conditions
-from edgepack_runtime.metrics import METRICS
-from edgepack_runtime.throttling import Throttle
+from edgepack_runtime.device import conditions
+from edgepack_runtime.device.throttling import Throttle
+from edgepack_runtime.stats.metrics import METRICS
 
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
 FOLDER = Path(report.__file__).parent
 SOURCES = "".join(file.read_text(encoding="utf-8") for file in FOLDER.rglob("*") if file.suffix in (".py", ".jinja"))
-SOURCES += (FOLDER.parent / "ledger_tables.py").read_text(encoding="utf-8")
+SOURCES += (FOLDER.parent / "console" / "build_tables.py").read_text(encoding="utf-8")
 # Messages that are looked up by a value, by section.
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),

@@ -10,8 +10,8 @@ import pytest
 
 from edgepack.artifacts import LedgerRow, Variation, proportion
 from edgepack.report.loss_attribution import explain
-from edgepack_runtime import stats
-from edgepack_runtime.gate_limits import read_once, sampled
+from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.checks import read_once, sampled
 
 
 def ledger(**right: int) -> list[LedgerRow]:
@@ -76,7 +76,7 @@ def test_inconclusive_says_what_would_decide() -> None:
 
 def test_each_figure_is_told_once() -> None:
     """As a device's own receipt has it."""
-    figures = stats.Interval(5.1, 3.0, math.inf)
+    figures = intervals.Interval(5.1, 3.0, math.inf)
     told = {"limit": 40.0, "unit": "percent", "n": 99, "confidence": 0.95, "detail": "the last third of 10 s"}
     row = sampled("latency.sustained.max_slowdown_percent", "inconclusive", figures, **told).as_json()  # type: ignore[arg-type]
     (line,) = explain(receipt([row]), ledger(student=900))

@@ -21,18 +21,20 @@ from installing import MakeBundle
 from ssh_keys import make_key
 
 import edgepack_runtime
-from edgepack.targets.archive import write_bundle
-from edgepack.targets.main_py import main_source
-from edgepack_runtime import alone, model_config, trust
-from edgepack_runtime.manifest import FileEntry, Manifest, TargetFacts, dump
-from edgepack_runtime.state import Prefix
+from edgepack.bundle.archive import write_bundle
+from edgepack.bundle.head import main_source
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
+from edgepack_runtime.install import trust
+from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.util import gate_lock
 
 RUNTIME = Path(edgepack_runtime.__path__[0])
-STANDS_IN = ("selftest", "tune", "gate", "bench", "predictor")
-NEEDS_NUMPY = ("tokenizer", "conditions", "measure", "answers", *STANDS_IN)
+# Folders that need packages, or that no fake bundle runs; what FAKES has stands in for modules of them.
+LEFT_OUT = ("engine", "serve", "gate", "inference")
 
 FAKES = {
-    "selftest": """\
+    "inference/selftest": """\
 import json, os, signal
 from edgepack_runtime.errors import StageFailedError
 
@@ -52,7 +54,7 @@ def run(release):
     told = os.environ.get("ORT_DISABLE_TELEMETRY")
     return {"texts": 2, "max_difference": 0.0, "tolerance": 0.1, "telemetry_disabled": told}
 """,
-    "gate": """\
+    "gate/runner": """\
 import json
 
 CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
@@ -75,7 +77,7 @@ def exit_code(receipt):
 def render(receipt):
     return "gate: " + receipt["verdict"]
 """,
-    "tune": """\
+    "inference/tune": """\
 import json
 from edgepack_runtime.errors import StageFailedError
 
@@ -90,16 +92,16 @@ def run(release, *, most_threads, progress):
 def render(result):
     return "tuned: {} threads".format(result["tuning"]["threads"])
 """,
-    "bench": """\
+    "inference/bench": """\
 def compare(folders, texts, *, threads, runs, progress):
     return {"models": [str(f) for f in folders], "texts": len(texts), "threads": threads, "runs": runs}
 
 def render(result):
     return "bench: {} texts".format(result["texts"])
 """,
-    "predictor": """\
+    "inference/predictor": """\
 import collections
-from edgepack_runtime import model_config
+from edgepack_runtime.bundle import model_config
 
 class Prediction(collections.namedtuple("Prediction", "label score scores")):
     def as_json(self, *, with_scores):
@@ -187,8 +189,14 @@ def runnable_members(
     fakelib: str = "",
 ) -> dict[str, bytes]:
     """Everything of a bundle that runs, without the manifest."""
-    real = [path for path in RUNTIME.glob("*.py") if path.stem not in NEEDS_NUMPY]
-    members = {f"edgepack_runtime/{path.name}": path.read_bytes() for path in real}
+    paths = {path.relative_to(RUNTIME).as_posix(): path for path in RUNTIME.rglob("*.py")}
+    members = {
+        f"edgepack_runtime/{name}": path.read_bytes()
+        for name, path in paths.items()
+        if name.split("/")[0] not in LEFT_OUT or name.endswith("/__init__.py")
+    }
+    for name in ("inference/windows", "gate/limits"):  # those that the command line reads options and limits with
+        members[f"edgepack_runtime/{name}.py"] = paths[f"{name}.py"].read_bytes()
     members.update({f"edgepack_runtime/{name}.py": text.encode() for name, text in FAKES.items()})
     members["__main__.py"] = main_source()
     members["model/model.onnx"] = b"\x12\xe5\x07" + bytes(997)  # the name of a producer, and nothing else
@@ -241,7 +249,7 @@ def device(lock_folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]
     """Run a command as a bare device would: no HOME, and of the environment PATH and the folder for the lock."""
 
     def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": "/usr/bin:/bin", alone.VARIABLE: str(lock_folder), **options.pop("env", {})}
+        environment = {"PATH": "/usr/bin:/bin", gate_lock.VARIABLE: str(lock_folder), **options.pop("env", {})}
         return subprocess.run(
             [os.fspath(word) for word in command],
             env=environment,

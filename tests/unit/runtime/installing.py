@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from edgepack_runtime.manifest import release_id
-from edgepack_runtime.verify import verify_file
+from edgepack_runtime.bundle.manifest import release_id
+from edgepack_runtime.bundle.verify import verify_file
 
 Device = Callable[..., "subprocess.CompletedProcess[str]"]
 MakeBundle = Callable[..., Path]

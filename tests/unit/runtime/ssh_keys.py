@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.targets.archive import write_signed
-from edgepack_runtime import trust
-from edgepack_runtime.archive import Archive
-from edgepack_runtime.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
-from edgepack_runtime.sshsig import PublicKey, parse_signers
+from edgepack.bundle.archive import write_signed
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
+from edgepack_runtime.bundle.sshsig import PublicKey, parse_signers
+from edgepack_runtime.install import trust
 
 HAS_SSH_KEYGEN = shutil.which("ssh-keygen") is not None and any(Path(path).exists() for path in trust.TOOLS)
 needs_ssh_keygen = pytest.mark.skipif(not HAS_SSH_KEYGEN, reason="there is no ssh-keygen here")

@@ -12,10 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from edgepack_runtime.bundle.model_config import EngineConfig
+from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.engine.denormals import DenormalsAsZero
-from edgepack_runtime.model_config import EngineConfig
-from edgepack_runtime.tuning import Tuning
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="the mode is one of x86-64"

@@ -14,13 +14,13 @@ import onnxruntime
 import pytest
 from tiny_model import write_model_folder
 
-from edgepack_runtime import model_config
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.bundle.model_config import CPU, CUDA, TOKENS, EngineConfig
+from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import bound_shape, onnxruntime_gpu, onnxruntime_session, open_engine
 from edgepack_runtime.engine.bound_shape import NOT_CAPTURED, BoundShape
 from edgepack_runtime.engine.onnxruntime_gpu import OnnxRuntimeGpuEngine
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
-from edgepack_runtime.model_config import CPU, CUDA, TOKENS, EngineConfig
-from edgepack_runtime.tuning import Tuning
 
 RANDOM = np.random.default_rng(7)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from installing import Device
 
-from edgepack_runtime.install import install
-from edgepack_runtime.state import Prefix
-from edgepack_runtime.verify import verify_folder
+from edgepack_runtime.bundle.verify import verify_folder
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
 
 APPLICATION = """\
 import fakelib
-from edgepack_runtime import located
-print(fakelib.WHO, located.own().release.name)
+from edgepack_runtime.install import locate
+print(fakelib.WHO, locate.own().release.name)
 """
 
 

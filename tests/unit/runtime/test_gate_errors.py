@@ -12,7 +12,7 @@ import random
 import pytest
 from tests import synthetic_models as synthetic
 
-from edgepack_runtime import scoring
+from edgepack_runtime.stats import scoring
 
 MODELS = 10_000
 ALLOWED = 0.025

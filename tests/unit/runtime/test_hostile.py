@@ -11,9 +11,9 @@ import pytest
 from installing import Device
 from tests import hostile
 
-from edgepack_runtime import verify
+from edgepack_runtime.bundle import verify
 from edgepack_runtime.errors import BundleInvalidError, ExitCode
-from edgepack_runtime.install import install
+from edgepack_runtime.install.install import install
 
 CASES = dict(hostile.cases())
 MUTATIONS = 3000

@@ -19,14 +19,17 @@ from installing import Device, MakeBundle, id_of, silent
 from ssh_keys import needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
-from edgepack.targets.archive import write_bundle
-from edgepack_runtime import cli, durable, isolated, receipts, state, status, trust
-from edgepack_runtime.archive import Archive
+from edgepack.bundle.archive import write_bundle
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse
+from edgepack_runtime.bundle.verify import verify_folder
+from edgepack_runtime.cli import main
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode
-from edgepack_runtime.install import install
-from edgepack_runtime.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse
-from edgepack_runtime.state import Prefix, read_state
-from edgepack_runtime.verify import verify_folder
+from edgepack_runtime.install import prefix as state
+from edgepack_runtime.install import receipts, release_process, status, trust
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix, read_state
+from edgepack_runtime.util import fs
 
 
 def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -> Path:
@@ -44,7 +47,9 @@ def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -
 @pytest.fixture
 def proven(monkeypatch: pytest.MonkeyPatch) -> None:
     """Self-test and gate pass without a process being started."""
-    monkeypatch.setattr(isolated, "run_json", lambda *args, **options: (ExitCode.OK, {"verdict": "pass", **TUNED}))
+    monkeypatch.setattr(
+        release_process, "run_json", lambda *args, **options: (ExitCode.OK, {"verdict": "pass", **TUNED})
+    )
 
 
 @needs_ssh_keygen
@@ -63,7 +68,7 @@ def test_updates_as_a_device_does_them(
 
     code = f"import pathlib; pathlib.Path({str(marker)!r}).touch()\n".encode()
     evil = altered(
-        bundle, tmp_path / "evil.edgepack", "edgepack_runtime/selftest.py", code, version="1.3.0", sequence=2
+        bundle, tmp_path / "evil.edgepack", "edgepack_runtime/inference/selftest.py", code, version="1.3.0", sequence=2
     )
     for name, file in (("unsigned", evil), ("other key", signed(evil, keys[1], tmp_path / "other.edgepack"))):
         refused = device(entry, "install", file)
@@ -127,12 +132,12 @@ def test_a_bundle_that_another_tool_runs_is_checked_too(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path
 ) -> None:
     pin(machine, keys[0])
-    with pytest.raises(BundleInvalidError, match="is not signed"), isolated.unpacked(bundle, checked=True):
+    with pytest.raises(BundleInvalidError, match="is not signed"), release_process.unpacked(bundle, checked=True):
         pass
-    with isolated.unpacked(bundle, checked=False):
+    with release_process.unpacked(bundle, checked=False):
         pass
     good = signed(bundle, keys[0], tmp_path / "x.edgepack")
-    with isolated.unpacked(good, checked=True) as release:
+    with release_process.unpacked(good, checked=True) as release:
         assert (release / SIGNATURE_NAME).is_file()
 
 
@@ -143,13 +148,13 @@ def test_a_folder_that_another_tool_runs_is_checked_too(
     """An unpacked release is no way around the machine's keys, and keys that lie beside it are none of them."""
     stick = Prefix(tmp_path / "stick")
     release = stick.releases / id_of(bundle)
-    with isolated.unpacked(bundle, checked=False) as copy:
+    with release_process.unpacked(bundle, checked=False) as copy:
         shutil.copytree(copy, release)
-    assert cli.run(["selftest", str(release)], cli.Context("edgert", None, None)) == ExitCode.OK
+    assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.OK
     pin(machine, keys[0])
     pin(stick.root, keys[1])
     for verb in ("selftest", "gate", "tune", "verify"):
-        assert cli.run([verb, str(release)], cli.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
+        assert main.run([verb, str(release)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
         assert "is not signed" in capsys.readouterr().err
 
 
@@ -161,17 +166,17 @@ def test_bytecode_beside_a_folder_is_not_run(
     pin(machine, keys[0])
     stick = Prefix(tmp_path / "stick")
     release = stick.releases / id_of(bundle)
-    with isolated.unpacked(signed(bundle, keys[0], tmp_path / "x.edgepack"), checked=True) as copy:
+    with release_process.unpacked(signed(bundle, keys[0], tmp_path / "x.edgepack"), checked=True) as copy:
         shutil.copytree(copy, release)
-    source = release / "edgepack_runtime/cli.py"
+    source = release / "edgepack_runtime/cli/main.py"
     code = bytearray(b"\0" * 16)
     code[:4], code[4] = importlib.util.MAGIC_NUMBER, 1  # of a hash that is not compared with the source
     code += marshal.dumps(compile("import os; os._exit(99)", str(source), "exec"))
-    bytecode = stick.bytecode_of(release) / f"edgepack_runtime/cli.{sys.implementation.cache_tag}.pyc"
+    bytecode = stick.bytecode_of(release) / f"edgepack_runtime/cli/main.{sys.implementation.cache_tag}.pyc"
     bytecode.parent.mkdir(parents=True)
     bytecode.write_bytes(code)
-    assert isolated.run(release, ["selftest"]) == 99  # that is how it would run
-    assert cli.run(["selftest", str(release)], cli.Context("edgert", None, None)) == ExitCode.OK
+    assert release_process.run(release, ["selftest"]) == 99  # that is how it would run
+    assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.OK
     assert "ok: 2 texts" in capfd.readouterr().out
 
 
@@ -292,7 +297,7 @@ def test_a_stick_that_changes_its_answers_installs_nothing(
         )
         return real(place)
 
-    monkeypatch.setattr("edgepack_runtime.install.lock", swap)
+    monkeypatch.setattr("edgepack_runtime.install.install.lock", swap)
     with pytest.raises(BundleInvalidError, match=r"model/model\.onnx: its content has changed"):
         install(good, prefix.root, say=silent)
     assert prefix.current_id() is None
@@ -367,7 +372,7 @@ def test_a_state_that_is_rebuilt_keeps_the_floor(releases: list[Path], prefix: P
     """From the receipts, where `current` was moved back by hand, and from `current` where there are none."""
     for bundle in releases[1:]:
         install(bundle, prefix.root, say=silent)
-    durable.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
+    fs.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
     prefix.state_file.write_bytes(damage)
     with pytest.raises(BundleInvalidError, match="and 3 was installed"):
         install(releases[1], prefix.root, say=silent)
@@ -384,7 +389,9 @@ def test_what_was_never_committed_raises_no_floor(
     releases: list[Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(releases[1], prefix.root, say=silent)
-    monkeypatch.setattr(isolated, "run_json", lambda *args, **options: (ExitCode.GATE_FAILED, {"checks": [], **TUNED}))
+    monkeypatch.setattr(
+        release_process, "run_json", lambda *args, **options: (ExitCode.GATE_FAILED, {"checks": [], **TUNED})
+    )
     with pytest.raises(EdgepackError):
         install(releases[3], prefix.root, say=silent)
     assert floor(prefix) == 1

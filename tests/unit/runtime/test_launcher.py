@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from installing import Device
 
-from edgepack.targets.archive import write_bundle
-from edgepack.targets.main_py import main_source
+from edgepack.bundle.archive import write_bundle
+from edgepack.bundle.head import main_source
 from edgepack_runtime import launcher
-from edgepack_runtime.archive import STORED, Archive
+from edgepack_runtime.bundle.archive import STORED, Archive
+from edgepack_runtime.bundle.extract import extract
+from edgepack_runtime.bundle.manifest import release_id
+from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.manifest import release_id
-from edgepack_runtime.unpacking import extract
-from edgepack_runtime.verify import verify_file
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +80,11 @@ def test_a_changed_manifest_is_not_blamed_on_what_it_lists(bundle: Path, device:
 def test_damage_in_the_runtime_is_found_before_it_is_imported(bundle: Path, tmp_path: Path, device: Device) -> None:
     for verb in ("predict", "install", "status", "no-such-verb"):
         with Archive(bundle) as archive:
-            member = archive.members["edgepack_runtime/cli.py"]
+            member = archive.members["edgepack_runtime/cli/main.py"]
         path = flipped(bundle, member.data_offset + 1000, tmp_path / "x.edgepack")
         done = device(sys.executable, path, verb)
         assert done.returncode == ExitCode.BUNDLE_INVALID
-        assert "edgepack_runtime/cli.py" in done.stderr
+        assert "edgepack_runtime/cli/main.py" in done.stderr
 
 
 def entry_of_main(raw: bytes) -> range:
@@ -200,7 +200,7 @@ def test_a_release_runs_unpacked_and_stays_as_it_is(release: Path, device: Devic
         assert done.stdout.startswith("ok: 2 texts")
     assert sorted(release.rglob("*")) == before
     cache = release.parent.parent / "cache/pycache"
-    assert list(cache.rglob("cli.*.pyc"))
+    assert list(cache.rglob("main.*.pyc"))
 
 
 def test_an_unpacked_release_outside_a_prefix_writes_no_bytecode(release: Path, device: Device, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_an_unpacked_release_outside_a_prefix_writes_no_bytecode(release: Path, 
 
 
 @pytest.mark.parametrize(
-    "name", ["edgepack_runtime/cli.py", "edgepack_runtime/extra.py", "manifest.json", "__main__.py"]
+    "name", ["edgepack_runtime/cli/main.py", "edgepack_runtime/extra.py", "manifest.json", "__main__.py"]
 )
 def test_a_damaged_release_is_told_before_it_runs(release: Path, device: Device, tmp_path: Path, name: str) -> None:
     subprocess.run(["cp", "-r", str(release), str(tmp_path / "r")], check=True)

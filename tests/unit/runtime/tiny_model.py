@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper
 
-from edgepack_runtime import golden, model_config
-from edgepack_runtime.manifest import Manifest, TargetFacts, dump
-from edgepack_runtime.model_config import ModelConfig
+from edgepack_runtime.bundle import golden, model_config
+from edgepack_runtime.bundle.manifest import Manifest, TargetFacts, dump
+from edgepack_runtime.bundle.model_config import ModelConfig
 
 # An editable install is found by a hook and not by sys.path; the processes of a release have only sys.path.
-RUNTIME = Path(golden.__file__).parents[1]
+RUNTIME = Path(golden.__file__).parents[2]
 LABELS = ("bad", "good")
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("好", "差", "店", "很", "，", "！", "ok", "##ay", "～", "★", "〇", "1", "##2")
@@ -182,7 +182,7 @@ import json, sys
 sys.path[:] = {path!r}
 sys.dont_write_bytecode = True
 from pathlib import Path
-from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.inference.predictor import Predictor
 assert sys.argv[1] == "predict"
 found = Predictor(Path(__file__).parent / "model").predict(*sys.argv[2:])
 print(json.dumps(found.as_json(with_scores=False)))

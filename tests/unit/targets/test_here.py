@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgepack.results import NotRunHere
-from edgepack.targets import here, interpreters, profiles
-from edgepack.targets.interpreters import Interpreter
+from edgepack.targets import local, profiles
+from edgepack.targets.local import Interpreter
 from edgepack.targets.profiles import Host
+from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.errors import EnvironmentUnfitError
-from edgepack_runtime.model_config import CPU, CUDA
 
 PROFILE = profiles.load_profiles()["ubuntu22.04-x86_64"]
 HOST = Host("Linux", "x86_64", "glibc", "CPython", "3.11", "2.36")
@@ -22,11 +22,11 @@ FOUND = Interpreter(Path("/usr/bin/python3.10"), "3.10.13")
 
 @pytest.fixture(autouse=True)
 def an_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreters, "find", lambda python, named: FOUND if python == "3.10" else None)
+    monkeypatch.setattr(local, "find", lambda python, named: FOUND if python == "3.10" else None)
 
 
 def test_the_interpreter_is_that_of_the_target() -> None:
-    assert here.runner(PROFILE, CPU, libc_min="2.28", host=HOST) == FOUND
+    assert local.runner(PROFILE, CPU, libc_min="2.28", host=HOST) == FOUND
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_the_interpreter_is_that_of_the_target() -> None:
     ],
 )
 def test_what_keeps_a_bundle_from_running_here(host: Host, python: str, why: str) -> None:
-    found = here.runner(replace(PROFILE, python=python), CPU, libc_min="2.28", host=host)
+    found = local.runner(replace(PROFILE, python=python), CPU, libc_min="2.28", host=host)
     assert isinstance(found, NotRunHere)
     assert why in found.why
 
 
 def test_releases_of_glibc_are_numbers() -> None:
-    old = here.runner(PROFILE, CPU, libc_min="2.4", host=replace(HOST, libc_version="2.31"))
+    old = local.runner(PROFILE, CPU, libc_min="2.4", host=replace(HOST, libc_version="2.31"))
     assert old == FOUND
 
 
@@ -53,14 +53,14 @@ def test_a_gpu_is_asked_for_where_one_has_to_compute(monkeypatch: pytest.MonkeyP
     def none() -> None:
         raise EnvironmentUnfitError("NVIDIA's driver is not there")
 
-    monkeypatch.setattr(here.cuda_driver, "facts", none)
-    found = here.runner(PROFILE, CUDA, host=HOST)
+    monkeypatch.setattr(local.nvidia, "facts", none)
+    found = local.runner(PROFILE, CUDA, host=HOST)
     assert isinstance(found, NotRunHere)
     assert "NVIDIA's driver is not there" in found.why
-    monkeypatch.setattr(here.cuda_driver, "facts", lambda: None)
-    assert here.runner(PROFILE, CUDA, host=HOST) == FOUND
-    monkeypatch.setattr(here.jetson, "facts", lambda root: None)
-    board = here.runner(PROFILE, CUDA, jetpack="6", host=HOST)
+    monkeypatch.setattr(local.nvidia, "facts", lambda: None)
+    assert local.runner(PROFILE, CUDA, host=HOST) == FOUND
+    monkeypatch.setattr(local.jetson, "facts", lambda root: None)
+    board = local.runner(PROFILE, CUDA, jetpack="6", host=HOST)
     assert isinstance(board, NotRunHere)
     assert "no Jetson with JetPack 6" in board.why
 
@@ -68,12 +68,12 @@ def test_a_gpu_is_asked_for_where_one_has_to_compute(monkeypatch: pytest.MonkeyP
 def test_interpreters_are_asked_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv(interpreters.VARIABLE, raising=False)
+    monkeypatch.delenv(local.VARIABLE, raising=False)
     own = ".".join(platform.python_version_tuple()[:2])
-    found = interpreters.find(own)
+    found = local.find(own)
     assert found is not None
     assert found.python == own
-    assert interpreters.find("3.7") is None
+    assert local.find("3.7") is None
     script = tmp_path / "python3.7"
     script.write_text(
         f'#!/bin/sh\necho \'["CPython", "3.7.9", "{platform.machine()}", 64, "", "/opt/python3.7"]\'\n',
@@ -81,14 +81,14 @@ def test_interpreters_are_asked_what_they_are(tmp_path: Path, monkeypatch: pytes
     )
     script.chmod(0o755)
     for wrong in ("nothing", sys.executable):
-        monkeypatch.setenv(interpreters.VARIABLE, os.pathsep.join([str(tmp_path / wrong), ""]))
-        assert interpreters.find("3.7") == Interpreter(Path("/opt/python3.7"), "3.7.9")
+        monkeypatch.setenv(local.VARIABLE, os.pathsep.join([str(tmp_path / wrong), ""]))
+        assert local.find("3.7") == Interpreter(Path("/opt/python3.7"), "3.7.9")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text(script.read_text(encoding="utf-8").replace("/opt", "/srv"), encoding="utf-8")
     elsewhere.chmod(0o755)
-    monkeypatch.setenv(interpreters.VARIABLE, str(elsewhere))
-    assert interpreters.find("3.7") == Interpreter(Path("/srv/python3.7"), "3.7.9")
-    assert interpreters.find("3.7", [script]) == Interpreter(Path("/opt/python3.7"), "3.7.9")
+    monkeypatch.setenv(local.VARIABLE, str(elsewhere))
+    assert local.find("3.7") == Interpreter(Path("/srv/python3.7"), "3.7.9")
+    assert local.find("3.7", [script]) == Interpreter(Path("/opt/python3.7"), "3.7.9")
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_what_is_no_interpreter_of_this_machine_is_passed_over(tmp_path: Path, s
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\necho '{said}'\n", encoding="utf-8")
     script.chmod(0o755)
-    assert interpreters.looked_at(script) is None
+    assert local.looked_at(script) is None

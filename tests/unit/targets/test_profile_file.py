@@ -96,7 +96,7 @@ def test_any_text_is_a_file_of_profiles_or_clear_findings(tmp_path_factory: pyte
 
 
 def test_a_lock_of_its_own_comes_before_the_one_of_edgepack(tmp_path: Path) -> None:
-    from edgepack.targets import wheels
+    from edgepack.bundle import wheels
 
     file = tmp_path / "own.toml"
     file.write_text(GOOD, encoding="utf-8")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.bundle import wheels
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
-from edgepack.targets import facts, profiles, wheels
+from edgepack.targets import facts, profiles
+from edgepack.targets.context import Supply
 from edgepack.targets.profiles import Host, Profile
-from edgepack.targets.supply import Supply
-from edgepack_runtime.model_config import CPU, CUDA
+from edgepack_runtime.bundle.model_config import CPU, CUDA
 
 HOST = Host(system="Linux", machine="x86_64", libc="glibc", implementation="CPython", python="3.11")
 

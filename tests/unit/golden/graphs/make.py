@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import onnx
 
-from edgepack.graph.fold import fold_constants
-from edgepack.graph.names import name_by_position
-from edgepack.paddle_ml import environment
+from edgepack.onnx_graph.utils import fold_constants, name_by_position
+from edgepack.training import environment
 
 HERE: Final = Path(__file__).parent
 TASKS: Final = {"texts": "text-classification", "tokens": "token-classification"}
@@ -33,12 +32,12 @@ def main(lane: str) -> None:
     import paddle
     from paddlenlp.transformers import ErnieConfig
 
-    from edgepack.paddle_ml import export, networks
-    from edgepack.paddle_ml.models import Classifier
+    from edgepack.training.models import classifiers, export
+    from edgepack.training.models.classifiers import Classifier
 
     for name, task in TASKS.items():
         paddle.seed(1)
-        network = networks.build(task, ErnieConfig(**SHAPE))  # type: ignore[arg-type]
+        network = classifiers.build(task, ErnieConfig(**SHAPE))  # type: ignore[arg-type]
         nothing: Any = None
         with tempfile.TemporaryDirectory() as folder:
             static = Path(folder)

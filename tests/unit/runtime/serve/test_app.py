@@ -16,7 +16,7 @@ from asgi import Answer, ask, post, started
 from tiny_model import write_model_folder
 
 from edgepack_runtime.errors import StageFailedError, UsageError
-from edgepack_runtime.predictor import Predictor
+from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware

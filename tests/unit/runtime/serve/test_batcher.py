@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.predictor import Split
+from edgepack_runtime.inference.predictor import Split
 from edgepack_runtime.serve import batcher as batcher_module
 from edgepack_runtime.serve.batcher import PADDING, Batch, Batcher
 from edgepack_runtime.serve.http_errors import HttpError

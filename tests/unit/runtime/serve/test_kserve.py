@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime import answers
-from edgepack_runtime.model_config import ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.inference import predictions as answers
 from edgepack_runtime.serve import kserve
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.model_info import ModelInfo

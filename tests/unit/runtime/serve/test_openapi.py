@@ -12,7 +12,7 @@ import pytest
 from asgi import ask, post, started
 from tiny_model import write_model_folder
 
-from edgepack_runtime.model_config import ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TOKENS
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve.settings import Settings
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgepack_runtime import serve_verb
+from edgepack_runtime.cli import serve_command
+from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
-from edgepack_runtime.options import build_parser
-from edgepack_runtime.parsing import Context
 from edgepack_runtime.serve import server
 from edgepack_runtime.serve.settings import LOOPBACK_HOSTS, Settings, from_environment, token
 
@@ -27,7 +26,7 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         parsed("--help")
     shown = " ".join(capsys.readouterr().out.split())
-    names = (*serve_verb._NUMBERS, "long", "log_level")
+    names = (*serve_command._NUMBERS, "long", "log_level")
     defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in names}
     defaults |= {"host": server.DEFAULT_HOST, "port": server.DEFAULT_PORT}
     del defaults["threads"]  # what `tune` found
@@ -39,12 +38,12 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
 
 def test_options_become_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EDGEPACK_TOKEN", raising=False)
-    assert serve_verb.read(parsed(), None) == Settings(model=Path("m"))
-    found = serve_verb.read(parsed("--max-batch", "1", "--timeout-s", "0.5", "--allow-host", "Device.example"), None)
+    assert serve_command.read(parsed(), None) == Settings(model=Path("m"))
+    found = serve_command.read(parsed("--max-batch", "1", "--timeout-s", "0.5", "--allow-host", "Device.example"), None)
     assert (found.max_batch, found.timeout_s) == (1, 0.5)
     assert found.hosts == (*LOOPBACK_HOSTS, "device.example")
     (tmp_path / "token").write_text(TOKEN + "\n")
-    with_token = serve_verb.read(parsed("--token-file", str(tmp_path / "token")), Path("/r"))
+    with_token = serve_command.read(parsed("--token-file", str(tmp_path / "token")), Path("/r"))
     assert (with_token.token, with_token.hosts, with_token.model) == (TOKEN, (), Path("/r"))
     assert TOKEN not in repr(with_token)
 
@@ -65,7 +64,7 @@ def test_options_become_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_options_that_make_no_sense(words: list[str], named: str) -> None:
     with pytest.raises(UsageError, match=re.escape(named)):
-        serve_verb.read(parsed(*words), None)
+        serve_command.read(parsed(*words), None)
 
 
 @pytest.mark.parametrize("bad", ["", "short", "with a blank inside it", "schlüssel-schlüssel", "tab\tinside-a-token"])

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgepack_runtime import cli
+from edgepack_runtime.cli import main
+from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import ExitCode, UsageError
-from edgepack_runtime.parsing import Context
+from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.serve import systemd
-from edgepack_runtime.state import Prefix
 
 OUTSIDE = Context("edgert", None, None)
 
@@ -77,15 +77,15 @@ def test_install_writes_it_where_the_bundle_can_serve(
 ) -> None:
     bundle, root = make_bundle(), tmp_path / "prefix"
     line = ["install", str(bundle), "--prefix", str(root), "--systemd"]
-    assert cli.run(line, OUTSIDE) == ExitCode.USAGE
+    assert main.run(line, OUTSIDE) == ExitCode.USAGE
     assert "built without `serve: true`" in capsys.readouterr().err
     assert not root.exists()
-    monkeypatch.setattr("edgepack_runtime.serve_verb.LIBRARIES", ("fakelib.py",))
-    assert cli.run(line, OUTSIDE) == ExitCode.OK
+    monkeypatch.setattr("edgepack_runtime.cli.serve_command.LIBRARIES", ("fakelib.py",))
+    assert main.run(line, OUTSIDE) == ExitCode.OK
     unit = root / "systemd" / "sentiment.service"
     assert f"sudo systemctl link {unit}\n  sudo systemctl enable --now sentiment" in capsys.readouterr().out
     parsed = configparser.RawConfigParser(strict=False)
     parsed.read_string(unit.read_text())
     assert parsed["Service"]["ExecStart"] == f"{root}/bin/sentiment serve"
-    assert cli.run([*line, "--json"], OUTSIDE) == ExitCode.OK  # installed already: written again
+    assert main.run([*line, "--json"], OUTSIDE) == ExitCode.OK  # installed already: written again
     assert json.loads(capsys.readouterr().out)["systemd_unit"] == str(unit)

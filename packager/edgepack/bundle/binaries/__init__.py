@@ -1,0 +1,1 @@
+"""Content checks of binaries: ELF, glibc and libstdc++ symbols, search paths, GPU code."""

@@ -1,0 +1,130 @@
+"""Where the device's loader will look for what a binary needs, and what it may refuse: paths, libraries, flags."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Final
+
+from edgepack.bundle.binaries.elf import Binary
+from edgepack.errors import StageFailedError
+from edgepack.targets.profiles import Profile
+
+# Libraries that are parts of glibc itself; its version says all about them.
+_GLIBC_PARTS: Final = (
+    *("ld-linux", "libanl.so", "libc.so", "libdl.so", "libm.so", "libmvec.so", "libpthread.so", "libresolv.so"),
+    *("librt.so", "libutil.so"),
+)
+# What every device with a Python of its own has besides: CPython itself, or its modules, are linked against them.
+_BASE: Final = frozenset({"libstdc++.so.6", "libgcc_s.so.1", "libz.so.1"})
+# Of CUDA, cuDNN and the driver: a device has them from JetPack or CUDA, unless wheels bring them.
+_GPU: Final = re.compile(
+    r"lib(cuda|cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusparse|cupti|cudnn\w*"
+    r"|nvrtc|nvrtc-builtins|nvJitLink|nvToolsExt|nvidia-ml|nccl|nvcudla|nvdla_compiler)\.so(?:\.([0-9]+))?[.0-9]*\Z"
+)
+# Whose first number is the release of CUDA itself; cuFFT and others count for themselves.
+_OF_CUDA: Final = frozenset({"cudart", "cublas", "cublasLt", "nvJitLink"})
+# ONNX Runtime's builds for GPUs have a part for TensorRT, which no bundle asks for.
+_OF_TENSORRT: Final = ("libnvinfer", "libnvonnxparser")
+_ANYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/run/shm", "/var/lock")
+_WHEREVER: Final = ("/proc/self", "/proc/thread-self")  # `cwd` is the folder that a program is started in
+_ORIGIN: Final = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})")
+
+
+def needed(binaries: Mapping[str, Binary], carried: Container[str]) -> tuple[str, ...]:
+    """Shared libraries that the device must have besides glibc: needed, and not `carried` (file names)."""
+    libraries = {library for binary in binaries.values() for library in binary.libraries}
+    return tuple(sorted(n for n in libraries if n not in carried and not n.startswith(_GLIBC_PARTS)))
+
+
+def check_search_paths(name: str, binary: Binary) -> Iterator[str]:
+    """Whether a file looks for libraries only where nobody else puts any; `name` is its path in the site folder.
+
+    Yields what is to be told: places outside of the folder, which on the device do not exist or hold something else;
+    and an empty entry, the folder that a program is started in, as NVIDIA's own NVRTC 12 has one behind `$ORIGIN`.
+
+    Raises:
+        StageFailedError: it looks in a folder that everybody writes to, or in one that it names from wherever a program
+            is started: whoever puts a library there has it run.
+    """
+    folder = posixpath.dirname(name)
+    for entry in binary.search_paths:
+        place = posixpath.normpath(_ORIGIN.sub(folder or ".", entry)) if entry else ""
+        place = re.sub("^//", "/", place)  # which POSIX keeps, and Linux does not
+        if not entry:
+            yield f"{name} also looks for libraries in the folder that a program is started in"
+        elif _ORIGIN.match(entry):
+            if place.startswith(".."):
+                yield f"{name} looks for libraries outside of the bundle, in {entry}"
+        elif not entry.startswith("/") or _is_in(place, _WHEREVER):
+            raise _dangerous(name, f"{entry}, which is looked up from whatever folder a program is started in")
+        elif _is_in(place, _ANYBODYS):
+            raise _dangerous(name, f"{entry}, where every user of the device may put files")
+        else:
+            yield f"{name} looks for libraries in {entry}, as it was on the machine that built it"
+
+
+def _is_in(place: str, folders: Iterable[str]) -> bool:
+    return any(place == folder or place.startswith(f"{folder}/") for folder in folders)
+
+
+def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profile: Profile) -> Iterator[str]:
+    """Whether what the files need is carried, part of the system, or of the target's GPU stack in that release.
+
+    Yields what is to be told: libraries that nobody promises.
+
+    Raises:
+        StageFailedError: a file was built for another release of CUDA than the target has.
+    """
+    absent = set(needed(binaries, carried))
+    for name, binary in sorted(binaries.items()):
+        for what, libraries in _untold(name, sorted(absent & binary.libraries), profile).items():
+            yield f"{name} needs {', '.join(libraries)}: {what}"
+            absent.difference_update(libraries)  # the first file that needs them is enough to know of
+
+
+def _untold(name: str, libraries: Iterable[str], profile: Profile) -> dict[str, list[str]]:
+    """What is to be told -> libraries of which that is true."""
+    found: dict[str, list[str]] = {}
+    for library in libraries:
+        gpu = _GPU.match(library)
+        if library.startswith(_OF_TENSORRT):
+            what = "edgepack does not use TensorRT, that part of it is not loaded"
+        elif gpu is None:
+            what = "" if library in _BASE else "neither carried nor part of every system"
+        elif profile.cuda is None:
+            what = "the target has no GPU, that part of it will not load"
+        else:
+            what = ""
+            _check_release(name, library, gpu.group(1), gpu.group(2), profile)
+        if what:
+            found.setdefault(what, []).append(library)
+    return found
+
+
+def check_flags(name: str, binary: Binary) -> Iterator[str]:
+    """What hardened systems refuse to load; yields what is to be told."""
+    if binary.executable_stack:
+        yield f"{name} asks for an executable stack, which glibc 2.41 and SELinux refuse"
+    if binary.text_relocations:
+        yield f"{name} has text relocations: the loader writes into its code, which SELinux refuses"
+
+
+def _check_release(user: str, library: str, part: str, major: str | None, profile: Profile) -> None:
+    assert profile.cuda is not None, "asked for by a target with a GPU only"
+    release = profile.cuda.version.split(".")[0]
+    if part in _OF_CUDA and major is not None and major != release:
+        raise StageFailedError(
+            f"{user} does not run on target {profile.name}",
+            why=f"it needs {library}, and the target has CUDA {profile.cuda.version}",
+            fix=f"give a wheel that was built for CUDA {release}",
+        )
+
+
+def _dangerous(name: str, where: str) -> StageFailedError:
+    return StageFailedError(
+        f"{name} would load libraries that are not the bundle's",
+        why=f"its RPATH names {where}",
+        fix="lock a wheel that was built without it, or correct the file with patchelf --set-rpath '$ORIGIN'",
+    )

@@ -1,0 +1,187 @@
+"""The content checks of what a bundle carries: every one of them before anything is written.
+
+What does not run on the target is an error. What runs and is worth knowing is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from packaging.utils import InvalidWheelFilename
+
+from edgepack.artifacts import Check, Checks
+from edgepack.bundle.binaries import elf, gpu_code, loader
+from edgepack.bundle.binaries import glibc as symbols
+from edgepack.bundle.binaries.elf import Binary
+from edgepack.bundle.binaries.gpu_code import Code
+from edgepack.errors import StageFailedError
+from edgepack.targets import tags
+from edgepack.targets.profiles import Profile
+
+_EXTENSION: Final = re.compile(r"\.cpython-([0-9]+[a-z]*)-([^.]+)\.so\Z")
+_STABLE: Final = ".abi3.so"
+
+
+def check_wheel(file_name: str, profile: Profile) -> None:
+    """Whether one of a wheel's tags is for the target's Python, machine and glibc.
+
+    Raises:
+        StageFailedError: none is, or the name is not that of a wheel.
+    """
+    try:
+        why = tags.misfit(file_name, profile)
+    except InvalidWheelFilename as error:
+        raise StageFailedError(f"{file_name} is not the name of a wheel", why=str(error)) from error
+    if why:
+        raise _unfit(file_name, profile, why)
+
+
+def check_extension(name: str, profile: Profile) -> None:
+    """Whether the target's Python loads an extension module of this name (a path in the site folder).
+
+    Raises:
+        StageFailedError: it is one for another Python or another machine.
+    """
+    match = _EXTENSION.search(name)
+    if match is None:
+        return  # `.abi3.so`, or no ABI in the name
+    version, platform = match.groups()
+    if version != profile.python.replace(".", ""):
+        raise _unfit(name, profile, f"it is for CPython {version}, and the target has {profile.python}")
+    if platform.split("-")[0] != profile.machine:
+        raise _unfit(name, profile, f"it is for {platform}, and the target is {profile.machine}")
+
+
+def extensions(names: Iterable[str]) -> tuple[int, int]:
+    """How many files have the ABI of one Python in their name, and how many have the stable one."""
+    listed = list(names)
+    return sum(bool(_EXTENSION.search(name)) for name in listed), sum(name.endswith(_STABLE) for name in listed)
+
+
+def _unfit(name: str, profile: Profile, why: str) -> StageFailedError:
+    return StageFailedError(
+        f"{name} does not run on target {profile.name}",
+        why=why,
+        fix=f"give a wheel for CPython {profile.python} on {profile.machine}",
+    )
+
+
+_SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # what linkers write on Linux, and its loader takes
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One unpacked wheel: its file name, its files in the site folder (POSIX paths), its licence texts.
+
+    One that `is_given` by path stands in no lock.
+    """
+
+    package: str  # name and version
+    wheel: str
+    files: tuple[str, ...]
+    licenses: tuple[str, ...]
+    is_given: bool = False
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the binaries need of the device: the oldest glibc, and libraries besides glibc."""
+
+    glibc: str
+    libraries: tuple[str, ...]
+    checks: Checks
+    binaries: int
+
+
+def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
+    """Check everything that lies in `site` (the unpacked wheels) against the target.
+
+    Raises:
+        StageFailedError: naming the file and what of it does not fit.
+    """
+    for wheel in wheels:
+        check_wheel(wheel.wheel, profile)
+    told = [line for wheel in wheels for line in _check_licenses(wheel)]
+    names = [name for wheel in wheels for name in wheel.files]
+    for name in names:
+        check_extension(name, profile)
+    binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
+    carried = {Path(name).name for name in names}
+    told += [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
+    told += loader.check_needed(binaries, carried, profile)
+    held = _gpu_code(site, wheels, binaries)
+    told += gpu_code.check(held, profile)
+    glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
+    passed = (
+        Check("wheels", str(len(wheels))),
+        Check("licences", str(sum(len(wheel.licenses) for wheel in wheels))),
+        Check("modules", str(sum(extensions(names)))),
+        Check("ELF", str(len(binaries))),
+        Check("glibc", glibc, profile.glibc and f"<= {profile.glibc}"),
+        Check("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
+        *_gpu_checks(held, profile),
+    )
+    return Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(told)), len(binaries))
+
+
+def check_machine(name: str, binary: Binary, profile: Profile) -> None:
+    """Whether one file is for the target's machine at all.
+
+    Raises:
+        StageFailedError: machine, word size, byte order or operating system differ.
+    """
+    if not binary.little_endian or binary.system not in _SYSTEMS:
+        order = "little" if binary.little_endian else "big"
+        raise StageFailedError(
+            f"{name} does not run on target {profile.name}",
+            why=f"it is {order}-endian and for {binary.system}, the target is little-endian and runs {profile.system}",
+            fix="lock a wheel that was built for the target",
+        )
+    if (binary.machine, binary.bits) != (profile.elf_machine, profile.elf_bits):
+        target = f"the target is {profile.elf_machine} with {profile.elf_bits}"
+        raise StageFailedError(
+            f"{name} does not run on target {profile.name}",
+            why=f"it is {binary.machine} with {binary.bits} bits, {target}",
+            fix="lock a wheel that was built for the target",
+        )
+
+
+def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Iterator[str]:
+    check_machine(name, binary, profile)
+    symbols.check_glibc(name, binary, profile)
+    symbols.check_gcc_libraries(name, binary, carried, profile)
+    yield from loader.check_search_paths(name, binary)
+    yield from loader.check_flags(name, binary)
+
+
+def _check_licenses(wheel: Carried) -> Iterator[str]:
+    """Whether there is a text; of a wheel that somebody gave by path that is for them to see to."""
+    if all(path.endswith(".json") for path in wheel.licenses):
+        if wheel.is_given:
+            yield f"{wheel.package} comes without a licence text"
+            return
+        raise StageFailedError(
+            f"{wheel.package} comes without a licence text",
+            why="whoever hands on a bundle has to hand on the licences of what is in it",
+            fix="put its text into targets/licenses and name that as `license_text` in targets/slim.toml",
+        )
+
+
+def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Binary]) -> dict[str, frozenset[Code]]:
+    """Package -> what its libraries hold code for, of those that hold any."""
+    found = {}
+    for wheel in wheels:
+        own = [gpu_code.code_of(site / name, name, binaries[name]) for name in wheel.files if name in binaries]
+        if any(own):
+            found[wheel.package] = frozenset().union(*own)
+    return found
+
+
+def _gpu_checks(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[Check]:
+    allowed = "for no GPU" if profile.cuda is None else "for " + ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
+    for package, codes in held.items():
+        yield Check("GPU code", gpu_code.told(codes), allowed, package)

@@ -1,0 +1,95 @@
+"""Choose the rows that a report shows: answers that quantizing changed, and those that are the most wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from edgepack.artifacts import MOST, Example, Examples
+from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction
+from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.util.spans import Span
+
+_MOST_CHARACTERS: Final = 300  # of a text: what is wrong with a long one shows at its beginning, or not at all
+_NOTHING: Final = "-"
+
+
+def choose(
+    texts: Sequence[tuple[str, ...] | None],
+    truths: Sequence[Answer],
+    float_answers: Sequence[Answer],
+    shipped: Sequence[AnyPrediction],
+) -> Examples:
+    """The examples among rows.
+
+    Args:
+        texts: the text or both texts of each row; None where they are not to be shown, but numbers of lines.
+        truths: what the rows say.
+        float_answers: those of the float model of the same student.
+        shipped: what the shipped model predicts.
+    """
+    kinds: dict[str, list[int]] = {"lost": [], "won": [], "other": []}
+    wrong = []
+    for number, (truth, theirs, ours) in enumerate(zip(truths, float_answers, shipped, strict=True)):
+        right = metrics.same(truth, ours.answer)
+        if not metrics.same(theirs, ours.answer):
+            kinds["won" if right else "lost" if metrics.same(truth, theirs) else "other"].append(number)
+        if not right:
+            wrong.append(number)
+    distances = {number: _distance(truths[number], shipped[number]) for number in wrong}
+
+    def told(number: int) -> Example:
+        ours, shown = shipped[number], texts[number]
+        first = None if shown is None else shown[0]
+        return Example(
+            text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
+            truth=_words(truths[number], first),
+            float_answer=_words(float_answers[number], first),
+            answer=_words(ours.answer, first),
+            score=_score(truths[number], ours),
+        )
+
+    changed = [number for kind in ("lost", "won", "other") for number in kinds[kind]]
+    worst = sorted(wrong, key=lambda number: (-distances[number], number))
+    return Examples(
+        rows=len(truths),
+        **{kind: len(numbers) for kind, numbers in kinds.items()},
+        changed=tuple(map(told, changed[:MOST])),
+        wrong=tuple(map(told, worst[:MOST])),
+    )
+
+
+def _distance(truth: Answer, prediction: AnyPrediction) -> float:
+    """How wrong an answer is, the larger the more; comparable within a task."""
+    score = _score(truth, prediction)
+    if score is None:
+        tallies = metrics.row_tallies(truth, prediction.answer).values()
+        return float(sum(tally.fp + tally.fn for tally in tallies))
+    return 1 - score
+
+
+def _score(truth: Answer, prediction: AnyPrediction) -> float | None:
+    if isinstance(prediction, Prediction):
+        return round(prediction.scores.get(str(truth), math.nan), 6)
+    if isinstance(prediction, LabelsPrediction):
+        wanted = set(truth)
+        return round(min(value if name in wanted else 1 - value for name, value in prediction.scores.items()), 6)
+    return None
+
+
+def _words(answer: Answer, text: str | None) -> str:
+    """`好评`, `快, 便宜`, `北京 = 地名` (`0-2 = 地名` where the text is not shown); `-` for no label and no span."""
+    if isinstance(answer, str):
+        return answer
+    parts = [f"{_of(one, text)} = {one.label}" if isinstance(one, Span) else one for one in answer]
+    return ", ".join(parts) or _NOTHING
+
+
+def _of(span: Span, text: str | None) -> str:
+    return f"{span.start}-{span.end}" if text is None else text[span.start : span.end]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"

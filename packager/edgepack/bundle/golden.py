@@ -1,0 +1,240 @@
+"""Golden files of a bundle: what the model answers here, so that a device can tell whether it does the same.
+
+`golden.jsonl` holds a few texts with their logits (the self-test); `rows.jsonl` holds labelled test rows with
+the label that the float model of the same student gives (the gate: accuracy, paired drop, texts to time). Where the
+rows stay at home, no text of theirs travels: `texts.jsonl` has made-up ones to time, and the self-test asks such too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack import evaluation
+from edgepack.artifacts import Answer, Examples, Precision, Row
+from edgepack.bundle import baseline
+from edgepack.bundle.examples import choose
+from edgepack.progress import Progress
+from edgepack.recipe.gates import GoldenRows
+from edgepack.recipe.model import AnswerKey
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.inference.predictions import AnyPrediction
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
+
+_SEED: Final = 20261122  # the same texts in every build
+_WHOLE: Final = 2**53  # tokens: no text is cut
+_SPECIAL: Final = 2  # [CLS] and [SEP]
+
+
+def stand_ins(rows: Sequence[Row], model: Path) -> list[Row]:
+    """For each row one without an answer whose text, or two texts, have as many tokens for the model in that folder.
+
+    Each token is a Chinese character that its vocabulary has, drawn at random. What a text costs is decided by how many
+    tokens it has.
+
+    Raises:
+        BundleInvalidError: the folder holds no model.
+    """
+    config = model_config.load(model)
+    vocab = model / model_config.VOCAB_NAME
+    tokenizer = ErnieTokenizer(vocab, config.tokenizer)
+    known = sorted({entry for entry in read_vocab(vocab) if len(entry) == 1 and "一" <= entry <= "鿿"})
+    drawn = random.Random(_SEED)
+
+    def like(texts: Sequence[str]) -> list[str]:
+        lengths = [len(ids) - _SPECIAL for ids in tokenizer.encode(texts, _WHOLE)]
+        return ["".join(drawn.choices(known or "好", k=length)) for length in lengths]
+
+    firsts = like([row.text for row in rows])
+    seconds = like([row.text_pair for row in rows if row.text_pair is not None])
+    if not seconds:
+        return [Row(text, ()) for text in firsts]
+    return [Row(text, (), other) for text, other in zip(firsts, seconds, strict=True)]
+
+
+Float = npt.NDArray[np.float32]
+SAMPLED_TEXTS = 24
+# What a tokenizer or a device's encoding gets wrong first: full-width, symbols, emoji, Latin case and
+# accents, digits, characters outside the basic plane, a text beyond any `max_length`.
+PROBES = (
+    "好",
+    "ＡＢＣ１２３，．！",
+    "～～★★☆😀👍🏽",
+    "WiFi信号Très BON, don't worry!",
+    "2026-11-20 13:45 ￥399.00 5%",
+    "𠮷野家𠀋",
+    "「很好」——……、。",
+    "房间很大，服务也很好，下次还会再来。" * 160,
+)
+SHARES: Final[Mapping[Precision, float]] = {"float32": 1e-3, "float16": 0.01, "int8": 0.02}  # of the logits' spread
+ERRORS: Final[Mapping[Precision, float]] = {"float32": 0, "float16": 8, "int8": 2}  # of the largest error of rounding
+LEAST_TOLERANCE = 1e-5  # ten times what rounding to _DECIMALS takes
+_BATCH = 32
+_DECIMALS = 6
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Contents of the files, and how far a logit may be off on a device (absolute).
+
+    `texts_jsonl` is what travels in place of `rows_jsonl`, where that stays at home; else None. `examples` show what
+    the shipped model got wrong here, and what it answers otherwise than the float one.
+    """
+
+    texts: tuple[Row, ...]  # of the self-test
+    golden_jsonl: bytes
+    rows_jsonl: bytes
+    texts_jsonl: bytes | None
+    tolerance: float
+    examples: Examples
+
+
+def make(
+    shipped: Path,
+    reference: Path,
+    precision: Precision,
+    rows: Sequence[Row],
+    key: AnswerKey,
+    progress: Progress,
+    *,
+    wanted: GoldenRows = GoldenRows(),  # noqa: B008 (frozen)
+    baseline_bundle: Path | None = None,
+) -> Golden:
+    """Ask both models and write down what they say.
+
+    Args:
+        shipped: model folder that goes into the bundle.
+        reference: model folder of the float model of the same student.
+        precision: of the shipped model; it decides the tolerance.
+        rows: the test split.
+        key: what the answers of rows are called in JSON.
+        progress: gets one step a row.
+        wanted: how many of them, and whether they travel.
+        baseline_bundle: a release whose answers are written down too.
+    """
+    chosen = stratified(rows, wanted.rows)
+    asked = chosen if wanted.carry else stand_ins(chosen, shipped)
+    texts = golden_texts(rows if wanted.carry else asked)
+    model, float_model = evaluation.opened(shipped, threads=1), evaluation.opened(reference, threads=1)
+    logits, float_logits = _alone(model, texts), _alone(float_model, texts)
+    answers: list[Answer] = []
+    predictions: list[AnyPrediction] = []
+    with progress.task("golden rows", len(chosen)) as task:
+        for start in range(0, len(chosen), _BATCH):
+            part = [row.item for row in chosen[start : start + _BATCH]]
+            answers += [prediction.answer for prediction in float_model.predict_batch(part)]
+            predictions += model.predict_batch(part)
+            task.advance(len(part))
+    said: dict[str, Sequence[Answer]] = {f"float_{key}": answers}
+    if baseline_bundle is not None:
+        said[f"baseline_{key}"] = baseline.answers(baseline_bundle, chosen, progress)
+    return Golden(
+        texts=tuple(texts),
+        golden_jsonl=_jsonl(
+            {**row.document(None), "logits": np.round(found.astype(np.float64), _DECIMALS).tolist()}
+            for row, found in zip(texts, logits, strict=True)
+        ),
+        rows_jsonl=_jsonl(
+            {**row.document(key), **{name: given[number] for name, given in said.items()}}
+            for number, row in enumerate(chosen)
+        ),
+        texts_jsonl=None if wanted.carry else _jsonl(row.document(None) for row in asked),
+        tolerance=tolerance(precision, _units(logits), _units(float_logits)),
+        examples=choose(
+            [row.texts if wanted.carry else None for row in chosen], [row.label for row in chosen], answers, predictions
+        ),
+    )
+
+
+def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float:
+    """How far a golden logit, shape (U, C), may be off on another CPU before the self-test calls it broken.
+
+    It is relative to the spread of the logits over texts, or their tokens: a model that answers nearly the same
+    everywhere is not excused by that. Measured on a 4 x 312 model with a spread of 0.57, against CPUs without AVX-512
+    and VNNI (emulated Haswell and Nehalem): float logits moved by 4e-7, INT8 ones by 0.012 where the quantization error
+    was 0.031. INT8 kernels differ by where an activation falls between two steps, and by saturation: both are of
+    the size of that error, so twice the largest one on these texts is allowed. Whether accuracy survives it is
+    for the gate to say.
+
+    A float16 graph that is computed in float32 rounds its weights and little else; an engine that computes in float16
+    rounds after every node. With each node made to round (`benchmarks/half_rounding.py`), logits moved by up to 0.0005
+    of the spread on a trained ERNIE nano, 0.0015 on one with an untrained head and 0.0027 on random weights, where
+    computing in float32 was 0.0002, 0.0004 and 0.001 off: 2 to 4 times as far, to either side. So 8 times the largest
+    error on these texts is allowed, and never less than a hundredth of the spread.
+    """
+    spread = float(np.ptp(float_logits, axis=0).max())
+    error = float(np.abs(logits - float_logits).max())
+    allowed = max(SHARES[precision] * spread, ERRORS[precision] * error)
+    return round(max(allowed, LEAST_TOLERANCE), _DECIMALS)
+
+
+def golden_texts(rows: Sequence[Row]) -> list[Row]:
+    """Texts of the self-test: a sample that covers the lengths in `rows`, then `PROBES`; no text twice.
+
+    Of pairs, every probe is the first text of one and the second of another.
+    """
+    plain = {Row(row.text, (), row.text_pair) for row in rows}
+    by_length = sorted(plain, key=lambda row: (len(row.text) + len(row.text_pair or ""), row.text, row.text_pair or ""))
+    pairs = any(row.text_pair is not None for row in rows)
+    probes = [
+        Row(text, (), other if pairs else None) for text, other in zip(PROBES, (*PROBES[1:], PROBES[0]), strict=True)
+    ]
+    return list(dict.fromkeys([*_evenly(by_length, SAMPLED_TEXTS), *probes]))
+
+
+def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
+    """At most `limit` rows in their order, as likely of every kind as there are of it.
+
+    They are taken at even distances from all of them, ordered by the digest of the rarest of their labels, and those of
+    one label by the digest of their texts. So a label that is the rarest of its rows, as each is where rows have one,
+    gets its share to less than a row. All else is left to digests, which are as good as random: files and taxonomies
+    have patterns of their own, as a text and its noisy copy in turns, `room/bad` and `room/good`, or a flag on four
+    rows of each label, and what is taken from such an order at even distances may all be of one kind.
+    """
+    if len(rows) <= limit:
+        return list(rows)
+    frequency = Counter(name for row in rows for name in row.names)
+
+    def place(index: int) -> tuple[bytes, bytes, int]:
+        row = rows[index]
+        rarest = min(row.names, key=lambda name: (frequency[name], name), default="")
+        return _digest(rarest), _digest("\0".join(row.texts)), index
+
+    order = sorted(range(len(rows)), key=place)
+    chosen = sorted(order[(2 * number + 1) * len(rows) // (2 * limit)] for number in range(limit))
+    return [rows[index] for index in chosen]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """`count` of the items, at least two, the first and the last among them; all, when there are no more."""
+    if len(items) <= count:
+        return list(items)
+    return [items[position * (len(items) - 1) // (count - 1)] for position in range(count)]
+
+
+def _alone(model: Predictor, texts: Sequence[Row]) -> list[Float]:
+    """Logits of each text in a batch of its own, as the self-test computes them: (C,), or of tokens (T, C)."""
+    return [model.logits([row.item])[0] for row in texts]
+
+
+def _units(logits: Sequence[Float]) -> Float:
+    """Shape (U, C): a row for each text, or for each token where tokens are classified."""
+    return np.concatenate([np.atleast_2d(found) for found in logits])
+
+
+def _jsonl(lines: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines).encode()

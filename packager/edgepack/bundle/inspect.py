@@ -1,0 +1,141 @@
+"""What a finished bundle holds, and how two of them differ: read from the files alone, on any machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.bundle.site_packages import SITE
+from edgepack.util.text import differences
+from edgepack_runtime.bundle import golden, sshsig, verify
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.golden import MODEL_FOLDER
+from edgepack_runtime.bundle.manifest import Manifest
+from edgepack_runtime.bundle.model_config import CONFIG_NAME
+from edgepack_runtime.bundle.verify import verify_file
+
+PARTS: Final = ("model", "site", "runtime", "golden", "other")
+_OF_FOLDER: Final = {
+    MODEL_FOLDER: "model",
+    SITE: "site",
+    "edgepack_runtime": "runtime",
+    "__main__.py": "runtime",
+    "golden": "golden",
+}
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes in the bundle and bytes on the device."""
+
+    packed: int
+    unpacked: int
+
+
+def part_of(path: str) -> str:
+    """The part that a member belongs to."""
+    return _OF_FOLDER.get(path.split("/")[0], "other")
+
+
+def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
+    """What each part takes; `other` includes the zip's own headers, so the packed ones sum up to the file's size.
+
+    Raises:
+        edgepack_runtime.errors.EdgepackError: it is no whole bundle.
+    """
+    packed, unpacked = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
+    with Archive(bundle) as archive:
+        for member in archive.members.values():
+            part = part_of(member.path)
+            packed[part] += member.compressed_size
+            unpacked[part] += member.size
+        packed["other"] += archive.size - sum(packed.values())
+    return {part: Bytes(packed[part], unpacked[part]) for part in PARTS}
+
+
+def inspect(bundle: Path) -> dict[str, Any]:
+    """Name, target, sizes, gates, ledger and versions of `bundle`, as plain JSON values. Every byte is checked first.
+
+    `signed_by` is the fingerprint that its signature names; whether that is right, `edgepack verify` tells.
+
+    Raises:
+        BundleInvalidError: naming what is damaged.
+    """
+    manifest = verify_file(bundle)[0]
+    with Archive(bundle) as archive:
+        raw, signature = verify.read_sealed(archive)
+        size = archive.size
+        config = json.loads(archive.read(f"{golden.MODEL_FOLDER}/{CONFIG_NAME}", contract.MAX_MANIFEST_BYTES))
+    return {
+        "file": bundle.name,
+        "bundle_bytes": size,
+        "unpacked_bytes": manifest.total_bytes + len(raw) + len(signature or b""),
+        "sha256": hashlib.sha256(raw).hexdigest(),
+        "signed_by": None if signature is None else sshsig.parse_signature(signature).key.fingerprint,
+        "release_id": contract.release_id(manifest, raw),
+        "name": manifest.name,
+        "version": manifest.version,
+        "sequence": manifest.sequence,
+        "task": manifest.task,
+        "labels": config["labels"],
+        "max_length": config["max_length"],
+        "target": asdict(manifest.target),
+        "model": dict(manifest.model),
+        "parts": {part: asdict(size) for part, size in bytes_by_part(bundle).items()},
+        "packages": _packages(manifest),
+        "gates": dict(manifest.gates),
+        "ledger": [dict(row) for row in manifest.ledger],
+        "tools": dict(manifest.tools),
+        "recipe_sha256": manifest.recipe_sha256,
+        "files": {entry.path: entry.sha256 for entry in manifest.files},
+    }
+
+
+def _packages(manifest: Manifest) -> dict[str, int]:
+    """Unpacked bytes of each package that travels, with the libraries beside it (`numpy.libs`) counted to it."""
+    sizes: dict[str, int] = {}
+    for entry in manifest.files:
+        folder, _, rest = entry.path.partition("/")
+        if folder == SITE and not rest.split("/")[0].endswith(".dist-info"):
+            name = rest.split("/")[0].removesuffix(".libs")
+            sizes[name] = sizes.get(name, 0) + entry.size
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What changed from one inspection to another, as plain JSON values; what is equal is left out.
+
+    `values` maps dotted names to [before, after]; `files` counts, for each part, files that changed, came or went.
+    """
+    values = {name: list(pair) for name, pair in differences(_told(before), _told(after)).items()}
+    return {"values": values, "files": _files(before["files"], after["files"])}
+
+
+def _told(inspection: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a person compares: no digests, and the rows of the ledger by their names."""
+    left_out = ("files", "sha256", "release_id", "ledger", "file")
+    told = {key: value for key, value in inspection.items() if key not in left_out}
+    told["ledger"] = {
+        row["stage"]: {
+            row["score"]["metric"]: row["score"]["value"],
+            "model_mib": row["model_mib"],
+            "parity": row["parity"],
+        }
+        for row in inspection["ledger"]
+    }
+    return told
+
+
+def _files(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for path in sorted({*before, *after}):
+        if before.get(path) == after.get(path):
+            continue
+        kind = "came" if path not in before else "went" if path not in after else "changed"
+        found.setdefault(part_of(path), {}).setdefault(kind, []).append(path)
+    return found

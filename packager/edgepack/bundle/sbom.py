@@ -1,0 +1,184 @@
+"""The bundle's bill of materials: CycloneDX 1.6 as JSON, with the same bytes for the same content.
+
+It lists the model with what was measured of it, the data that it learnt from and was judged by (by digest: the rows
+themselves do not travel, but for those of the gates), the models that it came from, the runtime, and every wheel.
+
+cyclonedx-python-lib writes the document. Three things are done to it afterwards: the time of writing goes
+out, the serial number is derived from the content instead of drawn at random, and the model card goes in,
+which the library cannot express.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType, Pedigree
+from cyclonedx.model.license import LicenseExpression
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from packageurl import PackageURL
+
+from edgepack import __version__
+from edgepack.artifacts import Score
+from edgepack.bundle.site_packages import Package
+
+SBOM_NAME = "sbom.cdx.json"
+_MODEL_REF = "model"
+EDGEPACK_LICENSE = "Apache-2.0"
+# What a split is for -> what is said of it.
+_USES = {
+    "train": "training",
+    "dev": "early stopping and selection",
+    "test": "measuring; rows of it travel for the gates",
+    "unlabelled": "distillation, without labels",
+}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One split as it was read: the digest of its normalised rows."""
+
+    split: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """The shipped model: its file's digest, what it does, and what was measured on the test split."""
+
+    name: str
+    version: str
+    sha256: str  # of model.onnx
+    task: str
+    precision: str
+    labels: tuple[str, ...]
+    score: Score
+    float_score: Score  # of the float file of the same student
+    datasets: tuple[Dataset, ...] = ()
+    ancestors: tuple[str, ...] = ()  # names of pretrained models that it came from
+
+
+def bill_of_materials(model: Model, packages: Sequence[Package], target: str) -> bytes:
+    """CycloneDX JSON of a bundle: the model, the runtime, each wheel with package URL, hash and licence."""
+    bundle = Component(
+        name=model.name,
+        version=model.version,
+        type=ComponentType.APPLICATION,
+        bom_ref="bundle",
+        properties=[Property(name="edgepack:target", value=target)],
+    )
+    runtime = Component(
+        name="edgepack-runtime",
+        version=__version__,
+        type=ComponentType.LIBRARY,
+        bom_ref="edgepack-runtime",
+        licenses=[LicenseExpression(EDGEPACK_LICENSE)],
+    )
+    network = Component(
+        name=f"{model.name}-model",
+        version=model.version,
+        type=ComponentType.MACHINE_LEARNING_MODEL,
+        bom_ref=_MODEL_REF,
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=model.sha256)],
+        pedigree=_pedigree(model),
+    )
+    wheels = [_wheel(package) for package in packages]
+    data = [_data(model, dataset) for dataset in model.datasets]
+    bom = Bom(components=[network, runtime, *data, *wheels])
+    bom.metadata.component = bundle
+    bom.metadata.tools.components.add(Component(name="edgepack", version=__version__, type=ComponentType.APPLICATION))
+    bom.register_dependency(bundle, [network, runtime])
+    bom.register_dependency(network, data)
+    bom.register_dependency(runtime, wheels)
+    written = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()
+    return _settled(json.loads(written), model)
+
+
+def _pedigree(model: Model) -> Pedigree | None:
+    models = [Component(name=name, type=ComponentType.MACHINE_LEARNING_MODEL) for name in model.ancestors]
+    return Pedigree(ancestors=models) if models else None
+
+
+def _data(model: Model, dataset: Dataset) -> Component:
+    return Component(
+        name=f"{model.name}-{dataset.split}",
+        type=ComponentType.DATA,
+        bom_ref=_data_ref(dataset),
+        description=_USES[dataset.split],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=dataset.sha256)],
+        properties=[Property(name="edgepack:rows", value=str(dataset.rows))],
+    )
+
+
+def _data_ref(dataset: Dataset) -> str:
+    return f"data-{dataset.split}"
+
+
+def _wheel(package: Package) -> Component:
+    file = {"file_name": package.wheel}
+    nested = [path for path in package.license_files if path.endswith(".cyclonedx.json")]
+    texts = [path for path in package.license_files if not path.endswith(".json")]
+    return Component(
+        name=package.name,
+        version=package.version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{package.name}@{package.version}",
+        purl=PackageURL("pypi", name=package.name, version=package.version, qualifiers=file),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=package.sha256)],
+        licenses=[LicenseExpression(package.license)],
+        # Members of the bundle: what is compiled into the wheel's binaries, as its builders list it, and licence texts.
+        external_references=[
+            *(ExternalReference(type=ExternalReferenceType.BOM, url=XsUri(path)) for path in nested),
+            *(ExternalReference(type=ExternalReferenceType.LICENSE, url=XsUri(path)) for path in texts),
+        ],
+    )
+
+
+def _settled(document: dict[str, Any], model: Model) -> bytes:
+    """The document's canonical bytes: without a clock, with a name that its content decides."""
+    del document["metadata"]["timestamp"]
+    del document["serialNumber"]
+    for component in document["components"]:
+        if component["bom-ref"] == _MODEL_REF:
+            component["modelCard"] = _model_card(model)
+    digest = hashlib.sha256(_canonical(document)).digest()
+    document["serialNumber"] = uuid.UUID(bytes=digest[:16], version=5).urn
+    return _canonical(document)
+
+
+def _model_card(model: Model) -> dict[str, Any]:
+    """CycloneDX modelCard; the standard writes figures as texts."""
+    metrics = [_metric(model.score, "the shipped file")]
+    if model.precision != "float32":
+        metrics.append(_metric(model.float_score, "the float file of the same student, for comparison"))
+    return {
+        "modelParameters": {
+            "task": model.task,
+            "architectureFamily": "transformer",
+            "modelArchitecture": f"ERNIE, {model.precision}",
+            "datasets": [{"ref": _data_ref(dataset)} for dataset in model.datasets],
+            "outputs": [{"format": f"one of {len(model.labels)} labels: {', '.join(model.labels)}"}],
+        },
+        "quantitativeAnalysis": {"performanceMetrics": metrics},
+    }
+
+
+def _metric(score: Score, of: str) -> dict[str, Any]:
+    return {
+        "type": score.metric,
+        "value": f"{score.value:.6f}",
+        "slice": f"{of}: test split, {score.n} rows, {score.confidence:g} confidence",
+        "confidenceInterval": {"lowerBound": f"{score.low:.6f}", "upperBound": f"{score.high:.6f}"},
+    }
+
+
+def _canonical(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()

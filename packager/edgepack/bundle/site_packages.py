@@ -1,0 +1,303 @@
+"""The bundle's `site/` folder: the target's wheels, unpacked, slimmed after `slim.toml`, checked by content.
+
+Nothing of a wheel runs here: no scripts are made, no bytecode is compiled, and the same wheels give the same
+files.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import stat
+import warnings
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from email.parser import HeaderParser
+from os import PathLike, fspath
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+from zipfile import BadZipFile, ZipFile
+
+from installer import install
+from installer.destinations import WheelDestination
+from installer.exceptions import InstallerError
+from installer.records import RecordEntry
+from installer.sources import WheelFile
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_wheel_filename
+
+from edgepack.artifacts import Checks
+from edgepack.bundle import checks, wheels
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack.targets import facts
+from edgepack.targets.context import Supply
+from edgepack.targets.profiles import Profile
+from edgepack.util.hashing import sha256_file
+from edgepack_runtime.bundle.manifest import safe_path
+
+SITE = "site"
+LICENSES = "licenses"
+_ANOTHER = "lock another wheel"
+_FETCH_AGAIN = "delete the wheel cache and build again"
+_GIVE_AGAIN = "give the file as it was built; `python3 -m wheel pack FOLDER` makes one of a wheel that was unpacked"
+_SAID = 600  # characters: a wheel may have thousands of files
+_DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
+_DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Files that do not travel: patterns (`*` also crosses folders), the reason, and the releases meant."""
+
+    files: tuple[str, ...]
+    reason: str
+    versions: str = ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one package, as `slim.toml` explains them."""
+
+    drop: tuple[Drop, ...] = ()
+    licenses: tuple[str, ...] = ()
+    license: str = ""
+    license_text: str = ""
+
+    def patterns(self, version: str) -> tuple[str, ...]:
+        """Patterns of the files that do not travel with this release."""
+        meant = [d for d in self.drop if SpecifierSet(d.versions).contains(version, prereleases=True)]
+        return tuple(pattern for drop in meant for pattern in drop.files)
+
+
+@dataclass(frozen=True)
+class Package:
+    """One wheel. Bytes are unpacked: before is the wheel as it came, after is what lies in `site/`."""
+
+    name: str
+    version: str
+    wheel: str
+    sha256: str
+    license: str  # SPDX expression
+    license_files: tuple[str, ...]  # relative to the assembled folder
+    files: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True)
+class SiteFacts:
+    """What was assembled in `folder`: `site/` and `licenses/`."""
+
+    folder: Path
+    packages: tuple[Package, ...]
+    libc_min: str  # oldest glibc that every binary loads on
+    system_libraries: tuple[str, ...]  # shared libraries that the device must have besides glibc
+    binaries: int
+    checks: Checks
+
+    @property
+    def site_bytes(self) -> int:
+        """Unpacked bytes of `site/`."""
+        return sum(package.bytes_after for package in self.packages)
+
+
+def load_rules() -> dict[str, Rules]:
+    """The rules of `slim.toml` by package name."""
+    return {name: _rules(table) for name, table in facts.tables("slim.toml").items()}
+
+
+def assemble(
+    wheels: Iterable[Path],
+    folder: Path,
+    profile: Profile,
+    rules: Mapping[str, Rules] | None = None,
+    *,
+    given: Collection[Path] = (),
+) -> SiteFacts:
+    """Unpack `wheels` into `folder/site` and their licences into `folder/licenses`, and check every binary.
+
+    Args:
+        wheels: wheel files; order does not matter.
+        folder: where to; `site` and `licenses` must not exist in it.
+        profile: what the binaries must run on.
+        rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
+        given: those of `wheels` that no lock names: their files have to be as their RECORD says, and of a build that
+            nobody here has seen a rule may match nothing.
+
+    Raises:
+        StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
+            file, a rule matches nothing, a licence is unknown, or a file is not for the target, as in `checks.run`.
+    """
+    rules = load_rules() if rules is None else rules
+    (folder / SITE).mkdir(parents=True)
+    unpacked = [
+        (wheel, *_unpack(wheel, folder, rules, strict=wheel not in given))
+        for wheel in sorted(wheels, key=lambda one: one.name)
+    ]
+    carried = [_carried(package, files, is_given=wheel in given) for wheel, package, files in unpacked]
+    needs = checks.run(folder / SITE, carried, profile)
+    return SiteFacts(
+        folder=folder,
+        packages=tuple(package for _, package, _ in unpacked),
+        libc_min=needs.glibc,
+        system_libraries=needs.libraries,
+        binaries=needs.binaries,
+        checks=needs.checks,
+    )
+
+
+def _carried(package: Package, files: tuple[str, ...], *, is_given: bool) -> checks.Carried:
+    name = f"{package.name} {package.version}"
+    return checks.Carried(name, package.wheel, files, package.license_files, is_given)
+
+
+@dataclass
+class _Destination(WheelDestination):
+    """Where pypa/installer writes to: it puts aside what does not travel, and counts."""
+
+    wheel: Path
+    folder: Path
+    dist_info: str
+    licenses_folder: str
+    drop: tuple[str, ...]
+    licenses: tuple[str, ...]
+    matched: set[str] = field(default_factory=set)
+    license_files: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)  # in the site folder
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def write_script(self, name: str, module: str, attr: str, section: object) -> RecordEntry:
+        """Scripts do not travel: the bundle has its own launcher."""
+        return RecordEntry(name, None, None)
+
+    def write_file(self, scheme: str, path: str | PathLike[str], stream: BinaryIO, is_executable: bool) -> RecordEntry:
+        """Write one file of the wheel to where it belongs, or leave it out."""
+        name = fspath(path)
+        if scheme not in ("purelib", "platlib"):
+            raise _failed(self.wheel, f"it installs {name} outside its packages ({scheme})", _ANOTHER)
+        content = stream.read()
+        self.bytes_before += len(content)
+        place = self._place(name)
+        if place is not None:
+            _write_new(self.folder, place, content, self.wheel)
+            if place.startswith(LICENSES):
+                self.license_files.append(place)
+            else:
+                self.files.append(place.removeprefix(f"{SITE}/"))
+                self.bytes_after += len(content)
+        return RecordEntry(name, None, len(content))
+
+    def finalize_installation(self, scheme: str, record_file_path: str, records: Iterable[object]) -> None:
+        """RECORD does not travel: the bundle's manifest lists every file with its hash."""
+
+    def _place(self, name: str) -> str | None:
+        """Path in the assembled folder of the wheel's file `name`; null when it does not travel."""
+        parent, _, rest = name.partition("/")
+        if parent == self.dist_info:
+            if any(fnmatch.fnmatchcase(rest.lower(), pattern) for pattern in _DIST_INFO_LICENSES):
+                return f"{self.licenses_folder}/{rest.removeprefix('licenses/')}"
+            return f"{SITE}/{name}" if rest in _DIST_INFO_KEPT else None
+        if name in self.licenses:
+            self.matched.add(name)
+            return f"{self.licenses_folder}/{PurePosixPath(name).name}"
+        hits = {pattern for pattern in self.drop if fnmatch.fnmatchcase(name, pattern)}
+        self.matched |= hits
+        return None if hits else f"{SITE}/{name}"
+
+
+def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bool) -> tuple[Package, tuple[str, ...]]:
+    """The package of a wheel, and its files in the site folder."""
+    name, version = parse_wheel_filename(wheel.name)[:2]
+    mine = rules.get(name, Rules())
+    patterns = mine.patterns(str(version))
+    try:
+        _require_plain_files(wheel)
+        with WheelFile.open(wheel) as source, warnings.catch_warnings():
+            # numpy 2.2 ships some bytecode; pypa/installer leaves it out, as we want, and says so.
+            warnings.filterwarnings("ignore", message="Skip installing .*__pycache__", category=RuntimeWarning)
+            destination = _Destination(
+                wheel, folder, source.dist_info_dir, f"{LICENSES}/{name}-{version}", patterns, mine.licenses
+            )
+            if not strict:  # no lock has its digest: of damage its own list of files alone can tell
+                source.validate_record()
+            metadata = HeaderParser().parsestr(source.read_dist_info("METADATA"))
+            install(source, destination, additional_metadata={})
+    # What a damaged wheel makes of pypa/installer, zipfile, zlib and the decoders, in this order.
+    except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
+        raise _failed(wheel, str(error)[:_SAID], _FETCH_AGAIN if strict else _GIVE_AGAIN) from error
+    unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
+    if unmatched and strict:
+        raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")
+    if mine.license_text:
+        place = f"{destination.licenses_folder}/{mine.license_text}"
+        _write_new(folder, place, facts.text("licenses", mine.license_text).encode(), wheel)
+        destination.license_files.append(place)
+    expression = metadata.get("License-Expression", mine.license)
+    if not expression:
+        raise _failed(wheel, "its licence is unknown", f"add `license` to [{name}] in targets/slim.toml")
+    package = Package(
+        name=name,
+        version=str(version),
+        wheel=wheel.name,
+        sha256=sha256_file(wheel),
+        license=expression,
+        license_files=tuple(sorted(destination.license_files)),
+        files=len(destination.files),
+        bytes_before=destination.bytes_before,
+        bytes_after=destination.bytes_after,
+    )
+    return package, tuple(destination.files)
+
+
+def _require_plain_files(wheel: Path) -> None:
+    """A link would be unpacked as a text file that holds its target's name."""
+    with ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            mode = member.external_attr >> 16  # as Unix has it; nothing where the wheel was made elsewhere
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                kind = "a link" if stat.S_ISLNK(mode) else "no file"
+                raise _failed(wheel, f"{member.filename} in it is {kind}, and a wheel holds plain files", _ANOTHER)
+
+
+def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:
+    """Write a file that must not exist yet, so that no wheel overwrites another's."""
+    if not safe_path(place):
+        raise _failed(wheel, f"{place!r} is not a path that a bundle may hold", _ANOTHER)
+    target = folder / place
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError as error:
+        raise _failed(wheel, f"{place} stands in it twice, or in another wheel too", _ANOTHER) from error
+    except OSError as error:
+        raise _failed(wheel, str(error), f"free some space on the disk of {folder}") from error
+
+
+def _rules(table: Mapping[str, Any]) -> Rules:
+    drop = [Drop(tuple(d["files"]), d["reason"], d.get("versions", "")) for d in table.get("drop", ())]
+    return Rules(
+        drop=tuple(drop),
+        licenses=tuple(table.get("licenses", ())),
+        license=table.get("license", ""),
+        license_text=table.get("license_text", ""),
+    )
+
+
+def _failed(wheel: Path, why: str, fix: str) -> StageFailedError:
+    return StageFailedError(f"wheel {wheel.name} cannot be unpacked for the target", why=why, fix=fix)
+
+
+def require_fitting(target: str, supply: Supply, progress: Progress) -> None:
+    """Look into the wheels of a bundle for `target` as its own stage will.
+
+    Raises:
+        EnvironmentUnfitError, StageFailedError: as for the bundle itself.
+    """
+    progress.line(f"looking into the wheels that were given for {target}")
+    profile = supply.profile(target)
+    with TemporaryDirectory() as scratch:
+        assemble(wheels.fetch(profile, supply, progress), Path(scratch), profile, given=supply.given.get(target, ()))

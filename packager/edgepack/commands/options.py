@@ -1,0 +1,298 @@
+"""What several commands share: their arguments and options, and how they load a recipe and speak."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from edgepack.errors import EnvironmentUnfitError, UsageError
+from edgepack.pipeline.options import STAGES, BuildOptions
+from edgepack_runtime.util.fs import write_atomic
+
+if TYPE_CHECKING:
+    from edgepack.console.console import Console
+    from edgepack.recipe.model import Recipe
+    from edgepack.targets.context import Supply
+    from edgepack.targets.profiles import Profile
+
+
+def _said(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Note a flag that may stand before the command's name, after it, or in both places."""
+    assert parameter.name is not None
+    said: dict[str, bool] = context.ensure_object(dict)
+    said[parameter.name] = said.get(parameter.name, False) or value
+
+
+_EVERYWHERE = (
+    click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_said, help="Print results and errors only."
+    ),
+    click.option(
+        "-v", "--verbose", is_flag=True, expose_value=False, callback=_said, help="Show the traceback of an error."
+    ),
+)
+
+
+def speaking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--quiet` and `--verbose`, which every command takes, and the group itself; see `is_verbose`."""
+    for option in reversed(_EVERYWHERE):
+        command = option(command)
+    return command
+
+
+recipe_argument = click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path))
+existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+bundle_argument = click.argument("bundle", type=existing_file)
+workspace_option = click.option(
+    "--workspace",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".edgepack"),
+    show_default=True,
+    help="Stage results, taken up again by the next build.",
+)
+settings_option = click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a value of the recipe, as `--set teacher.epochs=5`; wins over the file. Repeatable.",
+)
+
+
+def console(context: click.Context) -> Console:
+    """Where this command speaks; `--quiet` makes it print results and errors only."""
+    from edgepack.console.console import Console
+
+    return Console(quiet=context.ensure_object(dict).get("quiet", False))
+
+
+def is_verbose(context: click.Context) -> bool:
+    """Whether `--verbose` asks for the traceback of an error."""
+    return bool(context.ensure_object(dict).get("verbose", False))
+
+
+PROFILES_FILE: Final = "edgepack-targets.toml"
+PROFILES_VARIABLE: Final = "EDGEPACK_PROFILES"
+
+profiles_option = click.option(
+    "--profiles",
+    type=existing_file,
+    help=f"Target profiles of your own; else ${PROFILES_VARIABLE}, else {PROFILES_FILE} beside the recipe.",
+)
+wheel_cache_option = click.option(
+    "--wheel-cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder in which fetched wheels are kept.  [default: wheels/ in edgepack's cache]",
+)
+pythons_option = click.option(
+    "--python",
+    "pythons",
+    type=existing_file,
+    multiple=True,
+    help="An interpreter to gate with, where its version is the target's. Repeatable.",
+)
+_OPTIONS: Final = (
+    profiles_option,
+    wheel_cache_option,
+    click.option("--offline", is_flag=True, help="Fetch no wheels: what is not in the wheel cache is an error."),
+    click.option(
+        "--wheel",
+        "wheels",
+        type=existing_file,
+        multiple=True,
+        help="A wheel to carry instead of the locked one, for the targets that it fits. Repeatable.",
+    ),
+    pythons_option,
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What these options say."""
+
+    profiles: Path | None = None
+    wheel_cache: Path | None = None
+    offline: bool = False
+    wheels: tuple[Path, ...] = ()
+    pythons: tuple[Path, ...] = ()
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all of them; the command gets what they say as `drawn`."""
+
+    @functools.wraps(command)
+    def gathered(
+        *inputs: Any,
+        profiles: Path | None,
+        wheel_cache: Path | None,
+        offline: bool,
+        wheels: tuple[Path, ...],
+        pythons: tuple[Path, ...],
+        **others: Any,
+    ) -> Any:
+        return command(*inputs, drawn=Drawn(profiles, wheel_cache, offline, wheels, pythons), **others)
+
+    wrapped: Callable[..., Any] = gathered
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def known_profiles(profiles: Path | None, beside: Path) -> Mapping[str, Profile]:
+    """The profiles of this version and those of the user's file: `profiles`, the variable's, or in folder `beside`."""
+    from edgepack.targets.profiles import load_profiles
+
+    return load_profiles(profiles_file(profiles, beside))
+
+
+def complete_target(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    """Targets whose names begin with what was `typed`, for the shell."""
+    from edgepack.errors import EdgepackError
+
+    try:
+        known = known_profiles(context.params.get("profiles"), Path.cwd())
+    except EdgepackError:  # there is no place for it on a line that is being typed; the command itself tells it
+        return []
+    return [name for name in known if name.startswith(typed)]
+
+
+def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
+    """The user's file of profiles, if there is one."""
+    if profiles is not None:
+        return profiles
+    if told := os.environ.get(PROFILES_VARIABLE):
+        return Path(told)
+    found = beside / PROFILES_FILE
+    return found if found.is_file() else None
+
+
+def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) -> tuple[Recipe, Mapping[str, Profile]]:
+    """The recipe of a file with `settings` put in, checked against the profiles that are known, and these."""
+    from edgepack.recipe import loader
+
+    known = known_profiles(profiles, recipe.parent)
+    return loader.load_recipe(recipe, known, settings), known
+
+
+def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, Supply]:
+    """The recipe, and what its build draws on.
+
+    Raises:
+        RecipeInvalidError: something is wrong with the recipe, or with the user's profiles.
+        UsageError: no target of the recipe takes a wheel that was given.
+    """
+    from edgepack.bundle import local_wheels, wheels
+    from edgepack.targets.context import Supply, default_wheel_cache
+
+    loaded, known = load_recipe(recipe, settings, drawn.profiles)
+    shares = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
+    if drawn.wheels:
+        takers = {}
+        for target in loaded.targets:
+            locked = {one.name for one in wheels.locked_for(known[target], serve=loaded.serve)}
+            takers[target] = (known[target], locked)
+        for target, files in local_wheels.shared_out(drawn.wheels, takers).items():
+            shares[target] = (*shares.get(target, ()), *files)
+    cache = drawn.wheel_cache or default_wheel_cache()
+    return loaded, Supply(known, cache.absolute(), drawn.offline, shares, drawn.pythons)
+
+
+_PART_OPTIONS = (
+    click.option("--until", type=click.Choice(STAGES), help="End after this stage."),
+    click.option("--from", "start", type=click.Choice(STAGES), help="Make this stage and all after it again."),
+    click.option("--force", is_flag=True, help="Make every stage again; the same as --from data."),
+)
+
+
+def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--until`, `--from` and `--force`; the command gets them as `until`, `start` and `force`."""
+    for option in reversed(_PART_OPTIONS):
+        command = option(command)
+    return command
+
+
+def build_options(until: str | None, start: str | None, force: bool, *, keep_going: bool = False) -> BuildOptions:
+    """What the options ask for.
+
+    Raises:
+        click.UsageError: `--force` with `--from`, or a stage to begin with that comes after the one to end with.
+    """
+    if force and start is not None:
+        raise click.UsageError("--force already makes every stage again; give it without --from")
+    if until is not None and start is not None and STAGES.index(start) > STAGES.index(until):
+        raise click.UsageError(f"--from {start} comes after --until {until}: nothing would be made again")
+    return BuildOptions(until, STAGES[0] if force else start, keep_going)
+
+
+def require_apart(written: Sequence[Path], read: Sequence[Path]) -> None:
+    """That nothing which is `read` is to be written.
+
+    Raises:
+        UsageError: something is.
+    """
+    inputs = [file.resolve() for file in read]
+    for file in written:
+        if file.resolve() in inputs:
+            raise UsageError(f"{file} is read, and was named to be written too", fix="write to another file")
+
+
+def try_file(file: Path) -> None:
+    """That `file` can be written; its folder is made.
+
+    Raises:
+        EnvironmentUnfitError: it cannot.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() and not file.is_file():  # a pipe
+            return
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def clear(file: Path) -> None:
+    """Remove `file`, which is to be written later: what an earlier command wrote is not to be taken for this one's.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be removed.
+    """
+    try:
+        if file.is_file():  # and no pipe
+            file.unlink()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def write(file: Path, text: str) -> None:
+    """Replace `file`; what is no Unicode in `text`, as a device may send it, is written as an escape.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be written.
+    """
+    try:
+        if file.exists() and not file.is_file():
+            file.write_bytes(encoded(text))
+        else:
+            write_atomic(file, encoded(text))
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with an escape for each half of a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _unwritable(file: Path, error: OSError) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"{file} cannot be written", why=error.strerror or str(error), fix="check the folder and its disk"
+    )

@@ -1,0 +1,1 @@
+"""Output for a terminal or a log: progress, errors, tables."""

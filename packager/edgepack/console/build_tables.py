@@ -1,0 +1,491 @@
+"""What each stage of a build made of the model, and what was chosen, as tables for a terminal or a log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, FiniteFloat, ValidationError
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from edgepack.console.tables import STYLES, gap, mib_column, one_by_one, score_head, shown, table, wide
+from edgepack.errors import UsageError
+from edgepack.report import NOTHING, quantity, span
+from edgepack.report.i18n import text
+from edgepack.results import Verdict
+from edgepack.util.nvidia import sm_name
+from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
+
+if TYPE_CHECKING:
+    from edgepack.artifacts import LedgerRow, SelectArtifact
+    from edgepack.training.doctor import Report
+
+
+LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
+MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
+
+
+def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Table | Text]:
+    """The loss ledger: what each stage cost in accuracy, MiB and ms.
+
+    Notes stand beside the figures where `width` columns leave room for them, and otherwise below the table: a line for
+    each stage that has one. Where not even the figures fit beside each other, each stage has lines of its own.
+    """
+    bases, metrics = {_basis(row) for row in rows}, sorted({row.score.metric for row in rows})
+    heads = ("stage", score_head(metrics), "MiB", "p50 ms", "p95 ms", "parity")
+    figures = [_figures(row, metric=len(metrics) > 1, basis=len(bases) > 1) for row in rows]
+    stages = [safe(row.stage) for row in rows]
+    to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
+    notes = [safe(_remark(row)) for row in rows]
+    beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
+    room = width - wide(heads, beside, live) - gap(live)
+    fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
+    if fits:
+        yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
+    elif wide(heads, figures, live) <= width:
+        yield _table(heads, figures, live)
+    else:
+        yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
+    basis = f" ({bases.pop()})" if len(bases) == 1 else ""
+    yield Text(
+        f"{' or '.join(map(metric_name, metrics))} with its interval{basis}; "
+        "parity: largest difference of a logit to the row before",
+        style="dim",
+    )
+    for stage, other, note in zip(stages, to, notes, strict=True):
+        told = "; ".join(part for part in (other and f"parity {other}", note) if part)
+        if told and not fits:
+            yield Text(f"{stage}: {told}")
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> Table:
+    made = table(live, *heads)
+    for cells in rows:
+        made.add_row(*cells)
+    return made
+
+
+def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:
+    """The candidates, by what would ship of each on the dev rows and on this machine, and why one was chosen."""
+    first = selected.candidates[0].dev_score
+    heads = ("p50 ms", "MiB", "precision", "chosen", "candidate")
+    made = table(live, "dev " + metric_name(first.metric), *heads)
+    for one in selected.candidates:
+        score = one.dev_score
+        made.add_row(
+            f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')}",
+            quantity(one.p50_ms, "ms").removesuffix(" ms"),
+            mib_column(one.onnx_bytes),
+            one.precision,
+            "yes" if one.name == selected.chosen else "",
+            safe("; ".join((one.name, *(f"misses {gate}" for gate in one.missed)))),
+        )
+    yield made
+    yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
+    basis = f"{100 * first.confidence:.4g} %, n={first.n}"
+    yield Text(f"{text('en', 'candidates.chosen_on_dev')} Intervals: {basis}.\n", style="dim")
+
+
+def _basis(row: LedgerRow) -> str:
+    return f"{100 * row.score.confidence:.4g} %, n={row.score.n}"
+
+
+def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
+    """The cells of a row from stage to parity; its score with its metric and what it rests on, where those differ."""
+    score = f"{quantity(row.score.value, 'fraction')} {span(row.score.low, row.score.high, 'fraction')}"
+    name = metric_name(row.score.metric) if metric else ""
+    return [
+        safe(row.stage),
+        " ".join(part for part in (name, score, _basis(row) if basis else "") if part),
+        quantity(row.model_mib, "MiB").removesuffix(" MiB"),
+        quantity(row.p50_ms, "ms").removesuffix(" ms"),
+        quantity(row.p95_ms, "ms").removesuffix(" ms"),
+        NOTHING if row.parity is None else f"{row.parity:.1e}",
+    ]
+
+
+def _remark(row: LedgerRow) -> str:
+    return row.note if row.seconds is None else f"{row.note}, {duration(row.seconds)}"
+
+
+def _parity_to(row: LedgerRow, before: str) -> str:
+    """Which row the parity is to, where that is not the one before."""
+    return "" if row.parity is None or row.parity_with in (None, before) else f"to {safe(row.parity_with)}"
+
+
+def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
+    """What `edgepack.bundle.inspect.inspect` found."""
+    target, model = found["target"], found["model"]
+    yield Text(
+        safe(f"{found['name']} {found['version']} for {target['profile']} ({found['release_id']})"), style="bold"
+    )
+    labels = ", ".join(found["labels"])
+    facts = {
+        "task": f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}",
+        "model": f"{model['precision']}, cuts texts to {found['max_length']} tokens",
+        "needs": f"{target['system']} on {target['machine']}, {target['libc']} {target['libc_min']} or newer, "
+        f"Python {target['python']}, {target['provider']}",
+        "sequence": found["sequence"],
+        "built with": ", ".join(f"{name} {version}" for name, version in sorted(found["tools"].items())),
+        "recipe": f"sha256 {found['recipe_sha256']}",
+        "signed by": found["signed_by"] or "nobody",
+    }
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        yield Text(f"{name:<{width}}  {safe(value)}")
+    yield Text("")
+    sizes = table(live, "part", "packed MiB", "on the device MiB")
+    for part, size in found["parts"].items():
+        sizes.add_row(part, mib_column(size["packed"]), mib_column(size["unpacked"]))
+    sizes.add_row("in all", mib_column(found["bundle_bytes"]), mib_column(found["unpacked_bytes"]))
+    yield sizes
+    yield Text("packages: " + ", ".join(f"{name} {mib(size)}" for name, size in found["packages"].items()) + "\n")
+    gates = table(live, "gate", "limits")
+    for name, limits in found["gates"].items():
+        if limits is not None:
+            gates.add_row(safe(name), safe(_limits(limits)))
+    yield gates
+    yield Text("")
+    metrics = sorted({row["score"]["metric"] for row in found["ledger"]})
+    rows = table(live, "stage", score_head(metrics), "MiB", "parity", "note")
+    for row in found["ledger"]:
+        name = f"{metric_name(row['score']['metric'])} " if len(metrics) > 1 else ""
+        rows.add_row(
+            safe(row["stage"]),
+            name + quantity(row["score"]["value"], "fraction"),
+            quantity(row["model_mib"], "MiB").removesuffix(" MiB"),
+            NOTHING if row["parity"] is None else f"{row['parity']:.1e}",
+            safe(row["note"]),
+        )
+    yield rows
+
+
+def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
+    """What `edgepack.bundle.inspect.compare` found."""
+    if not found["values"] and not found["files"]:
+        yield Text("the two bundles hold the same")
+        return
+    values = table(live, "what", "before", "after")
+    for name, (before, after) in found["values"].items():
+        values.add_row(safe(name), shown(before), shown(after))
+    yield values
+    for part, kinds in found["files"].items():
+        counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
+        few = [path for paths in kinds.values() for path in paths][:3]
+        yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
+
+
+def _limits(limits: Mapping[str, Any]) -> str:
+    """`p95_ms 15.0, open_loop (rate_per_s 20.0, p95_ms 25.0)`: what is asked for, and not what is left open."""
+    parts = []
+    for key, value in limits.items():
+        if isinstance(value, Mapping):
+            parts.append(f"{key} ({_limits(value)})")
+        elif isinstance(value, list):
+            parts += [f"{key} ({_limits(one)})" for one in value]
+        elif value is not None:
+            parts.append(f"{key} {value}")
+    return ", ".join(parts)
+
+
+def examination(report: Report) -> Iterator[Text]:
+    """What `edgepack doctor` found: facts, then what is wrong, then what training would run on."""
+    facts = list(_examined(report))
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        yield Text(f"{name:<{width}}  {safe(value)}")
+    for problem in report.problems:
+        yield Text(f"{problem.severity}: ", style=STYLES[problem.severity]).append(
+            safe(f"{problem.what}\n    why: {problem.why}\n    fix: {problem.fix}"), style="not bold default"
+        )
+    if report.can_train and report.device is not None:
+        yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
+
+
+def _examined(report: Report) -> Iterator[tuple[str, str]]:
+    driver, here = report.driver, report.machine
+    yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
+    if report.paddle is not None:
+        yield "paddle", report.paddle.about
+    cuda = f", runs CUDA up to {driver.cuda}" if driver.cuda else ""
+    yield "driver", f"{driver.driver}{cuda}" if driver.driver else f"none: {driver.why}"
+    for gpu in driver.gpus:
+        told = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
+        told += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
+        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in told if part)
+    for card in report.paddle.cards if report.paddle is not None else ():
+        state = f"cannot compute: {card.failure}" if card.failure else "computes"
+        yield f"gpu:{card.index}", f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB, {state}"
+    yield "cpu", f"{here.cpu_model}, {here.cores}"
+    memory = (
+        ("", here.memory.total_bytes),
+        ("available ", here.memory.available_bytes),
+        ("limit of the container ", here.memory.limit_bytes),
+    )
+    yield "memory", ", ".join(name + mib(size) for name, size in memory if size is not None) or "unknown"
+    for setting in report.settings:
+        yield setting.name, f"{setting.value} ({'set by you; ' if setting.given else ''}{setting.why})"
+    yield "disk", f"{mib(report.free_bytes)} free for {report.workspace}"
+
+
+SUFFIX: Final = ".report.json"
+_MOST_BYTES: Final = 64 * 2**20
+_MOST_CHANGES: Final = 30  # printed for a build; with more of them it is another recipe
+_QUIET_CORES: Final = 0.05  # others may use so much of a core while a model is timed
+
+
+class _Score(BaseModel):
+    metric: str
+    value: FiniteFloat
+    low: FiniteFloat
+    high: FiniteFloat
+    n: int
+
+
+class _Contention(BaseModel):
+    others_cores: FiniteFloat | None = None
+
+
+class _Latency(BaseModel):
+    p50_ms: FiniteFloat
+    p95_ms: FiniteFloat | None = None
+    threads: int | None = None
+    stable: bool | None = None
+    contention: _Contention | None = None
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether these times may be the machine's rather than the model's."""
+        others = self.contention.others_cores if self.contention else None
+        return self.stable is False or others is None or others > _QUIET_CORES
+
+
+class _Receipt(BaseModel):
+    accuracy: _Score | None = None
+    latency: _Latency | None = None
+    conditions: Mapping[str, Any] = {}
+
+
+class _Bundle(BaseModel):
+    bundle_bytes: int
+
+
+class _Target(BaseModel):
+    target: str
+    verdict: Verdict
+    bundle: _Bundle
+    receipt: _Receipt | None
+
+
+class _Variation(BaseModel):
+    targets: tuple[str, ...]
+
+
+class _Export(BaseModel):
+    shipped: str
+    onnx_bytes: Mapping[str, int]
+    variations: tuple[_Variation, ...] = ()
+
+
+class _Report(BaseModel):
+    name: str
+    version: str
+    recipe: Mapping[str, Any]
+    data: Mapping[str, Any]
+    export: _Export
+    targets: tuple[_Target, ...]
+    tools: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of one build on one target; None for what was not measured.
+
+    `disturbed` is whether its times may be the machine's rather than the model's.
+    """
+
+    build: str
+    target: str
+    verdict: str
+    metric: str | None
+    score: float | None
+    low: float | None
+    high: float | None
+    test_rows: int | None
+    p50_ms: float | None
+    p95_ms: float | None
+    threads: int | None
+    disturbed: bool
+    cpu: str | None
+    onnx_bytes: int | None
+    bundle_bytes: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """The differences of a build to the build before it: dotted names, each with the old and the new value."""
+
+    before: str
+    after: str
+    values: Mapping[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All builds in the order in which they were given, and the differences of each to the one before."""
+
+    builds: tuple[Row, ...]
+    changes: tuple[Change, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read(paths: Sequence[Path]) -> Comparison:
+    """Compare the reports in `paths`: files, or folders with reports, which are ordered by version.
+
+    Raises:
+        UsageError: a file is missing or no report, or fewer than two are given.
+    """
+    files = [file for path in paths for file in _files(path)]
+    reports = [_report(file) for file in files]
+    if len(reports) < 2:
+        raise UsageError(
+            "there is nothing to compare",
+            why=f"a comparison needs two reports, and {len(reports)} is given",
+            fix=f"give two or more NAME-VERSION{SUFFIX}, or folders that hold them",
+        )
+    names = _names(reports, files)
+    rows = [_row(name, report, one) for name, report in zip(names, reports, strict=True) for one in report.targets]
+    pairs = zip(names, names[1:], reports, reports[1:], strict=False)
+    changes = [Change(before, after, differences(_decided(a), _decided(b))) for before, after, a, b in pairs]
+    return Comparison(tuple(rows), tuple(changes))
+
+
+def tables(found: Comparison, *, live: bool, width: int) -> Iterator[Table | Text]:
+    """A row for each build and target, then warnings, then what changed from each build to the next."""
+    heads = ("build", "target", "verdict", "score", "n", "p50 ms", "p95 ms", "MiB", "packed MiB")
+    rows = [_cells(row) for row in found.builds]
+    if wide(heads, rows, live) <= width:
+        made = table(live, *heads)
+        for build, target, verdict, *figures in rows:
+            made.add_row(build, target, Text(verdict, STYLES.get(verdict, "")), *figures)
+        yield made
+    else:
+        titles = [Text(f"{build}, {target}", style="bold") for build, target, *_ in rows]
+        yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])
+    for warning in _warnings(found.builds):
+        yield Text(safe(warning), style="yellow")
+    for change in found.changes:
+        yield Text(safe(f"{change.before} -> {change.after}"), style="bold")
+        if not change.values:
+            yield Text("  the same recipe, data and tools")
+        for name, (before, after) in list(change.values.items())[:_MOST_CHANGES]:
+            yield Text(safe(f"  {name}: {shown(before)} -> {shown(after)}"))
+        if len(change.values) > _MOST_CHANGES:
+            yield Text(f"  and {len(change.values) - _MOST_CHANGES} more: --json has them all", style="dim")
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob(f"*{SUFFIX}"), key=lambda file: (_version(file), file.name))
+    if not found:
+        raise UsageError(f"{path} holds no report", why=f"none of its files ends in {SUFFIX}")
+    return found
+
+
+def _version(file: Path) -> tuple[int, ...]:
+    """`1.10.0` of `hotel-1.10.0.report.json` as numbers: it comes after `1.9.0`."""
+    version = file.name.removesuffix(SUFFIX).rpartition("-")[2].split(".")
+    return tuple(int(part) for part in version) if all(part.isdecimal() for part in version) else ()
+
+
+def _report(file: Path) -> _Report:
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise UsageError(f"{file} is no report of a build", why=f"it has more than {_MOST_BYTES >> 20} MiB")
+        return _Report.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read", why=str(error.strerror or error)) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise UsageError(f"{file} is no report of a build", why=f"{where}: {first['msg']}") from error
+
+
+def _names(reports: Sequence[_Report], files: Sequence[Path]) -> list[str]:
+    """A name for each build: its version, with the recipe's name where those differ, with its file where both agree."""
+    same_name = len({report.name for report in reports}) == 1
+    names = [report.version if same_name else f"{report.name} {report.version}" for report in reports]
+    count = Counter(names)
+    return [f"{name} ({file})" if count[name] > 1 else name for name, file in zip(names, files, strict=True)]
+
+
+def _row(build: str, report: _Report, target: _Target) -> Row:
+    receipt = target.receipt or _Receipt()
+    score, latency = receipt.accuracy, receipt.latency
+    varies = any(target.target in one.targets for one in report.export.variations)  # it ships another file
+    cpu = receipt.conditions.get("cpu_model")
+    return Row(
+        build=build,
+        target=target.target,
+        verdict=target.verdict,
+        metric=score.metric if score else None,
+        score=score.value if score else None,
+        low=score.low if score else None,
+        high=score.high if score else None,
+        test_rows=score.n if score else None,
+        p50_ms=latency.p50_ms if latency else None,
+        p95_ms=latency.p95_ms if latency else None,
+        threads=latency.threads if latency else None,
+        disturbed=latency is not None and latency.disturbed,
+        cpu=cpu if isinstance(cpu, str) else None,
+        onnx_bytes=None if varies else report.export.onnx_bytes.get(report.export.shipped),
+        bundle_bytes=target.bundle.bundle_bytes,
+    )
+
+
+def _decided(report: _Report) -> dict[str, Any]:
+    """What decides a build: recipe, data, the file that ships, tools."""
+    recipe = {key: value for key, value in report.recipe.items() if key not in ("name", "version")}
+    return {"recipe": recipe, "data": report.data.get("splits"), "ships": report.export.shipped, "tools": report.tools}
+
+
+def _cells(row: Row) -> list[str]:
+    score = f"{quantity(row.score, 'fraction')} {span(row.low, row.high, 'fraction')}"
+    return [
+        safe(row.build),
+        safe(row.target),
+        row.verdict,
+        NOTHING if row.score is None else score,
+        NOTHING if row.test_rows is None else str(row.test_rows),
+        _time(row.p50_ms, row.disturbed),
+        _time(row.p95_ms, row.disturbed),
+        NOTHING if row.onnx_bytes is None else mib_column(row.onnx_bytes),
+        mib_column(row.bundle_bytes),
+    ]
+
+
+def _time(milliseconds: float | None, disturbed: bool) -> str:
+    mark = "*" if disturbed and milliseconds is not None else ""
+    return quantity(milliseconds, "ms").removesuffix(" ms") + mark
+
+
+def _warnings(rows: Sequence[Row]) -> Iterator[str]:
+    """Why some of the figures cannot be compared."""
+    if any(row.disturbed for row in rows):
+        yield "* these times may be the machine's: it was busy or unsteady, or its receipt does not say"
+    for words, values in (
+        ("times are from different CPUs", {row.cpu for row in rows}),
+        ("times are with different numbers of threads", {row.threads for row in rows}),
+        ("scores are in different metrics", {row.metric and metric_name(row.metric) for row in rows}),
+    ):
+        known = sorted(str(value) for value in values if value is not None)
+        if len(known) > 1:
+            yield f"{words} and cannot be compared: {', '.join(known)}"

@@ -1,0 +1,294 @@
+"""What a person sees while a build runs and when it ends: bars, stage lines, findings, tables, errors.
+
+Results go to stdout, everything else to stderr. On a terminal there are bars and colours; anywhere else there
+are plain lines, few enough for a CI log. Text from recipes, data and devices is printed, never interpreted.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.progress import Task as RichTask
+from rich.table import Table
+from rich.text import Text
+
+from edgepack.console import build_tables, gate_tables, tables
+from edgepack.console.tables import STYLES
+from edgepack.errors import EdgepackError, RecipeInvalidError
+from edgepack.progress import SILENT, Task
+from edgepack.util.text import duration, safe
+
+if TYPE_CHECKING:
+    from edgepack.artifacts import BundleArtifact, LedgerRow, SelectArtifact
+    from edgepack.recipe.findings import Finding
+    from edgepack.results import NotRunHere
+
+WIDTH: Final = 100  # columns of tables, and of everything where there is no terminal
+PLAIN_SECONDS: Final = 10.0  # between two lines of one task where there is no terminal
+
+
+class Console:
+    """Draws progress (`edgepack.progress.Progress`), findings, errors and results.
+
+    Args:
+        quiet: no progress and no warnings; results and errors only.
+        stdout, stderr: streams to write to; the process's own by default.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._quiet = quiet
+        self._clock = clock
+        self._out = _rich(stdout or sys.stdout)
+        self._err = _rich(stderr or sys.stderr)
+        self._bars: RichProgress | None = None
+        self._open_bars = 0
+
+    @contextmanager
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+        """Open a bar of `total` steps, or without a terminal a line now and then. Both end in one line.
+
+        The rate, and the time that is left, are those of the steps after the first `done`.
+        """
+        if self._quiet:
+            with SILENT.task(label, total, done) as silent:
+                yield silent
+        elif _is_live(self._err):
+            with self._live() as bars:
+                identifier = bars.add_task(safe(label), total=total, completed=done, note="")
+                task = _Task(label, total, done, self._clock, self.line, bars, identifier)
+                try:
+                    yield task
+                finally:
+                    bars.remove_task(identifier)
+            task.end()
+        else:
+            task = _Task(label, total, done, self._clock, self.line)
+            yield task
+            task.end()
+
+    def line(self, text: str) -> None:
+        """Print one line of progress above the bars."""
+        if not self._quiet:
+            _print(self._err, Text("      " + safe(text).replace("\n", "\n      ")))
+
+    def stage(self, name: str, index: int, total: int, cached: bool) -> None:
+        """A stage starts (`index` from 1 of `total`), or its result was found in the workspace."""
+        if not self._quiet:
+            line = Text(f"[{index}/{total}] ", style="dim").append(safe(name), style="bold")
+            _print(self._err, line.append(" (cached)", style="dim") if cached else line)
+
+    def stage_done(self, name: str, seconds: float) -> None:
+        """The stage that started last took `seconds`."""
+        self.line(f"{name} done in {duration(seconds)}")
+
+    def findings(self, findings: Sequence[Finding]) -> None:
+        """Print findings as file:line, severity, reason and fix; quiet leaves the warnings out."""
+        for finding in findings:
+            if self._quiet and finding.severity == "warning":
+                continue
+            head = Text(safe(finding.place) + ": ", style="bold")
+            head.append(f"{finding.severity}: ", style=STYLES[finding.severity])
+            head.append(safe(finding.reason), style="not bold")
+            _print(self._err, head.append(f"\n    fix: {safe(finding.fix)}", style="not bold"))
+
+    def error(self, error: EdgepackError, verbose: bool = False) -> None:
+        """Print what went wrong, why, and what to do; `verbose` adds the traceback."""
+        if verbose:
+            _print(self._err, Text(safe("".join(traceback.format_exception(error)))))
+        why = error.why
+        if isinstance(error, RecipeInvalidError) and error.findings:
+            self.findings(error.findings)
+            why = ""  # the findings are the cause, and have just been read
+        text = Text("error: ", style="bold red").append(safe(error.what), style="not bold default")
+        for name, words in (("why", why), ("fix", error.fix)):
+            if words:
+                text.append(f"\n  {name}: " + safe(words).replace("\n", "\n       "), style="not bold default")
+        _print(self._err, text)
+
+    def ledger(self, rows: Sequence[LedgerRow]) -> None:
+        """The loss ledger as a table: what each stage cost in accuracy, MiB and ms."""
+        self.show(build_tables.ledger(rows, live=self._out.is_terminal, width=self._out.width))
+
+    def selection(self, selected: SelectArtifact) -> None:
+        """Which of several students was chosen, and between which."""
+        self.show(build_tables.selection(selected, live=self._out.is_terminal))
+
+    def not_run(self, bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> None:
+        """A gate that this machine could not run; of a recipe without gates with `ungated`."""
+        self.show(gate_tables.not_run(bundle, target, gate, ungated=ungated))
+
+    def gate(self, receipt: Mapping[str, Any]) -> None:
+        """A gate receipt: the verdict, every check, why one did not pass, and where it was measured.
+
+        On a terminal its lines go on between words: they are sentences, with nothing in them to copy.
+        """
+        live = self._out.is_terminal
+        for part in gate_tables.gate(receipt, live=live, width=self._out.width):
+            if live:
+                self._out.print(part)
+            else:
+                self.show([part])
+
+    def checks(self, bundles: Sequence[BundleArtifact]) -> None:
+        """What the content checks found of each bundle."""
+        self.show(tables.checks(bundles, live=self._out.is_terminal))
+
+    @property
+    def is_live(self) -> bool:
+        """Whether results go to a terminal."""
+        return self._out.is_terminal
+
+    @property
+    def width(self) -> int:
+        """Columns that results have room in."""
+        return self._out.width
+
+    def show(self, parts: Iterable[Table | Text]) -> None:
+        """Results: tables, and lines between them."""
+        for part in parts:
+            if isinstance(part, Text):
+                _print(self._out, part)
+            else:
+                self._out.print(part)
+
+    def closing(self, lines: Sequence[str]) -> None:
+        """What was made and what to type next, after an empty line."""
+        _print(self._out, Text("\n" + "\n".join(safe(line) for line in lines)))
+
+    @contextmanager
+    def _live(self) -> Iterator[RichProgress]:
+        """One group of bars for all tasks that are open, however they nest."""
+        if self._bars is None:
+            self._bars = RichProgress(
+                TextColumn("      {task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed:.0f}/{task.total:.0f}", markup=False),
+                _Rate(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[note]}", markup=False),
+                console=self._err,
+                transient=True,
+            )
+            self._bars.start()
+        self._open_bars += 1
+        try:
+            yield self._bars
+        finally:
+            self._open_bars -= 1
+            if self._open_bars == 0:
+                self._bars.stop()
+                self._bars = None
+
+
+class _Rate(ProgressColumn):
+    """Steps a second."""
+
+    def render(self, task: RichTask) -> Text:
+        return Text(f"{task.speed:.1f}/s" if task.speed else "", style="dim")
+
+
+class _Task:
+    """One running task: moves its bar, or without one says now and then where it is."""
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        done: int,
+        clock: Callable[[], float],
+        line: Callable[[str], None],
+        bars: RichProgress | None = None,
+        identifier: TaskID = TaskID(0),  # noqa: B008 (a number under another name)
+    ) -> None:
+        self._label, self._total, self._clock, self._line = label, total, clock, line
+        self._bars, self._identifier = bars, identifier
+        self._first = self._done = done
+        self._note = ""
+        self._started = self._said = clock()
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Move on by `steps`; an empty note keeps the last one."""
+        self._done += steps
+        self._note = note or self._note
+        now = self._clock()
+        if self._bars is not None:
+            self._bars.update(self._identifier, completed=self._done, note=safe(self._note))
+        elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
+            self._said = now
+            rate = (self._done - self._first) / (now - self._started)
+            left = f", {duration((self._total - self._done) / rate)} left" if rate else ""
+            self._say(f"{self._done}/{self._total} ({self._done / self._total:.0%}), {rate:.1f}/s{left}")
+
+    def end(self) -> None:
+        """Say what was done in all."""
+        seconds = self._clock() - self._started
+        rate = f" ({(self._done - self._first) / seconds:.1f}/s)" if seconds else ""
+        self._say(f"{self._done}/{self._total} in {duration(seconds)}{rate}")
+
+    def _say(self, words: str) -> None:
+        self._line(f"{self._label}: {words}" + (f", {self._note}" if self._note else ""))
+
+
+class _Tolerant(io.TextIOBase):
+    """A stream that writes what its encoding cannot hold as escapes, as a log under LANG=C must."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+class _Told(RichConsole):
+    """A console that leaves it to the command what a reader means who has had enough; rich would end it with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
+def _rich(stream: TextIO) -> RichConsole:
+    tolerant: Any = _Tolerant(stream)
+    console = _Told(file=tolerant, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = WIDTH  # a log has no width of its own
+    return console
+
+
+def _is_live(console: RichConsole) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def _print(console: RichConsole, text: Text) -> None:
+    """Print without breaking lines: whoever copies a path or searches a log finds it whole."""
+    console.print(text, soft_wrap=True)

@@ -1,0 +1,133 @@
+"""What gates found, of one device or of many, as tables and lines for a terminal or a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from edgepack.console import tables
+from edgepack.console.tables import STYLES, gap, one_by_one, table
+from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.util.text import UNGATED, counted, safe, verdict
+from edgepack_runtime.stats.checks import NO_GATES
+
+if TYPE_CHECKING:
+    from edgepack.gating.fleet import Device, Fleet
+    from edgepack.results import NotRunHere
+
+SLOWER: Final = 1.2  # from here on, a later p95 is no noise of an idle device
+
+
+def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Table | Text]:
+    """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
+    bundle, told = receipt["bundle"], verdict(receipt)
+    head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
+    yield head.append(told.upper(), style=STYLES[told])
+    if receipt["checks"]:
+        yield from _checks(receipt["checks"], live=live, width=width)
+    for check in receipt["checks"]:
+        if check["verdict"] != "pass":
+            yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
+    if told == UNGATED:
+        yield Text(f"{NO_GATES}: nothing was judged", style="bold")
+    for one in receipt.get("unmeasured", ()) if told != UNGATED else ():
+        waived = ", waived" if one["waived"] else ""
+        yield Text(safe(f"{one['gate']}: not measured{waived}: {one['why']}"), style="bold")
+    yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
+
+
+def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> Iterator[Table | Text]:
+    """A row for each check. Where `width` columns are too few, names go on in the next line between their parts, and
+    then limits, intervals and values between words. Where the longest words do not fit beside each other (in fewer than
+    60 columns, mostly), each check has lines of its own. No figure is cut.
+    """
+    heads = ("check", "verdict", "value", "interval", "limit", "n")
+    rows = [
+        (
+            safe(check["gate"]),
+            check["verdict"],
+            quantity(check["value"], check["unit"]),
+            span(check["low"], check["high"], check["unit"]),
+            limit(check),
+            str(check["n"] or NOTHING),
+        )
+        for check in checks
+    ]
+    columns = list(zip(heads, *rows, strict=True))
+    least = [tables.longest_part(columns[0]), *map(tables.longest_word, columns[1:])]
+    widths = tables.widths(columns, least, (0, 4, 3, 2), width - gap(live) * (len(heads) - 1))
+    if widths is None:
+        titles = [Text(f"{name}: ", style="bold").append(told, style=STYLES[told]) for name, told, *_ in rows]
+        yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])
+        return
+    made = table(live, *heads)
+    for column, columns_wide in zip(made.columns, widths, strict=True):
+        column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")
+        column.width = columns_wide
+    for name, told, *figures in rows:
+        made.add_row(tables.at_joints(name, widths[0]), Text(told, style=STYLES[told]), *figures)
+    yield made
+
+
+def _conditions(conditions: Mapping[str, Any]) -> str:
+    """One line on where and how a receipt was measured."""
+    parts = [str(conditions["cpu_model"])] if conditions.get("cpu_model") else []
+    named = ((key, conditions.get(key)) for key in ("threads", "governor"))
+    parts += [f"{key} {value}" for key, value in named if value is not None]
+    parts += [str(conditions["engine"])] if conditions.get("engine") else []
+    parts += ["emulated"] if conditions.get("emulated") else []
+    parts += [f"{conditions['device_clock_utc']} by its clock"] if conditions.get("device_clock_utc") else []
+    return "measured on " + ", ".join(parts) if parts else "measured under unknown conditions"
+
+
+def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Iterator[Table | Text]:
+    """A gate that this machine could not run: neither passed nor failed, and what to type where it can.
+
+    With `ungated` the recipe sets no gates, so that there is nothing to pass on the device either.
+    """
+    head = Text(safe(f"gate of {bundle} for {target}: "))
+    yield head.append("NOT RUN HERE", style=STYLES["not run here"])
+    yield Text(safe(f"  {gate.why}"))
+    there = f"{NO_GATES}: it measures, and gates nothing, as install does" if ungated else "install gates it there too"
+    yield Text(safe(f"  on the device: {gate.command}  ({there})"))
+
+
+def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
+    """What `edgepack.gating.fleet.summarize` found: a row for each device, remarks, what serves how often."""
+    made = table(live, "device", "serves", "gate", "score", "drift", "p95 ms", "limit")
+    for device in found.devices:
+        made.add_row(safe(device.name), safe(device.serving or NOTHING), *_gated(device))
+    yield made
+    yield Text("score: on the bundle's rows; drift: points above what the file scored on them when built", style="dim")
+    for device in found.devices:
+        told = [device.last] if device.last not in (None, "install: installed", "install: already installed") else []
+        told += [line for line in (device.error or "").splitlines() if line]
+        if device.gate is not None:
+            told += device.gate.missed
+        if device.slower is not None and device.slower >= SLOWER:
+            told.append(f"p95 is {device.slower:.2f} times what the first gate of this release measured here")
+        told += [f"left out: {line}" for line in device.unreadable]
+        if device.signers not in ((), (device.name,)):
+            told.append(f"receipts in this folder were signed by: {', '.join(device.signers)}")
+        for line in told:
+            yield Text(safe(f"{device.name}: {line}"))
+    for (bundle, release), devices in sorted(found.releases.items(), key=lambda item: -item[1]):
+        what = f"{bundle} {release} serves" if release else f"nothing of {bundle or 'any bundle'} serves"
+        yield Text(safe(f"{what} on {counted(devices, 'device')}"), style="bold")
+
+
+def _gated(device: Device) -> Sequence[Text | str]:
+    gate = device.gate
+    if gate is None:
+        return ()
+    limit_ms, drift = gate.p95_limit_ms, gate.drift_points
+    return (
+        Text(safe(gate.judged), style=STYLES.get(gate.judged, "")),
+        NOTHING if gate.accuracy is None else quantity(gate.accuracy.value, "fraction"),
+        NOTHING if drift is None else f"{drift:+.2f}",
+        quantity(gate.latency.p95_ms, "ms").removesuffix(" ms"),
+        NOTHING if limit_ms is None else f"{limit_ms:g}",
+    )

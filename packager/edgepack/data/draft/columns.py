@@ -1,0 +1,165 @@
+"""Which columns of a data file are texts, labels, spans or tags; their task follows from that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from edgepack.data.detect import (
+    LABEL_NAMES,
+    PAIR_NAMES,
+    SPAN_NAMES,
+    TAG_NAMES,
+    TEXT_NAMES,
+    TOKEN_NAMES,
+    are_measurements,
+)
+from edgepack.data.draft.profile import MAX_VALUES, Column, Profile
+from edgepack.data.text_digests import visible
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.messages import listed
+from edgepack.recipe.model import Columns
+
+_LONGEST_LABEL: Final = 40  # characters on average; what is longer is a text
+_SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
+_LABEL_SEPARATORS: Final = ("|", ";", ",")
+_RECURRENCE: Final = 1.5  # how often, on average, what stands between separators comes again where it is a label
+
+
+def choose_columns(found: Profile) -> Columns:
+    """The columns of texts and labels, by their names where they tell, else by what the cells hold.
+
+    Raises:
+        RecipeInvalidError: when there are none.
+    """
+    tokens = _tokens(found)
+    if tokens is not None:
+        return tokens
+    many = _lists_of_labels(found)
+    label = many or _label(found)
+    text = _text(found, label)
+    measured = label if label is not None else found.column(LABEL_NAMES)
+    if measured is not None and are_measurements(measured.values):
+        raise _refusal(found, *measurements(measured.name, measured.values))
+    if label is None or text is None:
+        missing = "labels: few different short values" if label is None else "texts"
+        shown = "; ".join(_described(column) for column in found.columns[:10])
+        reason = f"no column seems to hold {missing}. It has {shown or 'no columns'}"
+        fix = (
+            "name the two columns `text` and `label` in the first line, or as the keys of each object, and run it again"
+        )
+        raise _refusal(found, reason, fix)
+    first, second = _ordered(found, text, label)
+    pair = None if second is None else second.name
+    if many is not None or separator_between_labels(label) is not None:
+        return Columns(text=first.name, text_pair=pair, labels=label.name)
+    return Columns(text=first.name, text_pair=pair, label=label.name)
+
+
+def separator_between_labels(column: Column) -> str | None:
+    """What stands between the labels of a cell; None where each cell is one label, or a JSON list of them."""
+    if column.lists:
+        return None
+    for separator in _LABEL_SEPARATORS:
+        cells = [[part.strip() for part in value.split(separator)] for value in column.values]
+        parts = Counter(part for cell in cells for part in cell)
+        if any(len(cell) > 1 for cell in cells) and parts.total() >= _RECURRENCE * len(parts):
+            return separator
+    return None
+
+
+def measurements(column: str, values: Collection[str]) -> tuple[str, str]:
+    """Reason and fix of a column of labels that `are_measurements`."""
+    many = f"more than {MAX_VALUES}" if len(values) > MAX_VALUES else str(len(values))
+    shown = listed(sorted(values)[:3])
+    holds = f"`{visible(column[:40])}` holds {many} different numbers, as {shown}"
+    reason = f"{holds}: these look like measurements, not labels"
+    return reason, "put them into bins (`low`, `high`) and name that column `label`, or another that holds labels"
+
+
+def _tokens(found: Profile) -> Columns | None:
+    """The columns of spans, or of tokens and their tags; None where there are neither."""
+    if found.form.tagged:
+        return Columns(spans="spans")
+    spans = next((column for column in found.columns if column.of_spans), None)
+    if spans is not None:
+        text = _text(found, None)
+        if text is None:
+            raise _refusal(found, f"there are spans in `{spans.name}`, and no texts", "add the texts as `text`")
+        return Columns(text=text.name, spans=spans.name)
+    tags = next((column for column in found.columns if column.of_tags and column.of_tags == column.of_words), None)
+    tokens = next((c for c in found.columns if c is not tags and c.of_words and c.name.lower() in TOKEN_NAMES), None)
+    if tags is not None and tokens is not None:
+        return Columns(tokens=tokens.name, tags=tags.name)
+    odd = [c.name for c in found.columns if c.lists > c.of_words and c.name.lower() in (*SPAN_NAMES, *TAG_NAMES)]
+    if odd:
+        reason = (
+            f"the lists in {listed(odd)} hold neither labels, nor spans as objects with `start` and `end`, nor tags"
+        )
+        fix = 'write spans as in [{"start": 0, "end": 2, "label": "city"}], tags as in ["B-city", "I-city"]'
+        raise _refusal(found, reason, fix)
+    return None
+
+
+def _lists_of_labels(found: Profile) -> Column | None:
+    lists = [column for column in found.columns if column.of_words and 1 < len(column.values) <= MAX_VALUES]
+    by_name = [column for column in lists if column.name.lower() in (*LABEL_NAMES, *TAG_NAMES)]
+    return next(iter(by_name or lists), None)
+
+
+def _label(found: Profile) -> Column | None:
+    by_name = found.column(LABEL_NAMES)
+    if (
+        by_name is not None
+        and by_name.values
+        and not by_name.lists
+        and (len(by_name.values) <= MAX_VALUES or separator_between_labels(by_name) is not None)
+    ):
+        return by_name
+    most = max(2, found.rows // 2)
+    named = [column for column in found.columns if column.name]
+    likely = [c for c in named if 2 <= len(c.values) <= min(most, MAX_VALUES) and not c.lists]
+    likely = [
+        column for column in likely if column.mean_length <= _LONGEST_LABEL and column.name.lower() not in TEXT_NAMES
+    ]
+    return min(likely, key=lambda column: len(column.values), default=None)
+
+
+def _text(found: Profile, label: Column | None) -> Column | None:
+    others = [
+        column for column in found.columns if column is not label and column.name and column.filled and not column.lists
+    ]
+    by_name = [column for column in others if column.name.lower() in TEXT_NAMES]
+    return max(by_name or others, key=lambda column: column.mean_length, default=None)
+
+
+def _ordered(found: Profile, text: Column, label: Column) -> tuple[Column, Column | None]:
+    """The first and the second text of pairs; of single texts there is no second."""
+    others = [column for column in found.columns if column is not text and column is not label]
+    by_name = found.column(PAIR_NAMES)
+    if by_name is not None and by_name in others and text.name.lower() not in PAIR_NAMES:
+        return text, by_name
+    second = next((column for column in others if _is_second_text(column, text)), None)
+    if second is None or found.columns.index(text) < found.columns.index(second):
+        return text, second
+    return second, text
+
+
+def _is_second_text(column: Column, text: Column) -> bool:
+    return (
+        column.prose >= column.filled / 2 > 0
+        and column.mean_length >= max(_SHORTEST_TEXT, text.mean_length / 3)
+        and len(column.values) > min(MAX_VALUES, column.filled / 5)
+    )
+
+
+def _described(column: Column) -> str:
+    values = f"more than {MAX_VALUES}" if len(column.values) > MAX_VALUES else str(len(column.values))
+    return f"`{visible(column.name[:40])}` with {values} values of {column.mean_length:.0f} characters"
+
+
+def _refusal(found: Profile, reason: str, fix: str) -> RecipeInvalidError:
+    findings: Sequence[Finding] = [Finding("error", found.file, None, reason, fix)]
+    return RecipeInvalidError(f"no recipe was drafted for {found.file}", findings=findings)

@@ -1,0 +1,174 @@
+"""Data files -> a commented recipe, and where they need it three files beside it that the recipe can name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_few_to_gate
+from edgepack.data.draft.source import Source, look_at
+from edgepack.data.draft.split import (
+    DEV,
+    HELD_OUT_SHARE,
+    LEFT_OUT,
+    TEST,
+    TRAIN,
+    assign,
+    writing,
+    written_columns,
+    written_suffix,
+)
+from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
+from edgepack.data.validation import check_splits, uniform
+from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
+from edgepack.progress import Progress
+from edgepack.recipe.findings import Finding
+
+_SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What was written, what was found on the way (warnings), and in lines what the data are."""
+
+    files: tuple[Path, ...]
+    findings: tuple[Finding, ...]
+    lines: tuple[str, ...]
+
+
+def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, force: bool = False) -> Drafted:
+    """Write a recipe for `given`: a file to train on, and if they exist those to select and to gate with.
+
+    The files are named as they are if there are three that a recipe can read; otherwise train.tsv, dev.tsv and
+    test.tsv are written beside the recipe, with the rows that are missing split off the training file. Rows of several
+    labels or of spans are written as .jsonl.
+
+    Raises:
+        UsageError: when something would be overwritten and `force` is not set, or one of `given` would be.
+        RecipeInvalidError: when the data cannot be used, with every finding.
+        EnvironmentUnfitError: when the files cannot be written.
+    """
+    _refuse_overwriting([recipe], given, force)
+    sources = {name: look_at(name, given[name], progress) for name in SPLIT_NAMES if name in given}
+    _refuse_one_label(sources["train"].facts)
+    _refuse_other_tasks(sources)
+    lines = [source.describe() for source in sources.values()]
+    try:
+        recipe.parent.mkdir(parents=True, exist_ok=True)
+        if _usable_as_they_are(sources):
+            facts = {name: source.facts for name, source in sources.items()}
+            findings = _checked(facts, given["train"])
+            files = {name: source.file for name, source in sources.items()}
+            train = sources["train"]
+            made = Draft(given["train"], recipe, files, train.columns, facts, (), train.label_separator)
+            _write(recipe, recipe_text(made))
+            return Drafted((recipe,), tuple(findings), (*lines, *_described(facts)))
+        suffix = written_suffix(sources["train"].columns)
+        files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
+        _refuse_overwriting(files.values(), given, force)
+        findings, said = _convert(sources, files, recipe, progress)
+    except OSError as error:
+        why = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        fix = "free space there, check its permissions, or choose another place with --output"
+        raise EnvironmentUnfitError(f"the folder {recipe.parent} cannot be written", why=why, fix=fix) from error
+    return Drafted((recipe, *files.values()), tuple(findings), (*lines, *said))
+
+
+def _usable_as_they_are(sources: Mapping[SplitName, Source]) -> bool:
+    plain = all(source.plain for source in sources.values())
+    ways = {(source.columns, source.label_separator) for source in sources.values()}
+    return plain and len(sources) == len(SPLIT_NAMES) and len(ways) == 1
+
+
+def _refuse_one_label(facts: SplitFacts) -> None:
+    if (same := uniform(facts)) is not None:
+        findings = [Finding("error", facts.file, None, f"{same}: there is nothing to learn", "give rows that differ")]
+        raise RecipeInvalidError(f"no recipe was drafted for {facts.file}", findings=findings)
+
+
+def _refuse_other_tasks(sources: Mapping[SplitName, Source]) -> None:
+    kinds = {name: f"{source.columns.task} by `{source.columns.answer}`" for name, source in sources.items()}
+    for name, kind in kinds.items():
+        if kind != kinds["train"]:
+            reason = f"it seems to be for {kind}, and {sources['train'].file.name} for {kinds['train']}"
+            findings = [Finding("error", sources[name].file, None, reason, "give files of the same kind")]
+            raise RecipeInvalidError(f"no recipe was drafted for {sources[name].file}", findings=findings)
+
+
+def _convert(
+    sources: Mapping[SplitName, Source], files: Mapping[SplitName, Path], recipe: Path, progress: Progress
+) -> tuple[list[Finding], list[str]]:
+    """Write `files` and `recipe`; what was found and what was done."""
+    held = [name for name in HELD_OUT if name not in sources]
+    codes = assign(sources["train"].facts, held, [sources[name].facts for name in HELD_OUT if name in sources])
+    columns = written_columns(sources["train"].columns)
+    origins = {name: sources.get(name, sources["train"]).file for name in SPLIT_NAMES}
+    with writing(files, origins, columns) as written:
+        for (line, row), code in zip(sources["train"].rows(progress), codes, strict=True):
+            if code != LEFT_OUT:
+                written.add(_SPLIT_OF[int(code)], line, row)
+        for name in HELD_OUT:
+            for line, row in sources[name].rows(progress) if name in sources else ():
+                written.add(name, line, row)
+        notes = _notes(held, int(np.count_nonzero(codes == LEFT_OUT)), written.respaced)
+        findings = [_left_out(finding) for source in sources.values() for finding in source.facts.log.findings()]
+        findings += _checked(written.facts, sources["train"].file)
+        text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
+    _write(recipe, text)
+    return findings, [*_described(written.facts), *notes]
+
+
+def _described(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
+    """What the data are, in lines, and why the recipe has no gate of accuracy where it has none."""
+    ungated = too_few_to_gate(facts["test"])
+    return [*describe(facts), *([] if ungated is None else [ungated])]
+
+
+def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:
+    notes = []
+    if held:
+        shares = " and ".join(f"{HELD_OUT_SHARE:.0%} for {name}" for name in held)
+        notes.append(f"Split off the training rows: {shares}, label by label; alike texts are on the same side.")
+    if left_out:
+        notes.append(f"{left_out} training rows that dev or test hold too, or nearly so, were left out.")
+    if respaced:
+        notes.append(f"Tabs and line ends in {respaced} texts became spaces, which are the same to the model.")
+    return notes
+
+
+def _checked(facts: Mapping[SplitName, SplitFacts], file: Path) -> list[Finding]:
+    """What `edgepack check` will report of three splits; only an empty one keeps a recipe from being drafted."""
+    findings = check_splits(facts)
+    if not all(map(len, facts.values())):
+        raise RecipeInvalidError(f"no recipe was drafted for {file}: too few rows", findings=findings)
+    return findings
+
+
+def _left_out(finding: Finding) -> Finding:
+    """An error in one row of a source is a warning, as the row is not written."""
+    if finding.severity == "warning":
+        return finding
+    return replace(finding, severity="warning", reason=f"{finding.reason}; left out")
+
+
+def _refuse_overwriting(targets: Iterable[Path], given: Mapping[SplitName, Path], force: bool) -> None:
+    sources = {path.resolve() for path in given.values()}
+    for target in targets:
+        if target.resolve() in sources:
+            fix = "give it another name first, or have the recipe in another folder with --output"
+            raise UsageError(f"{target} would be overwritten, and it is one of the files to read", fix=fix)
+        if target.exists() and not force:
+            raise UsageError(f"{target} is there already", fix="choose another place with --output, or add --force")
+
+
+def _write(recipe: Path, text: str) -> None:
+    part = recipe.with_name(f".{recipe.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(recipe)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,191 @@
+"""A data file of unknown making -> how it is written, and what its columns hold."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.data.detect import (
+    SAMPLE_ROWS,
+    is_json_object,
+    json_object,
+    likely_separator,
+    looks_like_a_row,
+    looks_tagged,
+)
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.header import names_separator, not_json_lines
+from edgepack.data.lines import Form, UnreadableError, no_progress, old_line_ends, text_lines
+from edgepack.data.rows import json_list, tag_problem
+from edgepack.data.tables import cells
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.messages import listed
+from edgepack.util.encodings import BIG5, GB18030, UTF16, guess
+
+MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
+_LONGEST_VALUE: Final = 200
+_SAMPLE_BYTES: Final = 2**20
+_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# What natural language has and ids, dates and addresses lack: an ideograph, or a letter, a space and a letter.
+_PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
+
+
+@dataclass
+class Column:
+    """What the cells of one column are like; some counts, however many rows there are."""
+
+    name: str
+    filled: int = 0  # cells that are not empty
+    characters: int = 0
+    prose: int = 0  # cells that hold natural language
+    lists: int = 0  # cells that are lists or objects, as JSON has them
+    of_words: int = 0  # those of the lists that hold strings
+    of_tags: int = 0  # those that hold tags of BIO or BIOES
+    of_spans: int = 0  # those that hold objects with a start and an end
+    values: set[str] = field(default_factory=set)  # different ones, also of lists, MAX_VALUES and one at most
+
+    def add(self, value: Any) -> None:
+        """Take one cell in."""
+        value = found if (found := json_list(value)) is not None else value
+        if isinstance(value, (list, dict)):
+            self.lists += 1
+            self._add_items(value if isinstance(value, list) else [])
+            return
+        text = "" if value is None else str(value).strip()
+        if not text:
+            return
+        self.filled += 1
+        self.characters += len(text)
+        self.prose += _PROSE.search(text) is not None
+        if len(self.values) <= MAX_VALUES:
+            self.values.add(text[:_LONGEST_VALUE])
+
+    def _add_items(self, items: list[Any]) -> None:
+        if items and all(isinstance(item, str) for item in items):
+            self.of_words += 1
+            self.of_tags += all(tag_problem(item) is None for item in items)
+            if len(self.values) <= MAX_VALUES:
+                self.values.update(item[:_LONGEST_VALUE] for item in items)
+        elif items and all(isinstance(item, dict) for item in items):
+            self.of_spans += all({"start", "end"} <= item.keys() for item in items)
+
+    @property
+    def mean_length(self) -> float:
+        """Characters of a cell that is not empty."""
+        return self.characters / max(1, self.filled)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a data file is. Without a header the columns are named by their numbers from 1."""
+
+    file: Path
+    form: Form
+    header: bool
+    rows: int
+    columns: tuple[Column, ...]
+    sample: tuple[str, ...]  # its first lines
+
+    def column(self, names: Iterable[str]) -> Column | None:
+        """The first of `names` that is a column's, whatever its case."""
+        by_name = {column.name.lower(): column for column in self.columns}
+        return next((by_name[name] for name in names if name in by_name), None)
+
+
+def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile:
+    """Read all of `file`, of any encoding and separator; `advance` is told of bytes read, as in `text_lines`.
+
+    Raises:
+        RecipeInvalidError: when it holds no table, with the finding that says why.
+    """
+    try:
+        encoding = likely_encoding(file)
+        sample = tuple(islice(text_lines(file, encoding=encoding), SAMPLE_ROWS))
+        form = _form(file, sample, encoding)
+        lines = text_lines(file, advance, encoding)
+        if form.tagged:
+            return Profile(file, form, False, sum(1 for line in lines if not line.strip()), (), sample)
+        if form.separator is None:
+            return _of_records(file, form, (json_object(line) or {} for line in lines), sample)
+        return _of_cells(file, form, lines, sample)
+    except UnreadableError as error:
+        raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=[error.finding]) from error
+
+
+def likely_encoding(file: Path) -> str:
+    """The encoding of a file, by its beginning; UTF-8 where it is certainly none that Chinese is written in.
+
+    Then the reader says what the file may be, and nothing is converted that would turn into other characters.
+    """
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(_SAMPLE_BYTES)
+    except (OSError, ValueError):
+        return "utf-8"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError as error:
+        # What it is shows where it is not ASCII, which may begin late.
+        line = start.rfind(b"\n", 0, error.start) + 1
+        found = guess(start if start.startswith(_MARKS) else start[line:]).certain
+        return found.codec if found in (UTF16, GB18030, BIG5) else "utf-8"
+    return "utf-8"
+
+
+def _form(file: Path, sample: tuple[str, ...], encoding: str) -> Form:
+    first = next((line for line in sample if line.strip()), "")
+    if first.startswith("[") and (instead := not_json_lines(first, file)) is not None:
+        raise UnreadableError(Finding("error", file, 1, *instead))
+    if is_json_object(first):
+        return Form(None, encoding)
+    if first.startswith("{") and (instead := old_line_ends(first)) is not None:
+        raise UnreadableError(Finding("error", file, None, *instead))
+    if (instead := names_separator([first], file)) is not None:
+        raise UnreadableError(Finding("error", file, 1, *instead))
+    if looks_tagged(sample):
+        return Form(None, encoding, tagged=True)
+    found = likely_separator(sample)
+    if found is None:
+        reason = "this is no table: its lines do not have equally many fields, however they are cut"
+        fix = "separate text and label by a tab, with one row a line and a first line `text<TAB>label`"
+        raise UnreadableError(Finding("error", file, 1, reason, fix))
+    return Form(found, encoding)
+
+
+def _of_records(file: Path, form: Form, records: Iterator[dict[str, Any]], sample: tuple[str, ...]) -> Profile:
+    columns: dict[str, Column] = {}
+    rows = 0
+    for record in records:
+        rows += bool(record)
+        for name, value in record.items():
+            if name not in columns and len(columns) < MAX_VALUES:
+                columns[name] = Column(name)
+            if name in columns:
+                columns[name].add(value)
+    return Profile(file, form, True, rows, tuple(columns.values()), sample)
+
+
+def _of_cells(file: Path, form: Form, lines: Iterator[str], sample: tuple[str, ...]) -> Profile:
+    assert form.separator is not None, "JSON lines have no cells"
+    log = FindingLog(file)  # what is wrong with single rows is said when they are read for good
+    below = (fields for _, fields in cells(lines, form.separator, log))
+    first = next(below, [])
+    next_rows = list(islice(below, SAMPLE_ROWS))
+    header = not looks_like_a_row(first, next_rows)
+    names = [name.strip() for name in first] if header else [str(number) for number in range(1, len(first) + 1)]
+    columns = tuple(Column(name) for name in names)
+    rows = 0
+    for fields in chain([] if header else [first], next_rows, below):
+        rows += 1
+        for column, value in zip(columns, fields, strict=False):
+            column.add(value)
+    if not rows:
+        reason = f"the file has a header ({listed(name[:40] for name in names[:10])}) and no rows below it"
+        raise UnreadableError(Finding("error", file, None, reason, "give a file with rows"))
+    return Profile(file, form, header, rows, columns, sample)

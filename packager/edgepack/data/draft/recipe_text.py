@@ -1,0 +1,190 @@
+"""The commented recipe that `edgepack init` drafts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from edgepack.artifacts import proportion
+from edgepack.data.gates import DROPS, MOST_GATED_ROWS, drop_half_width, suggested_drop
+from edgepack.data.lengths import describe_lengths, suggest_max_length
+from edgepack.data.lines import form_by_suffix
+from edgepack.data.split_stats import SplitFacts, SplitName
+from edgepack.data.text_digests import shortened
+from edgepack.recipe.model import Columns
+from edgepack_runtime.stats import metrics
+
+TEMPLATE: Final = "draft.yaml.txt"
+_SHOWN_LABELS: Final = 10
+_CONFIDENCE: Final = 0.95
+_CALIBRATION_ROWS: Final = 256
+_OF: Final = {metrics.ENTITY_F1: "F1 of exact spans, with their labels", metrics.MICRO_F1: "F1 over all labels"}
+_TRIED_ACCURACY: Final = 0.9
+_PLAIN: Final = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w./-]*\Z")
+_WORDS_OF_YAML: Final = ("true", "false", "null")
+_SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # of files: they name no task
+_P95_MS_AT_128: Final = 15
+_NAME_CHARACTERS: Final = 48
+_WIDTH: Final = 114
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a drafted recipe says about its data.
+
+    Args:
+        source: the file it is drafted from.
+        recipe: where it will lie; the paths in it start there.
+        files: those that the recipe names.
+        facts: of their rows.
+        notes: what else is worth knowing about them, a comment each.
+        label_separator: between the labels of a cell, where a row may have several.
+    """
+
+    source: Path
+    recipe: Path
+    files: Mapping[SplitName, Path]
+    columns: Columns
+    facts: Mapping[SplitName, SplitFacts]
+    notes: Sequence[str]
+    label_separator: str = "|"
+
+
+def recipe_text(draft: Draft) -> str:
+    """The recipe as YAML: `edgepack check` passes it where the data have no errors."""
+    max_length = suggest_max_length(draft.facts["train"].lengths)
+    fields = {
+        "source": _printable(draft.source.name),
+        "recipe": _printable(draft.recipe.name),
+        "name": _name(draft.source),
+        "about": _comment((*describe(draft.facts), *draft.notes)),
+        "task": draft.columns.task,
+        "columns": _columns(draft),
+        "max_length": max_length,
+        "lengths": _comment([_lengths(draft.facts)]),
+        "accuracy": _accuracy(draft.facts["test"]),
+        "calibration_rows": min(_CALIBRATION_ROWS, len(draft.facts["train"])),
+        **_latency(max_length),
+    }
+    fields |= {name: _scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
+    template = Template((Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8"))
+    return template.substitute(fields)
+
+
+def _columns(draft: Draft) -> str:
+    """Where the texts and labels stand, as lines of the section `data`."""
+    if all(form_by_suffix(file).tagged for file in draft.files.values()):
+        return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
+    named = ", ".join(f"{key}: {_scalar(name)}" for key, name in draft.columns.wanted.items())
+    lines = [f"  columns: {{{named}}}"]
+    if draft.columns.answer == "labels" and draft.label_separator != "|":
+        lines.append(f"  label_separator: {_scalar(draft.label_separator)}")
+    return "\n".join(lines)
+
+
+def _accuracy(test: SplitFacts) -> str:
+    """The gate of accuracy, as lines of the section `gates`: a limit that is wider than what so many rows show."""
+    metric, rows = _measure(test)
+    points = suggested_drop(rows, _CONFIDENCE)
+    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
+    last = f"confidence: {_CONFIDENCE}"
+    if points is None:  # a gate without a limit is none: all of it is for later
+        gate = ["accuracy:", *(f"  {line}" for line in (*of, "min: 0.85", f"max_drop_points: {DROPS[0]}", last))]
+        return "\n".join(f"  # {line}" for line in (*_known(test), _too_few(test), *gate))
+    tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
+    drop = f"max_drop_points: {points} # that INT8 may lose against float{tighter}"
+    lines = [*(f"# {line}" for line in _known(test)), *of, "# min: 0.85", drop, last]
+    return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
+
+
+def _known(test: SplitFacts) -> list[str]:
+    """What to know before a `min` is set."""
+    if test.columns.answer != "label":
+        return []
+    majority, rows = max(test.label_rows.items(), key=lambda item: item[1])
+    known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
+    said = _printable(f"`{shortened(majority)}`")
+    return [
+        f"A model that always says {said} has {rows / len(test):.1%} of the {len(test)} test rows right: "
+        "`min` must be well above.",
+        f"An accuracy of {known.value:.3f} on them is known to lie between {known.low:.3f} and {known.high:.3f}, and "
+        f"passes a `min` below {known.low:.3f}.",
+    ]
+
+
+def too_few_to_gate(test: SplitFacts) -> str | None:
+    """Why a draft has no gate of accuracy; None where it has one."""
+    return _too_few(test) if suggested_drop(_measure(test)[1], _CONFIDENCE) is None else None
+
+
+def _too_few(test: SplitFacts) -> str:
+    points = drop_half_width(_measure(test)[1], _CONFIDENCE)
+    shown = f"they show what INT8 loses to ±{points:.0f} points"
+    return f"The {len(test)} test rows are too few for a gate of accuracy: {shown}."
+
+
+def _measure(test: SplitFacts) -> tuple[str, int]:
+    """The metric that a draft suggests, and how many test rows it is measured on."""
+    answer = test.columns.answer
+    metric = metrics.usual(multi_label=answer == "labels", tokens=answer == "spans")
+    return metric, min(len(test), MOST_GATED_ROWS) if answer == "label" or test.all_labels else 0
+
+
+def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
+    """Rows and labels of three splits, in two lines."""
+    rows = ", ".join(f"{len(split)} {name}" for name, split in facts.items())
+    train = facts["train"]
+    ranked = sorted(train.label_rows.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"`{shortened(label)}` {count} ({count / len(train):.1%})" for label, count in ranked[:_SHOWN_LABELS]]
+    more = ", ..." if len(ranked) > _SHOWN_LABELS else ""
+    return [f"Rows: {rows}.", f"{len(ranked)} labels in train: {', '.join(shown)}{more}."]
+
+
+def _lengths(facts: Mapping[SplitName, SplitFacts]) -> str:
+    return describe_lengths({name: split.lengths for name, split in facts.items()}).capitalize() + "."
+
+
+def _latency(max_length: int) -> dict[str, int]:
+    """Limits that a small model keeps on a current x86 core; the work grows with the length of the texts."""
+    p95_ms = _P95_MS_AT_128 * max(1, -(-max_length // 128))
+    return {"p50_ms": p95_ms // 3, "p95_ms": p95_ms}
+
+
+def _name(source: Path) -> str:
+    """A name for the bundle from that of the file, or of its folder where the file is only called `train` or so."""
+    stem = source.resolve().parent.name if source.stem.lower() in _SPLIT_NAMES else source.stem
+    name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:_NAME_CHARACTERS].strip("-")
+    return _scalar(name) if name else "text-classifier"
+
+
+def _relative(file: Path, recipe: Path) -> str:
+    file, folder = file.absolute(), recipe.absolute().parent
+    apart = os.path.commonpath([file, folder]) == file.root  # a path through the root says nothing of where they lie
+    return str(file) if apart else os.path.relpath(file, folder)
+
+
+def _scalar(text: str) -> str:
+    """`text` as a YAML scalar. A dollar sign is doubled, as recipes fill in variables."""
+    text = text.replace("$", "$$")
+    if _PLAIN.match(text) and text.lower() not in _WORDS_OF_YAML:
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def _comment(lines: Iterable[str]) -> str:
+    """`lines` as comments of a section."""
+    wrapped = (textwrap.wrap(_printable(line), _WIDTH, break_long_words=False) for line in lines)
+    return "\n".join(f"  # {line}" for line in chain.from_iterable(wrapped))
+
+
+def _printable(text: str) -> str:
+    """`text` on one line, with nothing that moves a cursor."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,101 @@
+"""A data file that somebody drafts a recipe from: how it is written, its columns, and one pass over its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edgepack.artifacts import Row
+from edgepack.data.draft.columns import choose_columns, separator_between_labels
+from edgepack.data.draft.profile import profile
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.lines import Form, form_by_suffix
+from edgepack.data.loader import counted_bytes
+from edgepack.data.split_stats import SplitFacts, SplitName, read_facts
+from edgepack.data.tables import read_rows
+from edgepack.errors import RecipeInvalidError
+from edgepack.progress import Progress
+from edgepack.recipe.model import Columns
+from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
+from edgepack.util.encodings import BIG5, GB18030, UTF16
+
+_ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in (UTF16, GB18030, BIG5)}
+_SEPARATED: Final = {
+    "\t": "tab-separated",
+    ",": "comma-separated",
+    ";": "separated by semicolons",
+    "|": "separated by |",
+}
+_CALLED: Final = {
+    "text": "text",
+    "text_pair": "second text",
+    "label": "label",
+    "labels": "any number of labels",
+    "spans": "spans",
+    "tokens": "tokens",
+    "tags": "tags",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """`columns` are names, or numbers where the file has no header; `facts` are of every row that can be used.
+
+    `label_separator` stands between the labels of a cell, where there may be several.
+    """
+
+    file: Path
+    form: Form
+    header: bool
+    columns: Columns
+    facts: SplitFacts
+    label_separator: str = "|"
+
+    @property
+    def plain(self) -> bool:
+        """Whether a recipe can name the file as it is."""
+        return (
+            self.file.suffix.lower() in (*TABLE_SUFFIXES, *TAGGED_SUFFIXES)
+            and self.form == form_by_suffix(self.file)
+            and (self.header or self.form.tagged)
+            and self.facts.complete
+        )
+
+    def rows(self, progress: Progress) -> Iterator[tuple[int, Row]]:
+        """Every row that can be used, with its line, read once more."""
+        with counted_bytes(f"writing the rows of {self.file.name}", [self.file], progress) as advance:
+            log = FindingLog(self.file)
+            yield from read_rows(self.file, self.columns, log, advance, self.form, self.label_separator)
+
+    def describe(self) -> str:
+        """How the file is written, where texts and labels stand, and what task they are for, in one line."""
+        encoding = f"{self.file}: {_ENCODINGS[self.form.encoding]}"
+        if self.form.tagged:
+            return f"{encoding}, a token and its tag on each line; {self.columns.task}"
+        form = "JSON lines" if self.form.separator is None else _SEPARATED[self.form.separator]
+        columns = ", ".join(f"{_CALLED[key]} in `{name}`" for key, name in self.columns.wanted.items())
+        if self.columns.answer == "labels" and self.form.separator is not None:
+            columns += f" with `{self.label_separator}` between them"
+        head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"
+        task = "" if self.columns.wanted.keys() == {"text", "label"} else f"; {self.columns.task}"
+        return f"{encoding}, {form}{head}; {columns}{task}"
+
+
+def look_at(name: SplitName, file: Path, progress: Progress) -> Source:
+    """Two passes over `file`: what it is, and what its rows are.
+
+    Raises:
+        RecipeInvalidError: when no row of it can be used.
+    """
+    with counted_bytes(f"looking at {file.name}", [file], progress) as advance:
+        found = profile(file, advance)
+    columns = choose_columns(found)
+    labels = found.column([columns.labels.lower()]) if columns.labels is not None else None
+    separator = (separator_between_labels(labels) if labels is not None else None) or "|"
+    with counted_bytes(f"reading {file.name}", [file], progress) as advance:
+        facts = read_facts(name, file, columns, advance, found.form, separator)
+    if facts.log.ended or not len(facts):
+        raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=facts.log.findings())
+    return Source(file, found.form, found.header, columns, facts, separator)

@@ -1,0 +1,152 @@
+"""One set of rows -> train, dev and test: stratified by label, and alike texts always on the same side.
+
+Which rows go where depends on the texts and labels alone, not on their order, the machine or a random state.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack.artifacts import Row
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.split_stats import HeldOut, SplitFacts, SplitName
+from edgepack.recipe.model import Columns
+from edgepack_runtime.util.spans import Span
+
+TRAIN: Final = 0
+DEV: Final = 1
+TEST: Final = 2
+LEFT_OUT: Final = 3
+HELD_OUT_SHARE: Final = 0.1  # of the rows of each label, for dev and for test each
+_MIN_GROUPS: Final = 3  # a label with fewer different texts cannot be in every split: training needs them most
+
+_Keys = NDArray[np.uint64]
+
+
+def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
+    """The split of each row, shape (rows,): TRAIN, DEV, TEST or LEFT_OUT.
+
+    Rows whose texts are alike (equal, or equal when normalised where that means something) stay together. Of the rows
+    of each label about HELD_OUT_SHARE go to each split in `held`, at least one text where the label has three or more
+    and none is a large part of it; the rest is for training.
+
+    Args:
+        facts: of all rows.
+        held: the splits to take rows for, beside train.
+        taken: splits that exist already; what is alike one of their texts is left out.
+    """
+    # A group for each text, in the order of their digests, which is as good as random.
+    keys, first, group, sizes = np.unique(_keys(facts), return_index=True, return_inverse=True, return_counts=True)
+    labels = facts.label_ids[first]
+    of_group = np.full(len(keys), TRAIN, np.uint8)
+    for split in taken:
+        of_group[np.isin(keys, _keys(split))] = LEFT_OUT
+    codes = [{"dev": DEV, "test": TEST}[name] for name in held]
+    by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+    for groups in by_label:
+        free = groups[of_group[groups] == TRAIN]
+        of_group[free] = _divide(sizes[free].tolist(), codes)
+    return of_group[group]
+
+
+def _divide(sizes: list[int], codes: list[int]) -> list[int]:
+    """The split of each group of one label, given the rows of each group."""
+    if len(sizes) < _MIN_GROUPS:
+        return [TRAIN] * len(sizes)
+    needed = dict.fromkeys(codes, max(1, round(sum(sizes) * HELD_OUT_SHARE)))
+    result = []
+    for size in sizes:
+        code = max(needed, key=lambda code: needed[code], default=TRAIN)
+        # A text that stands more often than a split has room for would fill it alone.
+        if size > needed.get(code, 0):
+            result.append(TRAIN)
+            continue
+        needed[code] -= size
+        result.append(code)
+    return result
+
+
+def _keys(facts: SplitFacts) -> _Keys:
+    """What alike texts share, shape (rows,): the digest of the normalised text, or of the text where that is short."""
+    return np.where(facts.normalised != 0, facts.normalised, facts.exact)
+
+
+_BREAKS: Final = re.compile(r"[\t\r\n]+")
+
+
+def written_columns(columns: Columns) -> Columns:
+    """What columns of rows like those of `columns` are called in the files that are written."""
+    text_pair = None if columns.text_pair is None else "text_pair"
+    if columns.answer == "spans":
+        return Columns(spans="spans")
+    return Columns(text_pair=text_pair, labels=None if columns.answer == "label" else "labels")
+
+
+def written_suffix(columns: Columns) -> str:
+    """How files of such rows are written: as tables, where each has one label, else as JSON lines."""
+    return ".tsv" if columns.answer == "label" else ".jsonl"
+
+
+@dataclass
+class Written:
+    """The files while they are written, under names of their own until all are complete."""
+
+    facts: dict[SplitName, SplitFacts]
+    columns: Columns
+    respaced: int = 0  # texts in which tabs and line ends became spaces
+    _streams: dict[SplitName, TextIO] = field(default_factory=dict)
+
+    def add(self, name: SplitName, line: int, row: Row) -> None:
+        """Append one row, which stands on `line` of its source. A tab or a line end is a space to the tokenizer."""
+        if isinstance(row.label, str):
+            row = self._respace(row, row.label)
+            fields = [row.text, *([] if row.text_pair is None else [row.text_pair]), str(row.label)]
+            self._streams[name].write("\t".join(fields) + "\n")
+        else:
+            self._streams[name].write(json.dumps(_document(row, self.columns), ensure_ascii=False) + "\n")
+        self.facts[name].add(line, row)
+
+    def _respace(self, row: Row, label: str) -> Row:
+        text, pair = _BREAKS.sub(" ", row.text), row.text_pair and _BREAKS.sub(" ", row.text_pair)
+        self.respaced += (text != row.text) + (pair != row.text_pair)
+        return Row(text, _BREAKS.sub(" ", label), pair)
+
+
+def _document(row: Row, columns: Columns) -> dict[str, Any]:
+    """A row of several labels or spans as a recipe reads it."""
+    if columns.answer == "spans":
+        return {"text": row.text, "spans": [span._asdict() for span in row.label if isinstance(span, Span)]}
+    return row.document(columns.answer)
+
+
+@contextmanager
+def writing(files: Mapping[SplitName, Path], sources: Mapping[SplitName, Path], columns: Columns) -> Iterator[Written]:
+    """Open a file for each split; they take their names when the context ends well, and are gone otherwise.
+
+    What is found wrong with a split is said of its source in `sources`. `columns` are those of `written_columns`.
+    """
+    parts = {name: file.with_name(f".{file.name}.part") for name, file in files.items()}
+    try:
+        with ExitStack() as stack:
+            streams: dict[SplitName, TextIO] = {
+                name: stack.enter_context(part.open("w", encoding="utf-8", newline="\n"))
+                for name, part in parts.items()
+            }
+            for stream in streams.values() if columns.answer == "label" else ():
+                stream.write("\t".join(columns.wanted.values()) + "\n")
+            facts = {name: SplitFacts(name, file, FindingLog(file), columns) for name, file in sources.items()}
+            yield Written(facts, columns, 0, streams)
+        for name, part in parts.items():
+            part.replace(files[name])
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)

@@ -1,0 +1,95 @@
+"""What accuracy gates can show with the test rows there are: how wide intervals are, and labels that no row has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from edgepack.artifacts import Row
+from edgepack.recipe.gates import AccuracyGate, ClassGate, GoldenRows
+from edgepack.util.text import counted
+from edgepack_runtime.stats import intervals, metrics
+from edgepack_runtime.util.spans import Span
+
+MOST_GATED_ROWS: Final = GoldenRows().rows  # where the recipe does not say
+DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests
+_RIGHT: Final = 0.9  # of the answers, where a width is quoted
+_CHANGED: Final = 0.01  # of the answers, by INT8: half of them for the better
+_SHOWN: Final = 3
+
+
+def half_width(rows: int, confidence: float) -> float:
+    """Half the width, in points, of the interval that so many rows give an accuracy of 90 %."""
+    known = intervals.proportion(_RIGHT * rows, rows, confidence)
+    return 50 * (known.high - known.low)
+
+
+def drop_half_width(rows: int, confidence: float) -> float:
+    """Half the width, in points, of the interval of a drop, where 1 % of so many answers change (two at least)."""
+    one_way = max(1.0, _CHANGED / 2 * rows)
+    return 100 * intervals.paired_drop(one_way, one_way, max(rows, 2), confidence).high
+
+
+def suggested_drop(rows: int, confidence: float) -> float | None:
+    """The tightest of DROPS, in points, that is wider than `drop_half_width`; None of none."""
+    known = drop_half_width(rows, confidence)
+    return next((points for points in DROPS if known <= points), None)
+
+
+def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int = MOST_GATED_ROWS) -> str:
+    """How wide the intervals of a gate are, in a line.
+
+    Args:
+        total: how many test rows there are, at least one.
+        test: those rows; read only where classes count.
+        most: how many of them a gate is measured on, at most.
+    """
+    rows = min(total, most)
+    told = (
+        f"gates.accuracy: {counted(rows, 'golden row')} give an interval of about "
+        f"±{half_width(rows, gate.confidence):.1f} points where {_RIGHT:.0%} are right"
+    )
+    if gate.max_drop_points is not None or gate.max_regression_points is not None:
+        told += f", and about ±{drop_half_width(rows, gate.confidence):.1f} points for a drop"
+    if gate.per_class is not None or gate.metric in (metrics.MACRO_F1, metrics.F1):
+        rows_of = Counter(name for row in test for name in set(_names(row.label)))
+        rarest = min(rows_of, key=lambda name: (rows_of[name], name), default=None)
+        if rarest is not None:
+            few = max(rows_of[rarest] * rows // total, 1)
+            told += f"; the rarest label, {rarest!r}, has {few} of them: ±{half_width(few, gate.confidence):.1f} points"
+    return told
+
+
+def check_gate(gate: AccuracyGate, test: Iterable[Row], labels: Sequence[str]) -> list[tuple[str, str]]:
+    """Reason and fix where no test row has a label that the gate is about: nothing is known of its figures."""
+    answers = [row.label for row in test]
+    seen = {name for answer in answers for name in _names(answer)}
+    asked: set[str] = set()
+    if gate.metric == metrics.MACRO_F1:
+        asked.update(labels)
+    if gate.metric == metrics.F1 and len(labels) == 2:
+        asked.add(metrics.positive_label(labels, answers))
+    for _, every, named in floors(gate.per_class) if gate.per_class is not None else ():
+        asked.update(labels if every is not None else named)
+    unseen = sorted(asked - seen)
+    if not unseen:
+        return []
+    more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
+    names = ", ".join(map(repr, unseen[:_SHOWN]))
+    reason = f"`gates.accuracy` asks for figures of {names}{more}, and no test row has such a label: they are unknown"
+    return [(reason, "add test rows of every label")]
+
+
+def floors(gate: ClassGate) -> Iterator[tuple[str, float | None, Mapping[str, float]]]:
+    """The recipe's key of each figure of a class, what every class must reach, and named ones instead."""
+    yield "recall", gate.recall, gate.recall_of
+    yield "precision", gate.precision, gate.precision_of
+    yield "f1", gate.f1, gate.f1_of
+
+
+def _names(answer: str | Sequence[str | Span]) -> list[str]:
+    """The class of each label or span of an answer."""
+    if isinstance(answer, str):
+        return [answer]
+    return [one.label if isinstance(one, Span) else one for one in answer]

@@ -1,0 +1,119 @@
+"""How long texts are in tokens, before there is a model: an estimate, its percentiles, and what a limit would cut.
+
+The rule: one token for each CJK ideograph, punctuation mark or symbol; one for every four characters begun of any
+other run of letters and digits; two more for [CLS] and [SEP], three around a pair. docs/12-data.md has its measured
+error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.messages import listed
+
+MAX_CUT_SHARE: Final = 0.01  # of the texts of a split that may be longer than max_length without a warning
+COUNTED_TOKENS: Final = 4096  # longer texts count as this long: no ERNIE reads more than 2,048 tokens
+STEP_TOKENS: Final = 16  # of suggestions for max_length
+LONGEST_SUGGESTION: Final = 512
+_SPECIAL_TOKENS: Final = 2
+_IDEOGRAPHS: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+_CHARACTERS_A_TOKEN: Final = 4
+_RUN: Final = re.compile(rf"[^\W_{_IDEOGRAPHS}]{{2,}}|\s+")  # what takes fewer tokens than it has characters
+
+
+def estimate_tokens(text: str, text_pair: str | None = None) -> int:
+    """About as many tokens as an ERNIE tokenizer makes of `text`, [CLS] and [SEP] included; of a pair, of both."""
+    if text_pair is not None:
+        return estimate_tokens(text) + estimate_tokens(text_pair) - 1  # [CLS] stands once
+    tokens = len(text) + _SPECIAL_TOKENS
+    for run in _RUN.findall(text):
+        tokens -= len(run)
+        if not run.isspace():
+            tokens += -(-len(run) // _CHARACTERS_A_TOKEN)
+    return tokens
+
+
+class Lengths:
+    """How many texts have how many tokens; at most COUNTED_TOKENS figures, however many texts there are."""
+
+    def __init__(self, rows_by_tokens: Mapping[int, int] | None = None) -> None:
+        self._rows = Counter(dict(rows_by_tokens or {}))
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Lengths:
+        """Estimated lengths of `texts`."""
+        made = cls()
+        for text in texts:
+            made.add(text)
+        return made
+
+    def add(self, text: str, text_pair: str | None = None) -> None:
+        """Count one text, or pair of texts, in."""
+        self._rows[min(estimate_tokens(text, text_pair), COUNTED_TOKENS)] += 1
+
+    @property
+    def rows_by_tokens(self) -> dict[int, int]:
+        """Number of tokens -> number of texts, shortest first."""
+        return dict(sorted(self._rows.items()))
+
+    @property
+    def texts(self) -> int:
+        """How many there are."""
+        return self._rows.total()
+
+    def percentile(self, share: float) -> int:
+        """The fewest tokens that at least `share` (0 to 1) of the texts do not exceed; 0 without any text."""
+        reached, wanted = 0, share * self._rows.total()
+        for tokens, rows in self.rows_by_tokens.items():
+            reached += rows
+            if reached >= wanted:
+                return tokens
+        return 0
+
+    def share_above(self, tokens: int) -> float:
+        """The share (0 to 1) of the texts that are longer than `tokens`."""
+        longer = sum(rows for length, rows in self._rows.items() if length > tokens)
+        return longer / max(1, self._rows.total())
+
+
+def suggest_max_length(lengths: Lengths) -> int:
+    """The 99th percentile rounded up to a multiple of STEP_TOKENS, at most LONGEST_SUGGESTION."""
+    steps = max(1, -(-lengths.percentile(0.99) // STEP_TOKENS))
+    return min(steps * STEP_TOKENS, LONGEST_SUGGESTION)
+
+
+def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], file: Path) -> list[Finding]:
+    """Warn where a limit cuts more than MAX_CUT_SHARE of the texts that are trained on or gated with.
+
+    Args:
+        lengths: by split; `train` and `test` are looked at.
+        limits: recipe key -> max_length in tokens, as in `{"student.max_length": 128}`.
+        file: what the findings name, which is the recipe where it is known.
+    """
+    findings = []
+    for limit in sorted(set(limits.values())):
+        keys = listed(key for key, value in limits.items() if value == limit)
+        for split in ("train", "test"):
+            share = lengths[split].share_above(limit) if split in lengths else 0.0
+            if share <= MAX_CUT_SHARE:
+                continue
+            p99 = lengths[split].percentile(0.99)
+            reason = f"about {share:.1%} of the {split} texts are longer than {limit} tokens ({keys}) and would be cut"
+            wanted = suggest_max_length(lengths[split])
+            fix = f"use {wanted}; longer texts cost time on the device" if wanted > limit else "shorten the texts"
+            findings.append(Finding("warning", file, None, f"{reason}; 99% have at most {p99}", fix))
+    return findings
+
+
+def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:
+    """One line of percentiles for people."""
+    parts = []
+    for split, counted in lengths.items():
+        p50, p95, p99 = (counted.percentile(share) for share in (0.5, 0.95, 0.99))
+        parts.append(f"{split} p50 {p50}, p95 {p95}, p99 {p99}")
+    return f"tokens in a text, estimated: {'; '.join(parts)}"

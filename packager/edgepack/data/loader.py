@@ -1,0 +1,188 @@
+"""All that a recipe's data hold, from files or from a built-in generator, with everything found wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from pathlib import Path
+from typing import Final, Protocol
+
+from edgepack.artifacts import Row
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.lengths import Lengths
+from edgepack.data.lines import no_progress
+from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
+from edgepack.data.synthetic import reviews_zh
+from edgepack.data.tables import read_rows
+from edgepack.data.unlabelled import HeldTexts, count, free_texts
+from edgepack.data.validation import check_splits, rows_to_drop
+from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.progress import SILENT, Progress
+from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.model import BUILTIN_PREFIX, Data, is_builtin
+from edgepack.util.text import counted
+
+BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
+_GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
+_MIB: Final = 2**20
+
+_Kept = list[bool]  # of each row of a file, whether it stays
+State = tuple[int, int]  # of a file: its size in bytes, and when it was changed
+
+
+class Rows(Protocol):
+    """The rows of one split: as many as `len` says, and read anew each time they are iterated."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Row]: ...
+
+
+class FileRows:
+    """Rows of a file that was found in order before. Nothing of them is held.
+
+    Args:
+        file: where they are.
+        rows: how many there were.
+        state: size and time of the file then.
+        read: reads them from the beginning.
+
+    Raises:
+        StageFailedError: while iterating, when the file is no longer what it was.
+    """
+
+    def __init__(self, file: Path, rows: int, state: State | None, read: Callable[[], Iterator[Row]]) -> None:
+        self._file, self._rows, self._state, self._read = file, rows, state, read
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __iter__(self) -> Iterator[Row]:
+        count = 0
+        for row in self._read():
+            yield row
+            count += 1
+        if count != self._rows or _state(self._file) != self._state:
+            raise StageFailedError(
+                f"{self._file} was changed while it was read",
+                why=f"it had {self._rows} rows when it was checked and {count} when they were written",
+                fix="build again once it is complete",
+            )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What a recipe's data hold, without the texts themselves, and the warnings about them.
+
+    `rows` are in file order. `labels` has the number of rows that hold each label, `lengths` the estimated tokens.
+    `unlabelled` has the texts of `data.unlabelled` that neither dev nor test holds; null where the recipe names none.
+    """
+
+    rows: dict[SplitName, Rows]
+    warnings: tuple[Finding, ...]
+    labels: dict[SplitName, dict[str, int]]
+    lengths: dict[SplitName, Lengths]
+    unlabelled: Rows | None = None
+
+
+def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
+    """Check train, dev, test and the unlabelled texts in one pass over each file, or generate the splits.
+
+    Raises:
+        RecipeInvalidError: with every finding, when one of them stops a build.
+    """
+    made = _generate(section) if is_builtin(section.train) else {}
+    files = {} if made else {name: Path(str(getattr(section, name))) for name in SPLIT_NAMES}
+    texts = [Path(section.unlabelled)] if section.unlabelled is not None else []
+    states = {file: _state(file) for file in (*files.values(), *texts)}
+    with counted_bytes("reading", list(states), progress) as advance:
+        facts = {name: _facts(name, section, file, advance) for name, file in files.items()}
+        facts = facts or {name: _facts_of(name, rows) for name, rows in made.items()}
+        findings = [] if made else check_splits(facts, section.leaks, section.repeats)
+        kept: dict[SplitName, _Kept] = {}
+        if not made and not errors(findings):
+            kept = _rows_to_keep(facts, section)
+            facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
+            # What is wrong only now, as a label that train lost with the rows left out.
+            findings += errors(check_splits(facts, section.leaks, section.repeats)) if kept else []
+        unlabelled = None
+        for file in texts:
+            held = HeldTexts.of_splits([facts[name] for name in HELD_OUT])
+            log = FindingLog(file)
+            rows = count(file, section.columns, held, log, advance)
+            findings += log.findings()
+            unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held))
+    if stopping := errors(findings):
+        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+    return Splits(
+        {
+            name: made.get(name) or _file_rows(split, section, states[split.file], kept.get(name))
+            for name, split in facts.items()
+        },
+        tuple(findings),
+        {name: split.label_rows for name, split in facts.items()},
+        {name: split.lengths for name, split in facts.items()},
+        unlabelled,
+    )
+
+
+def _rows_to_keep(facts: Mapping[SplitName, SplitFacts], section: Data) -> dict[SplitName, _Kept]:
+    """For each split that loses rows, whether each of its rows stays."""
+    dropped = rows_to_drop(facts, section.leaks, section.repeats)
+    return {name: (~(leaked | repeated)).tolist() for name, (leaked, repeated) in dropped.items()}
+
+
+def _facts(
+    name: SplitName, section: Data, file: Path, advance: Callable[[int], None], kept: _Kept | None = None
+) -> SplitFacts:
+    return read_facts(name, file, section.columns, advance, label_separator=section.label_separator, kept=kept)
+
+
+def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
+    """Of rows that stand in no file."""
+    return gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), enumerate(rows, start=1))
+
+
+def _file_rows(facts: SplitFacts, section: Data, state: State | None, kept: _Kept | None) -> FileRows:
+    def read() -> Iterator[Row]:
+        log = FindingLog(facts.file)
+        rows = read_rows(facts.file, section.columns, log, label_separator=section.label_separator)
+        for _, row in rows if kept is None else compress(rows, kept):
+            yield row
+
+    return FileRows(facts.file, len(facts), state, read)
+
+
+@contextmanager
+def counted_bytes(label: str, files: list[Path], progress: Progress) -> Iterator[Callable[[int], None]]:
+    """A function to tell of bytes read, behind it a bar in MiB if the files are large enough to take seconds."""
+    total = sum((_state(file) or (0, 0))[0] for file in files)
+    if total < BAR_FROM_BYTES:
+        yield no_progress
+        return
+    with progress.task(f"{label}, MiB", total // _MIB) as task:
+        rest = 0
+
+        def advance(read_bytes: int) -> None:
+            nonlocal rest
+            steps, rest = divmod(rest + read_bytes, _MIB)
+            task.advance(steps)
+
+        yield advance
+
+
+def _generate(section: Data) -> dict[SplitName, list[Row]]:
+    made = _GENERATORS[section.train.removeprefix(BUILTIN_PREFIX)](section.seed)
+    return {name: made[name] for name in SPLIT_NAMES}
+
+
+def _state(file: Path) -> State | None:
+    """Size in bytes and time of the last change; null for a file that is not there, which the reader will say."""
+    try:
+        found = file.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size, found.st_mtime_ns

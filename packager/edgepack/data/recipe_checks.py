@@ -1,0 +1,118 @@
+"""What only shows when a recipe and its data lie side by side: texts that are cut, samples too large or too small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edgepack.artifacts import DataArtifact, Row
+from edgepack.data.gates import check_gate, floors
+from edgepack.data.lengths import Lengths, check_lengths
+from edgepack.data.unlabelled import further_texts
+from edgepack.data.validation import MIN_LABEL_ROWS
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.messages import did_you_mean, listed
+from edgepack.recipe.model import Recipe
+from edgepack.util.text import counted
+from edgepack_runtime.stats import metrics
+
+_NO_GATES = (
+    "the recipe sets no gates: bundles are measured and delivered, and nothing decides about them",
+    "set `gates.accuracy` and `gates.latency`; `edgepack gate` of such a bundle is inconclusive",
+)
+
+
+def check_suited(
+    recipe: Recipe,
+    train_rows: int,
+    labels: Sequence[str],
+    lengths: Mapping[Any, Lengths],
+    file: Path,
+    read_test: Callable[[], Iterable[Row]],
+) -> list[Finding]:
+    """Warnings about a valid recipe and valid data.
+
+    Args:
+        train_rows: rows of the training split, or of the sample of it.
+        labels: the different ones that train has.
+        lengths: by split.
+        file: what the findings name, which is the recipe where it is known.
+        read_test: gives the test rows; called only where there is a gate of accuracy.
+    """
+    students = sorted(recipe.students, key=lambda student: student.max_length)  # the first cuts the most texts
+    models = {"teacher": recipe.teacher, "student": students[0]}
+    limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
+    problems = _samples(recipe, train_rows, len(labels))
+    if recipe.gates.asks_nothing:
+        problems.append(_NO_GATES)
+    if recipe.gates.accuracy is not None and "test" in lengths:
+        problems += check_gate(recipe.gates.accuracy, read_test(), labels)
+    found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
+    return [*found, *check_lengths(lengths, limits, file)]
+
+
+def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
+    """`check_suited` of the rows that a build laid down, under the recipe's name."""
+    lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
+    test = partial(data.read, "test")
+    return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
+
+
+def require_judged_by(recipe: Recipe, labels: Sequence[str]) -> None:
+    """That the gates name a metric that models of so many labels have, and no class that the data lack.
+
+    Raises:
+        RecipeInvalidError: naming the metric, or each class.
+    """
+    gate = recipe.gates.accuracy
+    if gate is not None and gate.metric is not None:
+        several, tokens = recipe.data.columns.labels is not None, recipe.task == "token-classification"
+        why = metrics.unfit(gate.metric, len(labels), multi_label=several, tokens=tokens)
+        if why is not None:
+            of = counted(len(labels), "label")
+            raise RecipeInvalidError(f"`gates.accuracy.metric` is {gate.metric}, which {of} do not have", fix=why)
+    asked = floors(gate.per_class) if gate is not None and gate.per_class is not None else ()
+    unknown = [(key, label) for key, _, named in asked for label in named if label not in labels]
+    if unknown:
+        what = ", ".join(f"`{key}_of` names {label[:60]!r}" for key, label in unknown)
+        raise RecipeInvalidError(
+            f"`gates.accuracy.per_class` is about classes that the data do not have: {what}",
+            fix=did_you_mean(unknown[0][1], labels, f"the data have {listed(labels[:20])}"),
+        )
+
+
+def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]]) -> None:
+    """Read the texts that are to decide what stays of a vocabulary, before anything is trained for it.
+
+    Args:
+        read_held_out: gives the dev and test rows; called only where there is such a file.
+
+    Raises:
+        RecipeInvalidError: they cannot be read.
+    """
+    pruned = (student.pruning for student in recipe.students)
+    for file in dict.fromkeys(pruning.texts for pruning in pruned if pruning is not None):
+        if file is not None:
+            further_texts(Path(file), recipe.data.columns, read_held_out())
+
+
+def _samples(recipe: Recipe, rows: int, labels: int) -> list[tuple[str, str]]:
+    wanted = recipe.data.train_rows
+    asked = [recipe.data.calibration, *(candidate.recipe.data.calibration for candidate in recipe.candidates)]
+    calibration = max(asked, key=lambda sample: sample.rows)
+    found = []
+    if wanted is not None and wanted > rows:
+        reason = f"`data.train_rows` asks for {wanted} rows, and train has {counted(rows, 'row')}: all of them are used"
+        found.append((reason, "lower it, or remove the key"))
+    if wanted is not None and wanted < MIN_LABEL_ROWS * labels:
+        reason = f"`data.train_rows` leaves {counted(wanted, 'row')} for {labels} labels, too few to learn them from"
+        found.append((reason, f"use {MIN_LABEL_ROWS * labels} at least"))
+    drawn = min(rows, wanted or rows)
+    # The default is more than a small data set has, and all of it is what is wanted then.
+    if "rows" in calibration.model_fields_set and calibration.rows > drawn:
+        reason = f"`data.calibration.rows` asks for {calibration.rows} rows, and {drawn} are trained on: all are used"
+        found.append((reason, "lower it, or remove the key"))
+    return found

@@ -1,0 +1,329 @@
+"""The values of one record of a data file -> the row that they make, or what is wrong with them.
+
+Labels lose the white space around them, texts do not. What is wrong is noted in a log; a row with an error is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from edgepack.artifacts import Row
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.lines import UnreadableError, old_line_ends
+from edgepack.data.text_digests import is_unseen, shortened
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import Columns
+from edgepack.recipe.yaml import has_surrogate
+from edgepack.util.text import counted
+from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag
+
+_DOCUMENT: Final = "-DOCSTART-"  # the token of a line that only says where a document begins
+
+Sentence = tuple[int, list[str], list[str]]  # line from 1 of the first token, tokens, tags
+
+
+def join(tokens: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of `tokens`, and the characters (start, end exclusive) of each in it.
+
+    There is a space between two that end and begin with an ASCII letter or digit, as words of Latin script do, and
+    nothing between any others.
+    """
+    text, offsets = "", []
+    for token in tokens:
+        text += " " if text and _is_latin(text[-1]) and _is_latin(token[0]) else ""
+        offsets.append((len(text), len(text) + len(token)))
+        text += token
+    return text, offsets
+
+
+def _is_latin(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+def tag_problem(tag: str) -> tuple[str, str] | None:
+    """Reason and fix of a tag that is none of BIO or BIOES; None where it is one."""
+    try:
+        split_tag(tag)
+    except ValueError:
+        reason = f"`{tag[:40]}` is no tag of BIO or BIOES"
+        return reason, "write `O`, `B-x`, `I-x`, and for BIOES `E-x`, `S-x`; what BMES calls `M-x` is `I-x`"
+    return None
+
+
+def sentences(lines: Iterable[str], log: FindingLog) -> Iterator[Sentence]:
+    """Tokens and tags of a CoNLL file: a token and its tag on each line, a blank line between two sentences.
+
+    They are the first and the last field of a line, between tabs or else between spaces. A sentence with an error is
+    left out.
+
+    Raises:
+        UnreadableError: the lines of the file end in a way that hides where they do.
+    """
+    start, tokens, tags = 0, list[str](), list[str]()
+    complete, known = True, set[str]()
+    for number, line in enumerate(lines, start=1):
+        if number == 1 and (instead := old_line_ends(line)) is not None:
+            raise UnreadableError(Finding("error", log.file, None, *instead))
+        if not line.strip():
+            if tokens and complete:
+                yield start, tokens, tags
+            tokens, tags, complete = [], [], True
+            continue
+        fields = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
+        token, tag = fields[0], fields[-1].strip()
+        if token == _DOCUMENT:
+            continue
+        if len(fields) < 2 or not token.strip() or not tag:
+            complete = False
+            reason = f"this line has {counted(len(line.split()), 'field')}, and a token and its tag are wanted"
+            fix = "write a token, a tab and its tag (`O` where it is in no span), or remove the line"
+            log.add("lines without a token or a tag", "error", number, reason, fix)
+            continue
+        if tag not in known:
+            if (problem := tag_problem(tag)) is not None:
+                complete = False
+                log.add("unknown tags", "error", number, *problem)
+                continue
+            known.add(tag)
+        start = start if tokens else number
+        tokens.append(token)
+        tags.append(tag)
+    if tokens and complete:
+        yield start, tokens, tags
+
+
+MAX_LABEL_CHARACTERS: Final = 200  # what is longer is a text in the wrong column
+
+Values = Sequence[object]  # one for each of `Columns.wanted`
+MakeRow = Callable[[int, Values, FindingLog], Row | None]  # of the line from 1 on which the row starts
+
+
+def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+    """What makes rows of the values of `columns.wanted`; `label_separator` stands between the labels of a cell."""
+
+    def labelled_with_many(line: int, values: Values, log: FindingLog) -> Row | None:
+        texts = texts_of(line, values[:-1], log)
+        labels = None if texts is None else _labels(line, values[-1], label_separator, log)
+        return None if texts is None or labels is None else Row(texts[0], labels, texts[1])
+
+    if columns.task == "token-classification":
+        return _spanned if columns.tokens is None else _tagged
+    if columns.labels is not None:
+        return labelled_with_many
+    return _labelled if columns.text_pair is None else _labelled_pair
+
+
+def has_half(*values: object) -> bool:
+    """Whether there is half a character (a lone surrogate) in a string, also in one inside a list or an object."""
+    left = list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, str) and has_surrogate(value):
+            return True
+        if isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            left += value.values()
+    return False
+
+
+def texts_of(line: int, values: Values, log: FindingLog) -> tuple[str, str | None] | None:
+    """A text, or the two of a pair."""
+    if len(values) == 1:
+        text = _text(line, values[0], "text", log)
+        return None if text is None else (text, None)
+    first, second = (_text(line, value, what, log) for value, what in zip(values, _OF_A_PAIR, strict=True))
+    return None if first is None or second is None else (first, second)
+
+
+_OF_A_PAIR: Final = ("first text", "second text")
+
+
+def _labelled(line: int, values: Values, log: FindingLog) -> Row | None:
+    text = _text(line, values[0], "text", log)
+    label = None if text is None else _label(line, values[1], log)
+    return None if text is None or label is None else Row(text, label)
+
+
+def _labelled_pair(line: int, values: Values, log: FindingLog) -> Row | None:
+    texts = texts_of(line, values[:2], log)
+    label = None if texts is None else _label(line, values[2], log)
+    return None if texts is None or label is None else Row(texts[0], label, texts[1])
+
+
+def _spanned(line: int, values: Values, log: FindingLog) -> Row | None:
+    text = _text(line, values[0], "text", log)
+    spans = None if text is None else _spans(line, text, values[1], log)
+    return None if text is None or spans is None else Row(text, spans)
+
+
+def _tagged(line: int, values: Values, log: FindingLog) -> Row | None:
+    lists = [json_list(value) for value in values]
+    for what, found in zip(("tokens", "tags"), lists, strict=True):
+        if found is None or not all(isinstance(item, str) and item.strip() for item in found):
+            reason = f"the {what} are no JSON list of strings, each with a character at least"
+            fix = f"write them as in {_EXAMPLES[what]}; tags by name, not by number"
+            log.add(f"{what} of another kind", "error", line, reason, fix)
+            return None
+    tokens, tags = ([str(item) for item in found or ()] for found in lists)
+    if len(tokens) != len(tags):
+        reason = f"there are {len(tokens)} tokens and {len(tags)} tags"
+        log.add("tokens without their tags", "error", line, reason, "give each token a tag, `O` where it is in no span")
+        return None
+    for tag in dict.fromkeys(tags):
+        if (problem := tag_problem(tag)) is not None:
+            log.add("unknown tags", "error", line, *problem)
+            return None
+    return tagged_row(line, tokens, tags, log)
+
+
+def tagged_row(line: int, tokens: Sequence[str], tags: Sequence[str], log: FindingLog) -> Row | None:
+    """A row of tokens and as many tags of BIO or BIOES."""
+    joined, offsets = join(tokens)
+    text = _text(line, joined, "text", log)
+    if text is None:
+        return None
+    spans = spans_of_tags(tags, offsets)
+    return Row(text, spans) if all(_label(line, span.label, log) is not None for span in spans) else None
+
+
+_EXAMPLES: Final = {"tokens": '["北", "京"]', "tags": '["B-city", "I-city"]'}
+
+
+def _text(line: int, value: object, what: str, log: FindingLog) -> str | None:
+    if not isinstance(value, str):
+        reason = f"the {what} is no JSON string"
+        log.add("texts that are no strings", "error", line, reason, "write the text in quotes")
+        return None
+    if is_unseen(value):
+        fix = "give it a text, or remove the row"
+        log.add("rows without a text", "error", line, f"the {what} {_emptiness(value)}", fix)
+        return None
+    _warn_of_lost_characters(line, what, value, log)
+    if "\x00" in value:
+        reason = f"the {what} holds NUL characters, which the tokenizer drops"
+        log.add("texts with NUL", "warning", line, reason, "take the row from its source again, or remove it")
+    return value
+
+
+def _emptiness(value: str) -> str:
+    unseen = value.strip()
+    return f"holds nothing that is seen: `{shortened(unseen)}`" if unseen else "is empty"
+
+
+def _warn_of_lost_characters(line: int, what: str, content: str, log: FindingLog) -> None:
+    if "\ufffd" in content:
+        reason = f"the {what} holds U+FFFD: characters were lost when it was decoded once before"
+        fix = "take the row from its source again, or remove it"
+        log.add("texts with U+FFFD", "warning", line, reason, fix)
+
+
+def _label(line: int, value: object, log: FindingLog) -> str | None:
+    if isinstance(value, str):
+        label = value.strip()
+    elif value is None:
+        label = ""
+    elif isinstance(value, int) and not isinstance(value, bool):
+        label = str(value)
+    else:
+        reason, fix = "the label is neither a string nor a whole number", 'write it as a string: "positive"'
+        log.add("labels of another kind", "error", line, reason, fix)
+        return None
+    if is_unseen(label):
+        fix = "give it a label, or remove the row"
+        log.add("rows without a label", "error", line, f"the label {_emptiness(label)}", fix)
+        return None
+    if len(label) > MAX_LABEL_CHARACTERS:
+        reason = f"the label has {len(label)} characters, and {MAX_LABEL_CHARACTERS} at most make sense"
+        log.add("long labels", "error", line, reason, "set `data.columns.label` to the column of the labels")
+        return None
+    _warn_of_lost_characters(line, "label", label, log)
+    return label
+
+
+def json_list(value: object) -> list[Any] | None:
+    """A JSON list, which in a table stands in a cell; None where there is none."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+        # The text around it was checked as text, in which an escape is six characters.
+        if has_half(value):
+            return None
+    return value if isinstance(value, list) else None
+
+
+def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[str, ...] | None:
+    """Any number of labels, sorted, each once."""
+    found = json_list(value)
+    if found is None and isinstance(value, str):
+        found = [part for part in value.split(separator) if part.strip()]
+    if found is None and value is not None:
+        reason, fix = "the labels are neither a JSON list nor text", 'write them as a list: ["price", "service"]'
+        log.add("labels of another kind", "error", line, reason, fix)
+        return None
+    labels = [_label(line, item, log) for item in found or ()]
+    return None if None in labels else tuple(sorted({label for label in labels if label is not None}))
+
+
+def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
+    """Any number of spans, sorted, each once.
+
+    Spans that overlap are kept. A token has one tag, so that no model of ours can find both: it learns the first, and
+    is held to both.
+    """
+    found = json_list(value)
+    if found is None:
+        fix = 'write a list, empty where there are none: [{"start": 0, "end": 2, "label": "city"}]'
+        log.add("spans of another kind", "error", line, "the spans are no JSON list", fix)
+        return None
+    spans = [_span(line, text, item, log) for item in found]
+    if None in spans:
+        return None
+    ordered = sorted({span for span in spans if span is not None})
+    for before, after in pairwise(ordered):
+        if after.start < before.end:
+            reason = f"{_named(before)} and {_named(after)} overlap: only the first is learnt, and both are asked for"
+            log.add("spans that overlap", "warning", line, reason, "keep one of them: a token can have one tag only")
+    return tuple(ordered)
+
+
+def _span(line: int, text: str, value: object, log: FindingLog) -> Span | None:
+    if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in ("start", "end")):
+        reason = "a span is no object with `start`, `end` (whole numbers) and `label`"
+        log.add("spans of another kind", "error", line, reason, 'write it as {"start": 0, "end": 2, "label": "city"}')
+        return None
+    label = _label(line, value.get("label"), log)
+    if label is None:
+        return None
+    span = Span(value["start"], value["end"], label)
+    if (problem := _span_problem(span, text, value.get("text"))) is not None:
+        log.add("spans that do not fit", "error", line, f"{_named(span)} {problem}", _COUNTED)
+        return None
+    held = text[span.start : span.end]
+    if held != held.strip():
+        reason = f"{_named(span)} has white space at its edges: {held[:40]!r}"
+        log.add("spans with white space", "warning", line, reason, "move its ends: no token begins or ends there")
+    return span
+
+
+_COUNTED: Final = "`start` and `end` count characters of the text from 0; `end` is the one after the last of the span"
+
+
+def _span_problem(span: Span, text: str, said: object) -> str | None:
+    if span.start < 0 or span.end > len(text):
+        return f"is not within the text, which has {len(text)} characters"
+    if span.start >= span.end:
+        return "holds no character"
+    held = text[span.start : span.end]
+    if isinstance(said, str) and said != held:
+        return f"is {held[:40]!r} in the text, and its own `text` says {said[:40]!r}"
+    return None
+
+
+def _named(span: Span) -> str:
+    return f"the span {span.start} to {span.end} (`{shortened(span.label)}`)"

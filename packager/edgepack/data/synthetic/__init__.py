@@ -1,0 +1,1 @@
+"""Generated rows, so that a first build needs neither a download nor a licence."""

@@ -1,0 +1,128 @@
+"""Texts without labels, which a teacher may label for its student: none that dev or test holds.
+
+A student that was taught the teacher's answer to a test text has seen that text: its figure would be flattered.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack.artifacts import Row
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.lines import UnreadableError, form_by_suffix, no_progress, old_line_ends, text_lines
+from edgepack.data.rows import texts_of
+from edgepack.data.split_stats import SplitFacts
+from edgepack.data.tables import Record, read_records
+from edgepack.data.text_digests import NO_DIGEST, digests, is_unseen
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.model import Columns
+from edgepack.util.text import counted
+
+PLAIN_SUFFIX: Final = ".txt"  # one text a line
+
+
+class HeldTexts:
+    """Which texts some rows hold, or hold nearly: equal once they are normalised. 16 bytes a row.
+
+    Args:
+        exact: as `SplitFacts.exact`, in any order.
+        normalised: as `SplitFacts.normalised`, in any order.
+    """
+
+    def __init__(self, exact: NDArray[np.uint64], normalised: NDArray[np.uint64]) -> None:
+        self._exact = array("Q", np.unique(exact).tobytes())
+        self._normalised = array("Q", np.unique(normalised).tobytes())
+
+    @classmethod
+    def of_splits(cls, splits: Sequence[SplitFacts]) -> HeldTexts:
+        """Those of every row of `splits`, of which there is one at least."""
+        return cls(
+            np.concatenate([split.exact for split in splits]), np.concatenate([split.normalised for split in splits])
+        )
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row]) -> HeldTexts:
+        """Those of rows that are read here."""
+        exact, normalised = bytearray(), bytearray()
+        for row in rows:
+            one, other = digests(row.text, row.text_pair)
+            exact += one
+            normalised += other
+        return cls(np.frombuffer(exact, "<u8"), np.frombuffer(normalised, "<u8"))
+
+    def __contains__(self, row: Row) -> bool:
+        exact, normalised = digests(row.text, row.text_pair)
+        return _in(exact, self._exact) or (normalised != NO_DIGEST and _in(normalised, self._normalised))
+
+
+def _in(digest: bytes, ordered: array[int]) -> bool:
+    wanted = int.from_bytes(digest, "little")
+    place = bisect_left(ordered, wanted)
+    return place < len(ordered) and ordered[place] == wanted
+
+
+def count(file: Path, columns: Columns, held: HeldTexts, log: FindingLog, advance: Callable[[int], None]) -> int:
+    """How many texts of `file` can be used; whatever is wrong with it, or left out, is noted in `log`."""
+    used = left_out = 0
+    for row in _rows(file, columns, log, advance):
+        used, left_out = (used, left_out + 1) if row in held else (used + 1, left_out)
+    if left_out:
+        reason = f"{left_out} of {counted(used + left_out, 'text')} left out: dev or test holds the same, or nearly"
+        fix = "nothing needs to be done; a model must not be taught what it is measured with"
+        log.add("texts that dev or test hold", "warning", None, reason, fix)
+    if not used and not log.ended:
+        log.add("empty", "error", None, "the file holds no text that can be used", "add texts, or remove the key")
+    return used
+
+
+def free_texts(file: Path, columns: Columns, held: HeldTexts) -> Iterator[Row]:
+    """The texts of `file` that are not `held`, in file order, as rows without a label."""
+    for row in _rows(file, columns, FindingLog(file), no_progress):
+        if row not in held:
+            yield row
+
+
+def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list[Row]:
+    """The texts of a file of which only the words count, without those that the rows `held_out` hold, or nearly.
+
+    Raises:
+        RecipeInvalidError: with every finding, when the file cannot be read or holds no such text.
+    """
+    held, log = HeldTexts.of_rows(held_out), FindingLog(file)
+    rows = [row for row in _rows(file, columns, log, no_progress) if row not in held]
+    if not rows and not log.ended:
+        log.add("empty", "error", None, "the file holds no text that dev and test do not hold", "add texts to it")
+    findings = list(log.findings())
+    if stopping := errors(findings):
+        raise RecipeInvalidError(f"{file} cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+    return rows
+
+
+def _rows(file: Path, columns: Columns, log: FindingLog, advance: Callable[[int], None]) -> Iterator[Row]:
+    try:
+        if file.suffix.lower() == PLAIN_SUFFIX:
+            records = _lines(file, log, advance)
+        else:
+            records = read_records(file, columns.texts, log, advance, form_by_suffix(file))
+        for line, values in records:
+            texts = texts_of(line, values, log)
+            if texts is not None:
+                yield Row(texts[0], (), texts[1])
+    except UnreadableError as error:
+        log.end("unreadable", error.finding.line, error.finding.reason, error.finding.fix)
+
+
+def _lines(file: Path, log: FindingLog, advance: Callable[[int], None]) -> Iterator[Record]:
+    for number, line in enumerate(text_lines(file, advance), start=1):
+        if number == 1 and (instead := old_line_ends(line)) is not None:
+            raise UnreadableError(Finding("error", log.file, None, *instead))
+        if not is_unseen(line):
+            yield number, (line.strip(),)

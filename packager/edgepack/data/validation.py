@@ -1,0 +1,285 @@
+"""Checks across the three splits: leaks, labels that do not match, repeated rows, and which rows to leave out."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack.data.detect import are_measurements
+from edgepack.data.draft.columns import measurements
+from edgepack.data.finding_log import MAX_LISTED
+from edgepack.data.split_stats import SplitFacts, SplitName
+from edgepack.data.text_digests import shortened, without_unseen
+from edgepack.recipe.findings import Finding, Severity
+from edgepack.recipe.model import Choice
+from edgepack.util.text import counted
+
+# What a difference is called, and what takes it away; the first that does is named.
+_DIFFERENCES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
+    ("in white space", lambda label: "".join(label.split())),
+    ("in characters that are not seen", without_unseen),
+    ("in how their characters are composed (Unicode NFC or NFD)", lambda label: unicodedata.normalize("NFC", label)),
+    ("in case", str.casefold),
+    ("in width, full or half", lambda label: unicodedata.normalize("NFKC", label)),
+)
+
+
+def check_variants(splits: Sequence[SplitFacts]) -> None:
+    """Warn, where it first comes up, of each label that looks like one with more rows."""
+    rows: Counter[str] = Counter()
+    first: dict[str, SplitFacts] = {}
+    alike: dict[str, list[str]] = {}
+    for split in splits:
+        rows.update(split.label_rows)
+        for label in split.label_rows:
+            if first.setdefault(label, split) is split:
+                alike.setdefault(_folded(label), []).append(label)
+    for labels in alike.values():
+        usual = max(labels, key=lambda label: rows[label])
+        for label in labels:
+            if label != usual:
+                where = f"{first[usual].file.name}:{first[usual].label_lines[usual]}"
+                reason = (
+                    f"the label `{shortened(label)}` ({counted(rows[label], 'row')}, the first here) differs from "
+                    f"`{shortened(usual)}` ({counted(rows[usual], 'row')}, the first at {where}) "
+                    f"{_difference(label, usual)}: to a model they are two"
+                )
+                line, fix = first[label].label_lines[label], f"write `{shortened(usual)}` everywhere"
+                first[label].log.add("labels that look alike", "warning", line, reason, fix)
+
+
+def _folded(label: str) -> str:
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
+    return without_unseen(folded) or label
+
+
+def _difference(first: str, second: str) -> str:
+    named = [name for name, fold in _DIFFERENCES if fold(first) == fold(second)]
+    return named[0] if named else "in more than one of case, width, white space and characters that are not seen"
+
+
+MIN_ROWS: Final = 2
+MIN_LABEL_ROWS: Final = 10  # fewer training rows of a label than this teach next to nothing about it
+MAX_IMBALANCE: Final = 100  # the most frequent label may have as many times the rows of the rarest
+EXAMPLES: Final = 5  # leaked rows that are named; the count tells the rest
+_SHOWN_LABELS: Final = 10
+
+_Indices = NDArray[np.intp]
+_Rows = NDArray[np.bool_]
+
+
+def rows_to_drop(
+    splits: Mapping[SplitName, SplitFacts], leaks: Choice, repeats: Choice
+) -> dict[SplitName, tuple[_Rows, _Rows]]:
+    """Which rows of train and dev to leave out: those that leak, and those that repeat an earlier row; shapes (rows,).
+
+    A row of train leaks where dev or test holds its text, exactly or normalised, a row of dev where test does. Test
+    loses no row. Only splits with such a row are returned.
+    """
+    found: dict[SplitName, tuple[_Rows, _Rows]] = {}
+    held: list[SplitFacts] = [splits["test"]]
+    names: tuple[SplitName, ...] = ("dev", "train")
+    for name in names:
+        split = splits[name]
+        leaked = np.zeros(len(split), bool)
+        for other in held if leaks == "drop" else ():
+            leaked |= np.isin(split.exact, other.exact)
+            leaked |= np.isin(split.normalised, other.normalised) & (split.normalised != 0)
+        repeated = np.zeros(len(split), bool)
+        if name == "train" and repeats == "drop":
+            again, first = _repeats(split)
+            repeated[again[split.answers[again] == split.answers[first]]] = True
+        repeated &= ~leaked
+        if leaked.any() or repeated.any():
+            found[name] = leaked, repeated
+        held.append(split)
+    return found
+
+
+def check_splits(
+    splits: Mapping[SplitName, SplitFacts], leaks: Choice = "drop", repeats: Choice = "drop"
+) -> list[Finding]:
+    """Everything found while the splits of one data set were read, and what their comparison shows.
+
+    Errors: fewer than two rows in a split; one label only in train or test; a label that train does not have; and where
+    the recipe asks for it, exact leaks and repeated rows. Warnings: leaks and repeated rows otherwise, two labels of a
+    text, labels that look alike, labels that test lacks, labels with too few rows. A pair of texts is compared as a
+    whole.
+    """
+    train, dev, test = splits["train"], splits["dev"], splits["test"]
+    ordered = (train, dev, test)
+    complete = {split.name: split.complete for split in ordered}  # before findings about the splits are added
+    for split in ordered:
+        if complete[split.name]:
+            _check_size(split)
+        if split is train and complete["train"]:
+            _check_balance(train)
+            _check_separated(train)
+            _check_measured(train)
+        elif complete[split.name] and complete["train"]:
+            _check_labels(split, train)
+        _check_repeats(split, "keep" if repeats == "drop" and split is not train else repeats)
+    check_variants(ordered)
+    for split, source in ((test, train), (test, dev), (dev, train)):
+        _check_leak(split, source, leaks)
+    return list(chain.from_iterable(split.log.findings() for split in ordered))
+
+
+def _check_size(split: SplitFacts) -> None:
+    if len(split) < MIN_ROWS:
+        reason = f"the {split.name} split has {counted(len(split), 'row')}; it takes {MIN_ROWS} at least"
+        split.log.add("size", "error", None, reason, "add rows")
+    elif (same := uniform(split, f" of the {split.name} split")) is not None:
+        effect = {
+            "train": "there is nothing to learn",
+            "dev": "selection among models rests on one label",
+            "test": "a model that always says so would pass the gate",
+        }[split.name]
+        severity: Severity = "warning" if split.name == "dev" else "error"
+        split.log.add("one label", severity, None, f"{same}: {effect}", "shuffle the rows before splitting them")
+
+
+def uniform(split: SplitFacts, where: str = "") -> str | None:
+    """What is the same in every row (of what, `where` says) and leaves nothing to learn; None where they differ."""
+    if not split.labels:
+        return f"no row{where} has a {'span' if split.columns.answer == 'spans' else 'label'}"
+    only = split.labels[0]
+    if len(split.labels) > 1 or split.columns.answer == "spans" or split.label_rows[only] < len(split):
+        return None
+    return f"every row{where} has the label `{shortened(only)}`"
+
+
+def _check_separated(train: SplitFacts) -> None:
+    if train.columns.answer == "labels" and train.most_labels == 1:
+        reason = "no row of train has more than one label, and `data.columns.labels` is for any number of them"
+        fix = "set `data.label_separator` to what stands between two labels; if each text has one, name it `label`"
+        train.log.add("one label a row", "warning", None, reason, fix)
+
+
+def _check_measured(train: SplitFacts) -> None:
+    if train.columns.answer == "label" and are_measurements(train.label_rows):
+        log = train.log
+        log.add("measurements", "warning", None, *measurements(train.columns.wanted["label"], train.label_rows))
+
+
+def _check_balance(train: SplitFacts) -> None:
+    ranked = sorted(train.label_rows.items(), key=lambda item: -item[1])
+    if len(ranked) < 2:
+        return
+    (most, most_rows), (rarest, rows) = ranked[0], ranked[-1]
+    if rows < MIN_LABEL_ROWS:
+        reason = f"the label `{shortened(rarest)}` has {counted(rows, 'row')} in train, too few to learn it from"
+    elif rows * MAX_IMBALANCE < most_rows:
+        reason = (
+            f"the label `{shortened(most)}` has {most_rows / rows:.0f} times the training rows of `{shortened(rarest)}`"
+        )
+    else:
+        return
+    counts = [f"`{shortened(label)}` {count}" for label, count in ranked]
+    if len(counts) > _SHOWN_LABELS:
+        counts[_SHOWN_LABELS // 2 : -_SHOWN_LABELS // 2] = ["..."]
+    fix = "add rows of the rare labels, or join them to others; accuracy alone hides how they fare"
+    train.log.add("balance", "warning", None, f"{reason}: {', '.join(counts)}", fix)
+
+
+def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
+    for label, rows in split.label_rows.items():
+        if label in train.label_rows:
+            continue
+        times = "1 row" if rows == 1 else f"{rows} rows, the first here"
+        reason = f"the label `{shortened(label)}` ({times}) is not in the train split, so no model can give it"
+        fix = "correct the label, or add rows to train"
+        split.log.add("labels that train lacks", "error", split.label_lines[label], reason, fix)
+    lacking = sorted(set(train.labels) - set(split.labels))
+    if lacking and split.labels and split.name == "test":
+        shown = ", ".join(f"`{shortened(label)}`" for label in lacking[:_SHOWN_LABELS])
+        shown += ", ..." if len(lacking) > _SHOWN_LABELS else ""
+        known = len(train.labels)
+        reason = f"test has no row of {len(lacking)} of the {known} labels, so no figure tells how they fare: {shown}"
+        split.log.add("labels that test lacks", "warning", None, reason, "split so that test holds every label")
+
+
+def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
+    again, first = _repeats(split)
+    same = split.answers[again] == split.answers[first]
+    if repeats == "drop" and (count := int(np.count_nonzero(same))):
+        reason = f"{counted(count, 'row')} with the text and the answer of an earlier row: left out"
+        fix = "nothing needs to be done; `data.repeats: keep` keeps them"
+        split.log.add("repeated rows", "warning", int(split.lines[again[same][0]]), reason, fix)
+    severity: Severity = "error" if repeats == "error" else "warning"
+    kinds = [*([] if repeats == "drop" else [("repeated rows", same)]), ("texts with two labels", ~same)]
+    for kind, chosen in kinds:
+        kind_severity: Severity = severity if kind == "repeated rows" else "warning"
+        listed = MAX_LISTED[kind_severity]
+        for row, first_row in zip(again[chosen][:listed], first[chosen], strict=False):
+            line, before = int(split.lines[row]), int(split.lines[first_row])
+            if kind == "repeated rows":
+                reason, fix = f"this row stands on line {before} already", "remove one of the two"
+            elif split.columns.answer == "label":
+                label = shortened(split.label_of(first_row))
+                reason, fix = f"the same text has the label `{label}` on line {before}", "decide on one label"
+            else:
+                reason = f"the same text has other {split.columns.answer} on line {before}"
+                fix = f"decide on the {split.columns.answer} of this text"
+            split.log.add(kind, kind_severity, line, reason, fix)
+        split.log.count_more(kind, int(np.count_nonzero(chosen)) - listed)
+
+
+def _repeats(split: SplitFacts) -> tuple[_Indices, _Indices]:
+    """Rows with the text of an earlier row, in file order, and the first row with that text; shapes (repeats,)."""
+    order, ranked = _ranked(split.exact)
+    after_first = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
+    again: _Indices = np.sort(order[after_first])
+    return again, order[np.searchsorted(ranked, split.exact[again])]
+
+
+def _check_leak(split: SplitFacts, source: SplitFacts, leaks: Choice) -> None:
+    """Texts of `split` that `source` holds too: as they are, then those that are alike once they are normalised."""
+    found = _matches(split.exact, source.exact)
+    dropped = f"; left out of {source.name}" if leaks == "drop" else ""
+    fix = f"remove them from {source.name}, or set `data.leaks: drop`"
+    if dropped:
+        fix = "nothing needs to be done; `data.leaks: keep` keeps them, `error` stops the build"
+    if leaked := np.count_nonzero(found >= 0):
+        reason = f"{_share(leaked, split)} are in {source.name} too{dropped}: {_examples(found, split, source)}"
+        first = int(split.lines[np.argmax(found >= 0)])
+        severity: Severity = "error" if leaks == "error" else "warning"
+        split.log.add(f"leak from {source.name}", severity, first, reason, fix)
+    alike = _matches(split.normalised, source.normalised)
+    alike[(found >= 0) | (split.normalised == 0)] = -1
+    if similar := np.count_nonzero(alike >= 0):
+        what = f"{_share(similar, split)} differ from a {source.name} row in case, width, spaces or punctuation alone"
+        reason = f"{what}{dropped}: {_examples(alike, split, source)}"
+        first = int(split.lines[np.argmax(alike >= 0)])
+        split.log.add(f"near leak from {source.name}", "warning", first, reason, fix)
+
+
+def _matches(digests: NDArray[np.uint64], source: NDArray[np.uint64]) -> _Indices:
+    """For each of `digests` the first row of `source` with the same digest, or -1; shape (rows,)."""
+    if not len(source):
+        return np.full(len(digests), -1)
+    order, ranked = _ranked(source)
+    near = np.minimum(np.searchsorted(ranked, digests), len(ranked) - 1)
+    return np.where(ranked[near] == digests, order[near], -1)
+
+
+def _ranked(digests: NDArray[np.uint64]) -> tuple[_Indices, NDArray[np.uint64]]:
+    """Rows in the order of their digests, equal ones in that of the file, and the digests in this order."""
+    order = np.argsort(digests, kind="stable")
+    return order, digests[order]
+
+
+def _examples(found: _Indices, split: SplitFacts, source: SplitFacts) -> str:
+    rows = np.flatnonzero(found >= 0)
+    pairs = [f"line {split.lines[row]} is {source.file.name}:{source.lines[found[row]]}" for row in rows[:EXAMPLES]]
+    return ", ".join(pairs) + (", ..." if len(rows) > EXAMPLES else "")
+
+
+def _share(rows: int, split: SplitFacts) -> str:
+    return f"{rows} of {len(split)} {split.name} rows ({rows / len(split):.2%})"

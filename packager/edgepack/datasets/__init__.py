@@ -1,1 +1,0 @@
-"""Data that edgepack generates itself, so that a first build needs neither a download nor a licence."""

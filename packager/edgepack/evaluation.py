@@ -1,0 +1,159 @@
+"""Scores and latency of model folders on this machine, by the runtime package on the files that ship."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack.artifacts import Answer, DataArtifact, Row, Score
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack.util.text import counted
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.errors import EdgepackError
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.stats import metrics, scoring
+
+CONFIDENCE: Final = 0.95
+_ALIKE_POINTS: Final = 1e-9  # scores are quotients: a difference of two that is the limit comes out this near to it
+
+
+def metric_of(data: DataArtifact) -> str:
+    """What models of a task are compared by, while they are made."""
+    return metrics.usual(multi_label=data.multi_label, tokens=data.task == "token-classification")
+
+
+def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
+    """`metric` (0 to 1) alone, without the work that an interval takes."""
+    pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
+    if metric == metrics.ACCURACY:
+        return metrics.accuracy(pairs)
+    return metrics.micro_f1(metrics.class_tallies(pairs))
+
+
+def exceeds(lost_points: float, limit_points: float) -> bool:
+    """Whether more percentage points are lost than may be, whatever floating point makes of a difference of scores."""
+    return lost_points > limit_points + _ALIKE_POINTS
+
+
+def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str] = ()) -> Score:
+    """`metric` with its interval at `CONFIDENCE`; `classes` are the model's, which F1 of each or of one is about."""
+    truths = [row.label for row in rows]
+    positive = metrics.positive_label(classes, truths) if metric == metrics.F1 else None
+    found = scoring.interval(metric, truths, answers, CONFIDENCE, positive, classes)
+    return Score(found.value, found.low, found.high, len(rows), CONFIDENCE, metric)
+
+
+def every_score(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, Score]:
+    """The score in every metric that a gate may judge such models by.
+
+    All of them, so that another metric of the gates needs nothing to be trained or exported again.
+    """
+    tokens = data.task == "token-classification"
+    found: dict[str, Score] = {}
+    for metric in metrics.METRICS:
+        if metrics.unfit(metric, len(data.labels), multi_label=data.multi_label, tokens=tokens) is not None:
+            continue
+        if metric == metrics.ENTITY_F1:  # of spans, the micro average is just that
+            found[metric] = replace(found[metrics.MICRO_F1], metric=metric)
+        else:
+            found[metric] = score(metric, rows, answers, data.labels)
+    return found
+
+
+def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
+    """Every metric that has a meaning for the task, 0 to 1."""
+    pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
+    tokens = data.task == "token-classification"
+    two = len(data.labels) == 2 and not tokens and not data.multi_label
+    positive = metrics.positive_label(data.labels, [row.label for row in rows]) if two else None
+    return {name: round(number, 6) for name, number in metrics.values(pairs, tokens=tokens, positive=positive).items()}
+
+
+Float = npt.NDArray[np.float32]
+_BATCH = 32
+_ROUNDS = 10  # each of all texts
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Text in to label out, batch 1, one thread, of one model; all models of a call were timed interleaved."""
+
+    p50_ms: float
+    p95_ms: float | None  # None where the texts are too few for it
+
+
+def opened(folder: Path, threads: int | None = None) -> Predictor:
+    """A model folder as this machine can run it: one for a GPU on the CPU, where it computes the same and is slower."""
+    config = model_config.load(folder)
+    if config.engine.provider == model_config.CPU:
+        return Predictor(folder, threads=threads)
+    on_cpu = replace(config, engine=replace(config.engine, provider=model_config.CPU))
+    with TemporaryDirectory(prefix="edgepack-") as scratch:
+        here = Path(scratch)
+        for file in folder.iterdir():
+            (here / file.name).symlink_to(file.resolve())
+        (here / model_config.CONFIG_NAME).unlink()
+        (here / model_config.CONFIG_NAME).write_bytes(model_config.dump(on_cpu))
+        return Predictor(here, threads=threads)
+
+
+def test_scores(folder: Path, data: DataArtifact, progress: Progress) -> dict[str, Score]:
+    """The model folder on the test rows, text in, answer out, in every metric that a gate may judge by."""
+    rows = data.read("test")
+    return every_score(data, rows, answers(opened(folder), rows, f"score of {folder.name}", progress))
+
+
+def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> list[Answer]:
+    """What the model answers to each row; `label` names the bar.
+
+    Raises:
+        StageFailedError: it cannot be run, or gives something that is no number.
+    """
+    given: list[Answer] = []
+    with progress.task(label, len(rows)) as task:
+        for start in range(0, len(rows), _BATCH):
+            part = [row.item for row in rows[start : start + _BATCH]]
+            try:
+                given += [prediction.answer for prediction in predictor.predict_batch(part)]
+            except EdgepackError as error:
+                raise StageFailedError(f"{label}: {error.what}", why=error.why, fix=error.fix) from error
+            task.advance(len(part))
+    return given
+
+
+def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:
+    """Those of each row by itself, (1, C), or (1, T, C) where tokens are classified."""
+    return [predictor.logits([row.item]) for row in rows]
+
+
+def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: str = "export") -> list[Latency]:
+    """Time all folders side by side on the lines of `texts`, in one fresh process: no trainer's threads share it.
+
+    `stage` is the one that asks.
+
+    Raises:
+        StageFailedError: when the process fails.
+    """
+    progress.line(f"timing {counted(len(folders), 'model')}, interleaved, one thread")
+    command = [sys.executable, "-m", "edgepack_runtime", "bench", *map(str, folders)]
+    done = subprocess.run(
+        [*command, "--texts", str(texts), "--threads", "1", "--runs", str(_ROUNDS), "--json"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if done.returncode != 0:
+        raise StageFailedError(f"{stage}: the runtime could not time the exported files", why=done.stderr.strip())
+    result = json.loads(done.stdout)
+    return [Latency(model["p50_ms"], model["p95_ms"]) for model in result["models"]]

@@ -1,0 +1,158 @@
+"""Measure exported files side by side, by the runtime on the files themselves, and choose the one that ships."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edgepack import evaluation
+from edgepack.artifacts import DataArtifact, Int8Choice, LedgerRow, ModelFile, Precision, Row, Tried, mebibytes
+from edgepack.onnx_graph.parity import Parity
+from edgepack.progress import Progress
+from edgepack.recipe.model import Quantize
+from edgepack.util.text import counted
+from edgepack_runtime.device import info
+
+LEAST_GAIN: Final = 0.10  # a small file ships when it is at least this much smaller and faster than the float file
+TEXTS_FILE: Final = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
+SHORT: Final[Mapping[Precision, str]] = {"float32": "float", "float16": "FP16", "int8": "INT8"}
+_TIMED_TEXTS = 200
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder as the runtime loads it; `parity` is that to the model called `before`."""
+
+    name: str
+    folder: Path
+    precision: Precision
+    parity: Parity
+    before: str
+    note: str = ""
+
+
+def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) -> list[ModelFile]:
+    """Latency, interleaved, and scores on test; the texts that were timed are left beside the folders."""
+    test, metric = data.read("test"), evaluation.metric_of(data)
+    texts = files[0].folder.parent / TEXTS_FILE
+    texts.write_text("".join(map(_line, test[:_TIMED_TEXTS])), encoding="utf-8")
+    latencies = evaluation.latency([file.folder for file in files], texts, progress)
+    found = []
+    for file, latency in zip(files, latencies, strict=True):
+        size = (file.folder / "model.onnx").stat().st_size
+        on_test = evaluation.test_scores(file.folder, data, progress)
+        row = LedgerRow(
+            file.name,
+            on_test[metric],
+            model_mib=mebibytes(size),
+            p50_ms=latency.p50_ms,
+            p95_ms=latency.p95_ms,
+            parity=file.parity.max_abs,
+            parity_with=file.before,
+            note="; ".join(part for part in (file.note, differing(file.parity)) if part),
+        )
+        found.append(ModelFile(file.folder.name, file.precision, size, row, on_test))
+    return found
+
+
+def differing(parity: Parity) -> str:
+    """How many answers are not those of the model before, in words; empty where none is."""
+    verb = "differs" if parity.flips == 1 else "differ"
+    return f"{parity.flips} of {counted(parity.n, 'answer')} {verb}" if parity.flips else ""
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """What speaks against a small model before it is timed, in words.
+
+    `hindrances` may keep it from being smaller or faster than float; with a `refusal` it does not ship whatever it is.
+    """
+
+    hindrances: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The measured files, the one that ships, and why: no reason where there was nothing to choose."""
+
+    float_model: ModelFile
+    small_model: ModelFile | None
+    ships: ModelFile
+    reason: str
+
+
+def of_files(
+    float_file: Exported, small_file: Exported | None, doubts: Doubts, data: DataArtifact, progress: Progress
+) -> Chosen:
+    """Measure the float file and the small one, if there is one, side by side, and choose."""
+    if small_file is None:
+        (float_model,) = measured([float_file], data, progress)
+        return Chosen(float_model, None, float_model, "")
+    float_model, small_model = measured([float_file, small_file], data, progress)
+    ships, reason = choose(float_model, small_model, doubts)
+    progress.line(reason)
+    return Chosen(float_model, small_model, ships, reason)
+
+
+def _line(row: Row) -> str:
+    """A row as the runtime reads it from a line: the texts of a pair stand on both sides of a tab."""
+    return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
+
+
+def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tuple[ModelFile, str]:
+    """The small model ships only where it pays: at least `LEAST_GAIN` smaller and faster than float.
+
+    Where it does not, the reason names what is known to be in its way.
+    """
+    size = small_model.onnx_bytes / float_model.onnx_bytes
+    speed = _p50_ms(small_model) / _p50_ms(float_model)
+    title = SHORT[small_model.precision]
+    figures = f"{title} has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
+    if doubts.refusal:
+        return float_model, f"{figures}, and {doubts.refusal}: float ships"
+    if max(size, speed) <= 1 - LEAST_GAIN:
+        return small_model, f"{figures}: {title} ships"
+    why = f" ({'; '.join(doubts.hindrances)})" if doubts.hindrances else ""
+    return float_model, f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
+
+
+def _p50_ms(model: ModelFile) -> float:
+    assert model.ledger.p50_ms is not None, "every exported file is measured"
+    return model.ledger.p50_ms
+
+
+def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
+    """What keeps from INT8 what it gains elsewhere: parts that are float, a CPU without instructions for it."""
+    found = []
+    if section.embeddings == "float":
+        found.append("`quantize.embeddings` keeps the word embedding float")
+    if made.kept_float:
+        parts = counted(len(made.kept_float), "part")
+        found.append(f"`quantize.max_drop_points` keeps {parts} float: {', '.join(made.kept_float)}")
+    if not info.int8_flags():
+        found.append("this CPU has no instructions for INT8 products, as VNNI or SDOT")
+    return Doubts(tuple(found))
+
+
+def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
+    """What it loses on dev, where that is more than it may; a CPU on which ONNX Runtime does not compute in float16."""
+    found = () if info.half_flags() else ("on this CPU ONNX Runtime computes float16 in float32",)
+    if evaluation.exceeds(tried.drop_points, may_lose_points):
+        limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
+        return Doubts(found, f"it loses {tried.drop_points:.2f} points on dev, where {limit}")
+    return Doubts(found)
+
+
+def note(made: Int8Choice, *, reduced: bool = False) -> str:
+    """What the ledger says of an INT8 model; `reduced` ones have weights of 7 bits."""
+    way = f"{made.way}, weights of 7 bits" if reduced else made.way
+    told = f"{way}, {lost(made.drop_points, made.dev_rows)}"
+    return f"{told}; float: {', '.join(made.kept_float)}" if made.kept_float else told
+
+
+def lost(drop_points: float, dev_rows: int) -> str:
+    """What a small model loses, in words."""
+    return f"{drop_points:.2f} points below float on {counted(dev_rows, 'dev row')}"

@@ -1,0 +1,150 @@
+"""Models for targets that compute otherwise than this machine does, made beside the one that is measured here.
+
+A GPU runs none of the operators that INT8 is fastest with on CPUs, and float16 fastest. An x86 CPU without VNNI adds
+pairs of 8-bit products in 16 bits, and cuts off what is too large for that: weights of 7 bits never are. Whether such a
+model is right is found here, on this machine's CPU; whether it is fast, and the gate's verdict, only there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from edgepack import evaluation
+from edgepack.artifacts import Int8Choice, LedgerRow, ModelFile, Precision, Row, Variation, mebibytes
+from edgepack.export import int8_search, selection
+from edgepack.export.int8_search import Trials
+from edgepack.export.model_folder import ModelWriter
+from edgepack.onnx_graph import parity
+from edgepack.onnx_graph.encoder import Encoder
+from edgepack.progress import Progress
+from edgepack.recipe.model import Quantize
+from edgepack.targets.profiles import Profile
+from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
+
+_VNNI: Final = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"})
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of them. `precision` is what it is to be, where that loses no more than it may.
+
+    It is for the CPU, or with `gpu` for CUDA; with `reduced` its weights have 7 bits.
+    """
+
+    name: str
+    precision: Precision
+    why: str
+    gpu: bool = False
+    reduced: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a build made for this machine, which variants are made of.
+
+    `encoder` is None where the graph was not understood; `ranged` has the ranges of `made`, if anything is INT8.
+    """
+
+    writer: ModelWriter
+    float_folder: Path
+    graph: onnx.ModelProto
+    encoder: Encoder | None
+    ranged: Encoder | None
+    made: Int8Choice | None
+    shipped: Precision
+
+
+def variant_of(profile: Profile, section: Quantize) -> Variant | None:
+    """How the model of a target has to differ from the one that is measured here; null where it has not."""
+    if profile.provider == CUDA:
+        precision: Precision = "float32" if section.method == "none" else "float16"
+        return Variant("cuda", precision, f"{CUDA} runs float16 fastest", gpu=True)
+    lacks_vnni = profile.machine == "x86_64" and profile.isa is not None and not _VNNI.intersection(profile.isa)
+    if lacks_vnni and section.method not in ("none", "fp16") and not section.reduced_range:
+        return Variant("7-bits", "int8", "not every CPU of the target has VNNI", reduced=True)
+    return None
+
+
+def wanted(profiles: Iterable[Profile], section: Quantize) -> dict[Variant, tuple[str, ...]]:
+    """Each variant with the names of the targets that it is for."""
+    found: dict[Variant, tuple[str, ...]] = {}
+    for profile in profiles:
+        variant = variant_of(profile, section)
+        if variant is not None:
+            found[variant] = (*found.get(variant, ()), profile.name)
+    return found
+
+
+def make(
+    variant: Variant,
+    targets: tuple[str, ...],
+    source: Source,
+    section: Quantize,
+    rows: Sequence[Row],
+    float_logits: Sequence[npt.NDArray[np.float32]],
+    out: Path,
+    progress: Progress,
+) -> Variation | None:
+    """Write `onnx-NAME/` into `out`, and score it here; null where what ships elsewhere is the same.
+
+    Args:
+        rows: dev rows for the parity, with their `float_logits`.
+
+    Raises:
+        StageFailedError: a logit is not a finite number.
+    """
+    if not variant.gpu and source.shipped != "int8":
+        return None
+    engine = EngineConfig(CUDA) if variant.gpu else source.writer.engine
+    writer = replace(source.writer, engine=engine, reduced=variant.reduced or section.reduced_range)
+    precision, encoder, why = _decided(variant, source, writer, section, out, progress)
+    folder = out / f"onnx-{variant.name}"
+    if encoder is None:
+        writer.write(folder, source.graph, "float32", as_laid_out=False)
+    else:
+        writer.write_as(precision, folder, encoder)
+    name = f"{selection.SHORT[precision]} ONNX ({variant.name})"
+    close = parity.require(
+        float_logits, evaluation.logits(evaluation.opened(folder), rows), math.inf, f"float ONNX and {name}"
+    )
+    on_test = evaluation.test_scores(folder, writer.data, progress)
+    row = LedgerRow(
+        name,
+        on_test[evaluation.metric_of(writer.data)],
+        model_mib=mebibytes((folder / "model.onnx").stat().st_size),
+        parity=close.max_abs,
+        parity_with="float ONNX",
+        note=f"for {', '.join(targets)}: {why}; scored on this machine's CPU",
+    )
+    progress.line(f"{name}: {row.note}")
+    size = (folder / "model.onnx").stat().st_size
+    return Variation(targets, ModelFile(folder.name, precision, size, row, on_test), why)
+
+
+def _decided(
+    variant: Variant, source: Source, writer: ModelWriter, section: Quantize, out: Path, progress: Progress
+) -> tuple[Precision, Encoder | None, str]:
+    """The precision that it gets, the encoder of that, and why."""
+    if source.encoder is None or variant.precision == "float32":
+        return "float32", source.encoder, variant.why if source.encoder else "the graph was not understood: float32"
+    float_model = evaluation.opened(source.float_folder)
+    if variant.precision == "int8":
+        if source.made is None or source.ranged is None:
+            return "float32", source.encoder, "nothing could be quantized"
+        trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
+        encoder, made = int8_search.elsewhere(source.ranged, source.made, trials, progress)
+        return "int8", encoder, f"{variant.why}; {selection.note(made, reduced=writer.reduced)}"
+    trials = Trials(float_model, writer.trial("float16", out), writer.data, progress)
+    tried = trials.tried("float16", source.encoder)
+    lost = selection.lost(tried.drop_points, len(trials.rows))
+    if evaluation.exceeds(tried.drop_points, trials.may_lose(section.max_drop_points)):
+        return "float32", source.encoder, f"float16 is {lost}, more than it may: float32"
+    return "float16", source.encoder, f"{variant.why}; {lost}"

@@ -1,0 +1,45 @@
+"""What a gate is told of golden rows that do not travel in the bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from edgepack_runtime.bundle.manifest import Manifest
+from edgepack_runtime.gate import limits, rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The file that holds them, or that the other gates are to be judged alone; neither where they travel."""
+
+    file: Path | None = None
+    without: bool = False
+
+    def arguments(self) -> list[str]:
+        """Of the verb `gate`, on this machine."""
+        given = [] if self.file is None else ["--rows", str(self.file.resolve())]
+        return [*given, *(["--without-rows"] if self.without else [])]
+
+    @cached_property
+    def data(self) -> bytes | None:
+        """The content of the file, read once.
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        if self.file is None:
+            return None
+        return rows.read_file(self.file)
+
+    def require_of(self, bundle: str, manifest: Manifest) -> None:
+        """That the file holds the rows of that bundle: known before a device is asked, which looks again.
+
+        Raises:
+            UsageError: it does not, or the bundle carries its rows.
+            BundleInvalidError: the bundle's gates are none.
+        """
+        if self.file is None or self.data is None:
+            return
+        rows.require(self.data, self.file.name, limits.parse(manifest.gates), bundle)

@@ -1,0 +1,82 @@
+"""How far two sets of logits are apart: checked at every hand-over from one form of the model to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack.errors import StageFailedError
+from edgepack.onnx_graph.encoder import Float
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Largest absolute difference of a logit, and rows whose labels differ, over `n` rows."""
+
+    max_abs: float
+    flips: int
+    n: int
+
+
+def compare(before: Sequence[Float], after: Sequence[Float]) -> Parity:
+    """Parity of two sets of logits for the same rows, each (1, C), or (1, T, C) where tokens are classified."""
+    pairs = list(zip(before, after, strict=True))
+    return Parity(
+        max_abs=max(float(np.abs(one - other).max()) for one, other in pairs),
+        flips=sum(bool((one.argmax(axis=-1) != other.argmax(axis=-1)).any()) for one, other in pairs),
+        n=len(pairs),
+    )
+
+
+def require(before: Sequence[Float], after: Sequence[Float], tolerance: float, names: str) -> Parity:
+    """Parity of two sets of logits that must agree to `tolerance` (absolute, in logits).
+
+    Raises:
+        StageFailedError: when they do not; `names` says which hand-over failed.
+    """
+    if len(before) != len(after):
+        raise StageFailedError(f"export: {names}: logits of {len(after)} rows where those of {len(before)} were due")
+    for one, other in zip(before, after, strict=True):
+        if one.shape != other.shape or not np.isfinite(other).all():
+            raise StageFailedError(
+                f"export: {names}: logits of shape {other.shape} where {one.shape} finite ones were due"
+            )
+    parity = compare(before, after)
+    if parity.max_abs > tolerance:
+        raise StageFailedError(
+            f"export: {names} disagree by {parity.max_abs:.2e}",
+            why=f"largest difference of a logit on {parity.n} texts; at most {tolerance:.0e} is allowed",
+        )
+    return parity
+
+
+def divergence(before: Sequence[Float], after: Sequence[Float], *, multi_label: bool) -> float:
+    """Mean over answers of KL(before || after), in nats.
+
+    Args:
+        before: logits of each row, (1, C), or (1, T, C) where each token is an answer.
+        after: another model's, of the same shapes.
+        multi_label: each label is an answer of its own, yes or no; otherwise one of C is.
+    """
+    apart = [
+        _kl(_log_shares(one, multi_label), _log_shares(other, multi_label))
+        for one, other in zip(before, after, strict=True)
+    ]
+    return float(np.concatenate([found.ravel() for found in apart]).mean())
+
+
+def _log_shares(logits: Float, multi_label: bool) -> npt.NDArray[np.float64]:
+    """(..., C) -> log of what each of C alternatives gets; of several labels (..., C, 2), no and yes."""
+    wide = logits.astype(np.float64)
+    if multi_label:
+        wide = np.stack([np.zeros_like(wide), wide], axis=-1)
+    wide = wide - wide.max(axis=-1, keepdims=True)
+    return np.asarray(wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True)))
+
+
+def _kl(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """(..., C) twice -> (...)."""
+    return np.asarray((np.exp(before) * (before - after)).sum(axis=-1))

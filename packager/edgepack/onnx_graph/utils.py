@@ -1,0 +1,259 @@
+"""A read-only index over an ONNX graph: who makes a tensor, and what is constant."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from edgepack.errors import StageFailedError
+
+Array = npt.NDArray[Any]
+
+
+class GraphView:
+    """Look-ups over `model.graph`, made once; changing the graph makes the view stale."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self._constants = {item.name: item for item in model.graph.initializer}
+
+    @cached_property
+    def makers(self) -> dict[str, onnx.NodeProto]:
+        """The node that makes each tensor."""
+        return {name: node for node in self.model.graph.node for name in node.output if name}
+
+    def is_constant(self, name: str) -> bool:
+        """Whether `name` is an initializer."""
+        return name in self._constants
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of an initializer."""
+        return tuple(self._constants[name].dims)
+
+    def constant(self, name: str) -> Array:
+        """Value of an initializer."""
+        return numpy_helper.to_array(self._constants[name])
+
+
+def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of those that they hold, as the branches of an `If`."""
+    for node in graph.node:
+        yield node
+        for inner in _held(node):
+            yield from every_node(inner)
+
+
+def holds_graphs(graph: onnx.GraphProto) -> bool:
+    """Whether any node holds a graph."""
+    return any(_held(node) for node in graph.node)
+
+
+def foreign_domains(graph: onnx.GraphProto) -> list[str]:
+    """The domains, in order, of operators that are not standard ones."""
+    return sorted({node.domain for node in every_node(graph)} - {"", "ai.onnx"})
+
+
+def _held(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [inner for item in node.attribute for inner in (*([item.g] if item.HasField("g") else []), *item.graphs)]
+
+
+def drop_unused(model: onnx.ModelProto) -> None:
+    """Remove, in place, initializers that nothing reads."""
+    used = {name for node in every_node(model.graph) for name in node.input}
+    used |= {value.name for value in model.graph.output}
+    kept = [item for item in model.graph.initializer if item.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+
+
+def name_by_position(model: onnx.ModelProto, output: str) -> None:
+    """Rename, in place, every node and tensor of a graph after its place in it; only the inputs keep their names.
+
+    A node is `<operator>_<n>`, counted for each operator; what it makes has its name, and a constant that it is the
+    first to read is `<node>.<position of the input>`. Constants end in the order of their first reader. The one
+    output is called `output`. Of a graph that holds others, which read its tensors by their names, nothing but the
+    output is renamed.
+
+    Raises:
+        StageFailedError: when the graph has several outputs.
+    """
+    graph = model.graph
+    if len(graph.output) != 1:
+        raise StageFailedError(f"export: the graph has {len(graph.output)} outputs where one was due")
+    if holds_graphs(graph):
+        _name_output(graph, output)
+        return
+    names = {value.name: value.name for value in graph.input}
+    names[""] = ""  # an input that is left out
+    constants = {item.name: item for item in graph.initializer}
+    counts: dict[str, int] = {}
+    for node in graph.node:
+        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+        node.name = f"{node.op_type}_{counts[node.op_type]}"
+        for position, tensor in enumerate(node.input):
+            if tensor in constants:
+                names.setdefault(tensor, f"{node.name}.{position}")
+        for position, tensor in enumerate(node.output):
+            if tensor:
+                names[tensor] = node.name if position == 0 else f"{node.name}:{position}"
+    names[graph.output[0].name] = output
+    _rename(graph, names)
+    read = [constants[tensor] for tensor in names if tensor in constants]
+    for item in read:
+        item.name = names[item.name]
+    ordered = onnx.GraphProto(initializer=read)
+    del graph.initializer[:]
+    graph.initializer.extend(ordered.initializer)
+
+
+def _name_output(graph: onnx.GraphProto, output: str) -> None:
+    if graph.output[0].name != output:
+        graph.node.append(onnx.helper.make_node("Identity", [graph.output[0].name], [output], name=output))
+        graph.output[0].name = output
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for node in graph.node:
+        node.input[:] = [names[tensor] for tensor in node.input]
+        node.output[:] = [names[tensor] if tensor else "" for tensor in node.output]
+    graph.output[0].name = names[graph.output[0].name]
+    del graph.value_info[:]  # shapes of tensors by their old names; they follow from the graph
+    graph.name = "edgepack"
+
+
+MICROSOFT: Final = "com.microsoft"  # the domain of ONNX Runtime's own operators
+OPSET: Final = 17
+IR_VERSION: Final = 8  # of ONNX 1.12, which came with opset 17
+
+
+class Writer:
+    """Constants and nodes in the order in which they are written; a name is given once."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+
+    def constant(self, name: str, value: Array | float) -> str:
+        """A constant of the graph, kept once however often it is asked for; a number is one of float32."""
+        if name not in self._constants:
+            array = np.asarray(value, dtype=np.float32) if isinstance(value, float) else np.asarray(value, order="C")
+            self._constants[name] = numpy_helper.from_array(array, name)
+        return name
+
+    def node(self, name: str, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """A node that makes one tensor; its name."""
+        self._nodes.append(helper.make_node(operator, list(inputs), [name], name=name, domain=domain, **attributes))
+        return name
+
+    def several(self, name: str, operator: str, *inputs: str, outputs: Sequence[str], **attributes: Any) -> None:
+        """A node that makes several tensors, with names of their own."""
+        self._nodes.append(helper.make_node(operator, list(inputs), list(outputs), name=name, **attributes))
+
+    def split(self, name: str, tensor: str, sizes: list[int]) -> list[str]:
+        """The parts of a tensor along its last axis."""
+        parts = [f"{name}.{number}" for number in range(len(sizes))]
+        lengths = self.constant(f"{name}.sizes", np.array(sizes, dtype=np.int64))
+        self.several(name, "Split", tensor, lengths, outputs=parts, axis=-1)
+        return parts
+
+    def model(self, inputs: list[onnx.ValueInfoProto], output: onnx.ValueInfoProto) -> onnx.ModelProto:
+        """The graph, checked. It asks for ONNX Runtime's operators if it has some."""
+        graph = helper.make_graph(self._nodes, "edgepack", inputs, [output], list(self._constants.values()))
+        domains = sorted({node.domain for node in self._nodes} - {""})
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgepack")
+        onnx.checker.check_model(model, full_check=not domains)
+        return model
+
+
+# Optimisations that would put ONNX Runtime's own fused operators into a file that is to stay neutral.
+_KEEP_NEUTRAL = ["MatMulAddFusion", "GeluFusionL1", "LayerNormFusionL1"]
+
+
+def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A graph that computes the same with constants folded and identities removed.
+
+    A graph that has operators outside the standard domain, or would have them after folding, is given back as it is:
+    the versions of such operators are ONNX Runtime's own affair.
+
+    Raises:
+        StageFailedError: when ONNX Runtime cannot load `model`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "folded.onnx"
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(target)
+        options.log_severity_level = 3
+        try:
+            ort.InferenceSession(
+                model.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=_KEEP_NEUTRAL,
+            )
+        except Exception as error:
+            raise StageFailedError("export: ONNX Runtime cannot load the exported graph", why=str(error)) from error
+        folded = onnx.load(str(target))
+    if foreign_domains(folded.graph) or foreign_domains(model.graph):
+        return model
+    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    del folded.opset_import[:]
+    folded.opset_import.append(onnx.helper.make_opsetid("", opset))
+    folded.ir_version = model.ir_version
+    drop_unused(folded)
+    onnx.checker.check_model(folded, full_check=True)
+    return folded
+
+
+def ancestors(view: GraphView, tensors: Sequence[str]) -> list[onnx.NodeProto]:
+    """The nodes that `tensors` hang on, in graph order."""
+    needed, found = set(tensors), []
+    for node in reversed(view.model.graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            found.append(node)
+    return found[::-1]
+
+
+def evaluate(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+    """The values of `tensors` for the inputs that `feeds` has; no more of the graph is run than they need.
+
+    What no node makes is a constant, or an input itself.
+    """
+    made = [name for name in tensors if name in view.makers]
+    values = _run(view, made, feeds) if made else {}
+    for name in tensors:
+        if name not in values:
+            values[name] = view.constant(name) if view.is_constant(name) else feeds[name]
+    return [np.asarray(values[name]) for name in tensors]
+
+
+def _run(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    nodes = ancestors(view, tensors)
+    read = {name for node in nodes for name in node.input}
+    model = view.model
+    graph = helper.make_graph(
+        nodes,
+        "part",
+        [value for value in model.graph.input if value.name in read],
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in tensors],
+        [item for item in model.graph.initializer if item.name in read],
+    )
+    for output in graph.output:
+        output.ClearField("type")  # ONNX Runtime finds it
+    part = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(part.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    values = session.run(list(tensors), {name: value for name, value in feeds.items() if name in read})
+    return dict(zip(tensors, values, strict=True))

@@ -1,0 +1,308 @@
+"""Bundle the shipped model for one target: runtime, model, wheels, golden files, bill of materials, manifest.
+
+The same inputs give the same bytes: nothing in a bundle depends on the clock, on where it was built, or on
+the order in which a folder lists its files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import edgepack_runtime
+from edgepack import __version__
+from edgepack.artifacts import ROWS_SUFFIX, SPLITS, BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.bundle import baseline, golden, opsets, sbom, wheels
+from edgepack.bundle.archive import write_bundle
+from edgepack.bundle.head import main_source
+from edgepack.bundle.inspect import bytes_by_part
+from edgepack.bundle.site_packages import LICENSES, SITE, SiteFacts, assemble
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.training import is_local_folder
+from edgepack.targets import facts
+from edgepack.targets.context import Supply
+from edgepack.targets.profiles import Profile
+from edgepack.util.hashing import sha256_file
+from edgepack.util.text import counted, mib
+from edgepack.util.versions import tool_versions
+from edgepack_runtime.bundle import golden as names
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
+
+VERSION = 8
+MAIN_NAME = "__main__.py"
+README_NAME = "README.txt"
+Members = dict[str, Path | bytes]
+_README = Path(__file__).parent / "device_readme.txt"
+
+
+def inputs(profile: Profile, supply: Supply, *, serve: bool) -> list[str]:
+    """What decides a bundle besides recipe, data, model and runtime: the target's facts, its wheels, and the README."""
+    locks = [profile.lock, *([profile.serve_lock] if serve and profile.serve_lock else [])]
+    texts = [wheels.lock_text(profile, lock) for lock in locks] if profile.locks is not None else []
+    about = repr(replace(profile, locks=None))  # where its file lies decides nothing
+    given = [sha256_file(wheel) for wheel in supply.given.get(profile.name, ())]
+    return [facts.digest(), about, *texts, *given, hashlib.sha256(_README.read_bytes()).hexdigest()]
+
+
+def run(
+    recipe: Recipe,
+    target: str,
+    export: ExportArtifact,
+    data: DataArtifact,
+    ledger: tuple[LedgerRow, ...],
+    supply: Supply,
+    out: Path,
+    progress: Progress,
+) -> BundleArtifact:
+    """Write `NAME-VERSION-TARGET.edgepack` into `out`, and beside it the golden rows, if they do not travel.
+
+    Raises:
+        RecipeInvalidError, TargetUnreachableError: the target is unknown, or can only be built on another machine.
+        EnvironmentUnfitError: a wheel cannot be had.
+        StageFailedError: a wheel or a model folder is not what it should be.
+    """
+    profile = supply.profile(target)
+    fetched = wheels.fetch(profile, supply, progress, serve=recipe.serve)
+    expected = _golden(recipe, export, data, progress)
+    carried = recipe.gates.golden.carry
+    file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
+    rows_file = file.with_suffix(ROWS_SUFFIX)
+    if not carried:
+        rows_file.touch(mode=0o600)
+        rows_file.write_bytes(expected.rows_jsonl)
+    with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
+        site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
+        model_file = export.folder / export.shipped_model.folder / MODEL_NAME
+        checks = site.checks.and_also(opsets.check(model_file, site.packages))
+        _tell(site, checks, progress)
+        members = _runtime() | _model(export) | _site(site)
+        members[names.GOLDEN_FILE] = expected.golden_jsonl
+        members |= _rows(expected)
+        members[sbom.SBOM_NAME] = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, target)
+        members[README_NAME] = _readme(recipe, profile, site, file.name, data.example(own=carried))
+        model, gates = _shipped(export, expected), _gates(recipe, expected)
+        manifest = _manifest(recipe, _target_facts(profile, site), model, gates, ledger, members)
+        raw = contract.dump(manifest)
+        contract.parse(raw)  # what the device does first
+        progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(manifest.total_bytes)} unpacked")
+        write_bundle({**members, contract.MANIFEST_NAME: raw}, file)
+    return BundleArtifact(
+        folder=out,
+        file_name=file.name,
+        target=target,
+        bundle_bytes=file.stat().st_size,
+        unpacked_bytes=manifest.total_bytes + len(raw),
+        manifest_sha256=hashlib.sha256(raw).hexdigest(),
+        bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
+        checks=checks,
+        libc_min=site.libc_min,
+        examples=expected.examples,
+        rows_name=None if carried else rows_file.name,
+    )
+
+
+def sequence(version: str) -> int:
+    """The monotonic number of a release: 1.2.3 is 1002003.
+
+    Raises:
+        StageFailedError: minor or patch exceeds 999, so that two versions would share a number.
+    """
+    major, minor, patch = (int(part) for part in version.split("."))
+    if max(minor, patch) > 999:
+        raise StageFailedError(
+            f"bundle: version {version} has no sequence number",
+            why="devices order releases by major x 1,000,000 + minor x 1,000 + patch",
+            fix="keep minor and patch below 1000",
+        )
+    return major * 10**6 + minor * 10**3 + patch
+
+
+def recipe_sha256(recipe: Recipe) -> str:
+    """Digest of the resolved recipe. Of absolute paths only the last part counts: a project may move.
+
+    Who signs decides nothing about what a bundle holds: a bundle is made first, and signed when it is delivered.
+    """
+    document = _without_folders(recipe.model_dump(mode="json", by_alias=True, exclude={"sign"}))
+    return hashlib.sha256(json.dumps(document, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(inner) for inner in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _runtime() -> Members:
+    """The device side as plain files, and what `python3 FILE` runs."""
+    folder = Path(edgepack_runtime.__path__[0])
+    found = [*folder.rglob("*.py"), *folder.rglob("*.html"), folder / "py.typed"]
+    members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
+    return members | {MAIN_NAME: main_source()}
+
+
+def _model(export: ExportArtifact) -> Members:
+    folder = export.folder / export.shipped_model.folder
+    files = {f"{names.MODEL_FOLDER}/{name}": folder / name for name in (CONFIG_NAME, MODEL_NAME, VOCAB_NAME)}
+    missing = [file.name for file in files.values() if not file.is_file()]
+    if missing:
+        raise StageFailedError(f"bundle: {folder} lacks {', '.join(missing)}", fix="build again")
+    return dict(files)
+
+
+def _golden(recipe: Recipe, export: ExportArtifact, data: DataArtifact, progress: Progress) -> golden.Golden:
+    rows = data.read("test")
+    if not rows:
+        raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
+    model = export.shipped_model
+    reference = export.folder / export.float_model.folder
+    return golden.make(
+        export.folder / model.folder,
+        reference,
+        model.precision,
+        rows,
+        data.answer,
+        progress,
+        wanted=recipe.gates.golden,
+        baseline_bundle=recipe.gates.baseline,
+    )
+
+
+def _rows(expected: golden.Golden) -> Members:
+    """The labelled rows, or the texts that travel in their place."""
+    if expected.texts_jsonl is None:
+        return {names.ROWS_FILE: expected.rows_jsonl}
+    return {names.TEXTS_FILE: expected.texts_jsonl}
+
+
+def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
+    """`model` of the manifest."""
+    return {
+        "precision": export.shipped_model.precision,
+        "onnx_bytes": export.shipped_model.onnx_bytes,
+        "float_onnx_bytes": export.float_model.onnx_bytes,
+        "golden_tolerance": expected.tolerance,
+    }
+
+
+def _site(site: SiteFacts) -> Members:
+    """Wheels, their licences, and edgepack's own."""
+    paths = [path for part in (SITE, LICENSES) for path in (site.folder / part).rglob("*") if path.is_file()]
+    members: Members = {path.relative_to(site.folder).as_posix(): path for path in paths}
+    own = f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"
+    return members | {own: facts.text("licenses", f"{sbom.EDGEPACK_LICENSE}.txt").encode()}
+
+
+def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:
+    """The shipped model as the bill of materials lists it."""
+    shipped = export.shipped_model
+    return sbom.Model(
+        name=recipe.name,
+        version=recipe.version,
+        sha256=sha256_file(export.folder / shipped.folder / MODEL_NAME),
+        task=recipe.task,
+        precision=shipped.precision,
+        labels=data.labels,
+        score=shipped.ledger.score,
+        float_score=export.float_model.ledger.score,
+        datasets=tuple(
+            sbom.Dataset(split, data.rows[split], sha256_file(data.folder / f"{split}.jsonl"))
+            for split in SPLITS
+            if split in data.rows
+        ),
+        ancestors=_ancestors(recipe),
+    )
+
+
+def _ancestors(recipe: Recipe) -> tuple[str, ...]:
+    """The pretrained models that the student comes from, or learnt from, by name; of folders the last part."""
+    sections = [section for section in (recipe.student, recipe.teacher) if section is not None]
+    named = [section.model for section in sections if isinstance(section.model, str)]
+    return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
+
+
+def _target_facts(profile: Profile, site: SiteFacts) -> contract.TargetFacts:
+    return contract.TargetFacts(
+        profile=profile.name,
+        system=profile.system,
+        machine=profile.machine,
+        libc=profile.libc,
+        libc_min=site.libc_min,
+        python=profile.python,
+        provider=profile.provider,
+    )
+
+
+def _manifest(
+    recipe: Recipe,
+    target: contract.TargetFacts,
+    model: Mapping[str, Any],
+    gates: Mapping[str, Any],
+    ledger: tuple[LedgerRow, ...],
+    members: Members,
+) -> contract.Manifest:
+    return contract.Manifest(
+        name=recipe.name,
+        version=recipe.version,
+        sequence=sequence(recipe.version),
+        task=recipe.task,
+        target=target,
+        model=model,
+        gates=gates,
+        ledger=tuple(asdict(row) for row in ledger),
+        tools=tool_versions(),
+        recipe_sha256=recipe_sha256(recipe),
+        files=tuple(_entry(path, members[path]) for path in sorted(members)),
+    )
+
+
+def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
+    """The recipe's, with what the baseline is in place of where it lies, and the digest of rows that stay at home."""
+    gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
+    if not recipe.gates.golden.carry:
+        gates["golden"]["sha256"] = hashlib.sha256(expected.rows_jsonl).hexdigest()
+    if recipe.gates.baseline is not None:
+        gates["accuracy"]["baseline"] = baseline.facts(recipe.gates.baseline)
+    return gates
+
+
+def _entry(path: str, content: Path | bytes) -> contract.FileEntry:
+    if isinstance(content, bytes):
+        return contract.FileEntry(path, len(content), hashlib.sha256(content).hexdigest())
+    return contract.FileEntry(path, content.stat().st_size, sha256_file(content))
+
+
+def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, example: str) -> bytes:
+    text = Template(_README.read_text(encoding="utf-8")).substitute(
+        name=recipe.name,
+        version=recipe.version,
+        target=profile.name,
+        machine=profile.machine,
+        python=profile.python,
+        libc_min=site.libc_min,
+        libraries=", ".join(site.system_libraries) or "-",
+        file=file,
+        example=example,
+    )
+    return text.encode()
+
+
+def _tell(site: SiteFacts, checks: Checks, progress: Progress) -> None:
+    for package in site.packages:
+        before, after = mib(package.bytes_before), mib(package.bytes_after)
+        progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
+    progress.line(
+        f"{counted(len(checks.passed), 'content check')} passed; binaries need glibc {site.libc_min} or newer"
+    )
+    for line in checks.told:
+        progress.line(f"note: {line}")

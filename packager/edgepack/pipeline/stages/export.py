@@ -1,0 +1,263 @@
+"""Export the student: Paddle static graph, float ONNX, a smaller one; check parity on text; choose what ships."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from edgepack import evaluation
+from edgepack.artifacts import (
+    DataArtifact,
+    ExportArtifact,
+    Int8Choice,
+    LedgerRow,
+    ModelArtifact,
+    NarrowedArtifact,
+    Precision,
+    PrunedArtifact,
+    Quantization,
+    Row,
+    ScalesArtifact,
+    mebibytes,
+)
+from edgepack.errors import StageFailedError
+from edgepack.export import int8_search, selection, target_variants
+from edgepack.export.int8_search import Trials
+from edgepack.export.model_folder import ModelWriter
+from edgepack.export.selection import SHORT, Doubts, Exported
+from edgepack.export.target_variants import Source, Variant
+from edgepack.onnx_graph import parity
+from edgepack.onnx_graph.compose import OUTPUT, Layout
+from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.recognise import Unrecognised
+from edgepack.onnx_graph.rewrite import rewrite
+from edgepack.onnx_graph.utils import fold_constants, name_by_position
+from edgepack.progress import Progress
+from edgepack.recipe.model import Quantize
+from edgepack.training import environment
+from edgepack.util.text import counted
+from edgepack_runtime.inference.predictor import Predictor
+
+VERSION = 13
+Float = npt.NDArray[np.float32]
+PARITY_ROWS = 64
+FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of Paddle and ONNX Runtime differ by some 1e-6 a layer
+STATIC_FOLDER = "paddle"
+_FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for all that is in a batch
+FOLDERS: Final[Mapping[Precision, str]] = {"float32": "onnx-float", "float16": "onnx-fp16", "int8": "onnx-int8"}
+
+
+def run(
+    section: Quantize,
+    data: DataArtifact,
+    student: ModelArtifact,
+    scales: ScalesArtifact,
+    out: Path,
+    progress: Progress,
+    *,
+    differing: Mapping[Variant, tuple[str, ...]] = MappingProxyType({}),
+) -> ExportArtifact:
+    """Write `paddle/`, `onnx-float/` and what is smaller; every figure after the static graph is the runtime's own.
+
+    `differing` are variants with the targets that take those instead.
+    """
+    environment.start(progress)
+    from edgepack.training.models.batches import config_of
+
+    rows = data.read("dev")[:PARITY_ROWS]
+    static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
+    progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {counted(static.n, 'text')}")
+    writer = ModelWriter(student, data, config_of(student.folder), section.reduced_range)
+    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), writer.layout)
+    about_graph = f"the exported graph {note}" if note else ""
+    if note:
+        progress.line(about_graph)
+    float_folder = out / FOLDERS["float32"]
+    writer.write(float_folder, graph, "float32", as_laid_out=encoder is not None)
+    float_model = Predictor(float_folder)
+    float_logits = evaluation.logits(float_model, rows)
+    exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
+    progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
+
+    float_file = Exported("float ONNX", float_folder, "float32", exported, "static graph")
+    small = small_file = None
+    if encoder is not None:
+        small = _small(section, encoder, scales, float_model, writer, out, progress)
+    if small is not None:
+        small_file = _exported(small, out / FOLDERS[small.precision], writer, rows, float_logits)
+        off = small_file.parity
+        about = f"{off.max_abs:.3f} from float at most; {counted(off.flips, 'label')} flipped"
+        progress.line(f"{small_file.name} is {about}")
+    chosen = selection.of_files(float_file, small_file, small.doubts if small else Doubts(), data, progress)
+    source = Source(
+        writer=writer,
+        float_folder=float_folder,
+        graph=graph,
+        encoder=encoder,
+        ranged=small.encoder if small is not None else None,
+        made=small.int8 if small is not None else None,
+        shipped=chosen.ships.precision,
+    )
+    made = (
+        target_variants.make(variant, targets, source, section, rows, float_logits, out, progress)
+        for variant, targets in differing.items()
+    )
+    return ExportArtifact(
+        out,
+        _static_row(out / STATIC_FOLDER, student, static),
+        chosen.float_model,
+        chosen.small_model,
+        chosen.ships.precision,
+        "; ".join(part for part in (about_graph, chosen.reason) if part) or "quantize.method is none",
+        source.made,
+        tuple(one for one in made if one is not None),
+    )
+
+
+@dataclass(frozen=True)
+class _Small:
+    """A smaller form of the student, `encoder` in `precision`; how it came to be, if it is INT8."""
+
+    precision: Precision
+    encoder: Encoder
+    doubts: Doubts
+    note: str
+    int8: Int8Choice | None = None
+
+
+def _exported(
+    small: _Small, folder: Path, writer: ModelWriter, rows: Sequence[Row], float_logits: Sequence[Float]
+) -> Exported:
+    """`small`, written into `folder`, with how far it is from float.
+
+    Raises:
+        StageFailedError: a logit is not a finite number.
+    """
+    name = f"{SHORT[small.precision]} ONNX"
+    writer.write_as(small.precision, folder, small.encoder)
+    found = evaluation.logits(Predictor(folder), rows)
+    close = parity.require(float_logits, found, math.inf, f"float ONNX and {name}")
+    return Exported(name, folder, small.precision, close, "float ONNX", small.note)
+
+
+def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:
+    return LedgerRow(
+        "static graph",
+        student.test_score,
+        model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
+        parity=static.max_abs,
+        parity_with={NarrowedArtifact: "narrowed", PrunedArtifact: "pruned"}.get(type(student), "student"),
+        note="the student's weights, not measured again",
+    )
+
+
+def _small(
+    section: Quantize,
+    encoder: Encoder,
+    scales: ScalesArtifact,
+    float_model: Predictor,
+    writer: ModelWriter,
+    out: Path,
+    progress: Progress,
+) -> _Small | None:
+    """What the recipe asks for beside the float model; nothing if it asks for nothing.
+
+    Of INT8 that is the best of all ways, with as many parts in float as it takes.
+    """
+    if section.method == "none":
+        return None
+    if section.method == "fp16":
+        return _float16(section, encoder, Trials(float_model, writer.trial("float16", out), writer.data, progress))
+    ways = [(way, _ranged(way, section, encoder, writer, scales)) for way in scales.ways]
+    trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
+    return _int8(section, *int8_search.choose(ways, trials, section.max_drop_points, progress))
+
+
+def _float16(section: Quantize, encoder: Encoder, trials: Trials) -> _Small:
+    tried = trials.tried("float16", encoder)
+    doubts = selection.doubts_of_float16(tried, trials.may_lose(section.max_drop_points))
+    return _Small("float16", encoder, doubts, selection.lost(tried.drop_points, len(trials.rows)))
+
+
+def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
+    return _Small(
+        "int8",
+        encoder,
+        selection.doubts_of_int8(section, made),
+        selection.note(made, reduced=section.reduced_range),
+        made,
+    )
+
+
+def _ranged(
+    way: Quantization, section: Quantize, encoder: Encoder, writer: ModelWriter, scales: ScalesArtifact
+) -> Encoder:
+    """With the ranges of `way`, the float student's weights or those that were trained for it."""
+    if way.weights is not None:
+        encoder = _relearnt(way, scales.folder / way.weights, writer)
+    return with_ranges(encoder, way.linears, embeddings=section.embeddings == "int8")
+
+
+def _relearnt(way: Quantization, folder: Path, writer: ModelWriter) -> Encoder:
+    """The encoder of the weights in `folder`.
+
+    Raises:
+        StageFailedError: its graph is not understood.
+    """
+    trained, data = replace(writer.student, folder=folder), writer.data
+    with TemporaryDirectory() as scratch:
+        static = Path(scratch) / STATIC_FOLDER
+        _static_graph(trained, data, data.read("dev")[:PARITY_ROWS], static)
+        found, _, note = _rewritten(_float_onnx(static), writer.layout)
+    if found is None:
+        raise StageFailedError(f"export: the graph of the weights that were trained for {way.name} {note}")
+    return found
+
+
+def _static_graph(
+    student: ModelArtifact, data: DataArtifact, rows: Sequence[Row], folder: Path
+) -> tuple[list[Float], parity.Parity]:
+    """Save the Paddle static graph and compare it with the dygraph model, text by text."""
+    from edgepack.training.finetune import reopen
+    from edgepack.training.models import export
+
+    classifier = reopen(student, data)
+    encoded = classifier.encode(rows)
+    reference = [export.run_dygraph(classifier, row) for row in encoded]
+    folder.mkdir()
+    export.static_graph(classifier, folder)
+    shutil.copy(student.folder / "vocab.txt", folder)
+    loaded = export.StaticGraph(folder)
+    saved = [loaded.run(row) for row in encoded]
+    return saved, parity.require(reference, saved, FLOAT_TOLERANCE, "Paddle dygraph and static graph")
+
+
+def _float_onnx(static: Path) -> onnx.ModelProto:
+    """What paddle2onnx makes of a static graph, with its constants folded."""
+    from edgepack.training.models import export
+
+    raw = static.parent / "paddle2onnx.onnx"
+    export.float_onnx(static, raw)
+    graph = fold_constants(onnx.load(str(raw)))
+    raw.unlink()
+    name_by_position(graph, OUTPUT)
+    return graph
+
+
+def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, onnx.ModelProto, str]:
+    """The encoder and its graph in `layout`; or no encoder, the graph as it is, and what is to be said of it."""
+    try:
+        return *rewrite(graph, layout), ""
+    except Unrecognised as reason:
+        return None, graph, f"is not rewritten, and has no smaller form: {reason}"

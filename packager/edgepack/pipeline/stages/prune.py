@@ -1,0 +1,105 @@
+"""Prune the vocabulary of a trained student: of its word embedding, only the rows that are needed travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row
+from edgepack.data.unlabelled import further_texts
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack.recipe.model import Columns
+from edgepack.recipe.pretrained_models import WEIGHTS_FILE
+from edgepack.recipe.training import Pruning
+from edgepack.training import environment
+from edgepack_runtime.bundle.model_config import VOCAB_NAME
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
+
+if TYPE_CHECKING:
+    from edgepack.training.models.classifiers import Classifier
+
+VERSION = 2
+
+
+def run(
+    section: Pruning, columns: Columns, data: DataArtifact, student: ModelArtifact, out: Path, progress: Progress
+) -> PrunedArtifact:
+    """Write the student anew without the tokens that neither its training nor `section` needs; score it again.
+
+    Dev and test rows have no say in what stays: what they lose is what texts on the device lose.
+
+    Args:
+        columns: of the recipe's data; further texts are read by their names.
+
+    Raises:
+        RecipeInvalidError: further texts cannot be read.
+        StageFailedError: the model hides padding under an id that its vocabulary does not have.
+    """
+    environment.start(progress)
+    from edgepack.training.finetune import judge, reopen
+    from edgepack.training.models import classifiers
+
+    texts = [text for row in _counted_rows(section, columns, data) for text in row.texts]
+    whole = reopen(student, data)
+    before = int(whole.network.config.vocab_size)
+    kept = _kept(section, whole.tokenizer, student.folder, before, int(whole.network.config.pad_token_id), texts)
+    pruned = classifiers.with_tokens(whole, student.folder, kept, out)
+    pruned.save(out)
+    progress.line(f"prune: {len(kept):,} of {before:,} tokens stay, chosen on {len(texts):,} texts")
+    judged = judge(pruned, data, progress)
+    dev = data.read("dev")
+    artifact = PrunedArtifact(
+        **{field.name: getattr(student, field.name) for field in fields(ModelArtifact)}
+        | {
+            "folder": out,
+            "parameters": pruned.parameters,
+            "weight_bytes": (out / WEIGHTS_FILE).stat().st_size,
+            "dev_score": judged.dev_score,
+            "test_score": judged.test_score,
+            "test_scores": judged.test_scores,
+        },
+        tokens=len(kept),
+        tokens_before=before,
+        dev_score_before=student.dev_score,
+        unknown=_unknown_share(pruned, dev),
+        unknown_before=_unknown_share(whole, dev),
+    )
+    progress.line(f"prune: {artifact.cost}")
+    return artifact
+
+
+def _counted_rows(section: Pruning, columns: Columns, data: DataArtifact) -> list[Row]:
+    """What the student may have learnt from, and the recipe's further texts."""
+    rows = data.read("train") + (data.read("unlabelled") if "unlabelled" in data.rows else [])
+    if section.texts is None:
+        return rows
+    return rows + further_texts(Path(section.texts), columns, data.read("dev") + data.read("test"))
+
+
+def _kept(
+    section: Pruning, tokenizer: ErnieTokenizer, folder: Path, rows: int, pad_id: int, texts: Sequence[str]
+) -> list[int]:
+    """The ids of the tokens that stay; `folder` has the vocabulary of an embedding of so many `rows`."""
+    from edgepack.training.models import vocabulary
+    from edgepack.training.models.batches import config_of
+
+    config = config_of(folder)
+    entries = read_vocab(folder / VOCAB_NAME)[:rows]  # what stands behind the last row has no weights
+    if not 0 <= pad_id < len(entries):
+        raise StageFailedError(
+            f"prune: `pad_token_id` of the student's config.json is {pad_id}, and {VOCAB_NAME} has no such line",
+            fix="write `vocabulary: keep`, or give the student's folder the id of its padding",
+        )
+    ids = {entry: number for number, entry in enumerate(entries)}
+    special = [ids[token] for token in vocabulary.special_tokens(config) if token in ids]
+    counts = vocabulary.count(tokenizer, texts, lower_case=config.lower_case)
+    return vocabulary.choose(entries, counts, [*special, pad_id], section)
+
+
+def _unknown_share(classifier: Classifier, rows: Sequence[Row]) -> float:
+    """How many of the tokens that the model gets are [UNK], from 0 to 1."""
+    ids = [number for row in classifier.encode(rows) for number in row.ids]
+    return ids.count(classifier.tokenizer.unk_id) / len(ids)

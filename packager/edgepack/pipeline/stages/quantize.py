@@ -1,0 +1,62 @@
+"""Let PaddleSlim decide the quantization ranges of the student, in one way or in several to choose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from edgepack.artifacts import DataArtifact, ModelArtifact, Quantization, Row, ScalesArtifact
+from edgepack.data.sampling import Draw
+from edgepack.progress import Progress
+from edgepack.recipe.model import Calibration, Observer, Quantize
+from edgepack.recipe.training import Student
+from edgepack.training import environment
+
+VERSION = 7
+_WEIGHTS_FOLDER = "weights"  # of the model that `qat` trained, in the stage's own
+
+
+def run(
+    section: Quantize,
+    sample: Calibration,
+    seed: int,
+    training: Student,
+    data: DataArtifact,
+    student: ModelArtifact,
+    out: Path,
+    progress: Progress,
+    checkpoint: Path,
+) -> ScalesArtifact:
+    """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, others nothing.
+
+    `qat` goes on from what was observed and trains, with the settings of the student's `training` where the section
+    has none; an interrupted training goes on from `checkpoint`. The weights that it ends with lie in `out`.
+    """
+    if section.method in ("fp16", "none"):
+        return ScalesArtifact(out, ways=(), calibration_rows=0)
+    environment.start(progress)
+    from edgepack.training.finetune import reopen
+    from edgepack.training.quantization.observers import observe, weights_alone
+
+    if section.qat is not None:
+        from edgepack.training.quantization.qat import relearn
+
+        sampled = calibration_rows(data, sample, seed)
+        linears = relearn(section, training, data, student, sampled, out / _WEIGHTS_FOLDER, progress, checkpoint)
+        way = Quantization("qat", section.qat.quanter, linears, _WEIGHTS_FOLDER)
+        return ScalesArtifact(out, ways=(way,), calibration_rows=len(sampled))
+    classifier = reopen(student, data)
+    dynamic = Quantization("dynamic", None, weights_alone(classifier))
+    if section.method == "dynamic":
+        return ScalesArtifact(out, ways=(dynamic,), calibration_rows=0)
+    observers = get_args(Observer) if section.method == "auto" else (section.observer,)
+    rows = classifier.encode(calibration_rows(data, sample, seed))
+    observed = [Quantization("ptq", name, observe(classifier, rows, name, progress)) for name in observers]
+    ways = (*observed, dynamic) if section.method == "auto" else tuple(observed)
+    return ScalesArtifact(out, ways, calibration_rows=len(rows))
+
+
+def calibration_rows(data: DataArtifact, sample: Calibration, seed: int) -> list[Row]:
+    """A seeded sample of the rows that were trained on, in their order."""
+    draw = Draw(sample.rows, data.rows["train"], f"calibration/{seed}")
+    return [row for row in data.read("train") if draw()]

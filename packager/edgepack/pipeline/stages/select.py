@@ -1,0 +1,235 @@
+"""Choose the candidate that goes on, by what would ship of each: its dev score, its time and its size on this machine.
+
+Of those that miss no gate the cheapest goes on. Gates are judged here as far as dev rows and this machine can tell;
+test rows have no say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from edgepack import evaluation
+from edgepack.artifacts import Compared, DataArtifact, ExportArtifact, ModelArtifact, SelectArtifact, mebibytes
+from edgepack.evaluation import Latency
+from edgepack.export.selection import TEXTS_FILE
+from edgepack.progress import Progress
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import Prefer, Search
+from edgepack.report import quantity
+from edgepack.util.text import counted, metric_name
+from edgepack_runtime.inference.predictor import Predictor
+
+VERSION = 4
+TOLERANCE_POINTS: Final = 0.5  # where nothing says what is good enough
+MARGIN: Final = 0.05  # times and sizes that are so near to each other are alike
+_THREADS: Final = 1  # of what is timed
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a candidate became: the student as it was trained, narrowed or pruned, and the files that would ship."""
+
+    model: ModelArtifact
+    exported: ExportArtifact
+    train_seconds: float  # of all its trainings
+
+    @property
+    def folder(self) -> Path:
+        """Of the model that would ship, as the runtime loads it."""
+        return self.exported.folder / self.exported.shipped_model.folder
+
+
+def run(
+    section: Search,
+    gates: Gates,
+    data: DataArtifact,
+    entries: Mapping[str, Entry],
+    left_out: Sequence[str],
+    untried: Sequence[str],
+    out: Path,
+    progress: Progress,
+) -> SelectArtifact:
+    """Compare the candidates, by name in the order of the recipe; there is one at least.
+
+    Args:
+        gates: of the recipe; those that need the device or the bundle are left to the gate.
+        entries: what is compared.
+        left_out: names of those that failed.
+        untried: names of those for which there was no time.
+    """
+    first = next(iter(entries.values()))
+    texts = first.exported.folder / TEXTS_FILE
+    latencies = evaluation.latency([entry.folder for entry in entries.values()], texts, progress, stage="select")
+    candidates = tuple(
+        _compared(name, entry, latency, gates, data, progress)
+        for (name, entry), latency in zip(entries.items(), latencies, strict=True)
+    )
+    tolerance = tolerance_points(section, gates)
+    chosen, why = choose(candidates, tolerance, section.prefer)
+    passed_over = not_judged(gates, candidates)
+    if passed_over:
+        why += f"; not judged here: {', '.join(passed_over)}"
+    if left_out:
+        why += f"; {counted(len(left_out), 'candidate')} failed: {'; '.join(left_out)}"
+    if untried:
+        why += f"; {counted(len(untried), 'candidate')} not tried for want of time: {'; '.join(untried)}"
+    progress.line(f"{chosen.name}: {why}")
+    return SelectArtifact(
+        out, candidates, chosen.name, why, tolerance, section.prefer, tuple(left_out), tuple(untried), passed_over
+    )
+
+
+def tolerance_points(section: Search, gates: Gates) -> float | None:
+    """How far below the best a dev score may be; None for any distance."""
+    if section.tolerance_points is None and (gates.accuracy is None or gates.accuracy.min is None):
+        return TOLERANCE_POINTS
+    return section.tolerance_points
+
+
+def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefer: Prefer) -> tuple[Compared, str]:
+    """The cheapest of those that miss no gate and are at most `tolerance_points` below the best of them; and why.
+
+    Cheap is fast or small, as `prefer` says; of those that are alike in this the other decides, and of those alike in
+    both the dev score. Where every candidate misses a gate, the one with the best dev score goes on. Of equals the
+    first.
+    """
+    fit = [one for one in candidates if not one.missed]
+    if not fit:
+        return _best(candidates), _nothing_fits(candidates)
+    best = _best(fit)
+    most = 100 if tolerance_points is None else tolerance_points
+    near = [one for one in fit if not evaluation.exceeds(_below(one, best), most)]
+    chosen, rank = _cheapest(near, prefer)
+    figures = f"dev {metric_name(best.dev_score.metric)} {_percent(chosen)}, {_cost(chosen)}"
+    others = f"; {counted(len(candidates) - len(fit), 'other')} missed gates" if len(fit) < len(candidates) else ""
+    if len(candidates) == 1:
+        return chosen, f"the only candidate; {figures}"
+    if len(fit) == 1:
+        return chosen, f"the only one of {len(candidates)} that misses no gate; {figures}"
+    if tolerance_points is None:
+        beside = "" if chosen is best else f"; {_the_best(best)} (of {best.name})"
+        return chosen, f"{rank} of {len(near)} that miss no gate{beside}; {figures}{others}"
+    within = f"within {tolerance_points:g} {'point' if tolerance_points == 1 else 'points'} of"
+    if len(near) == 1:
+        return chosen, f"{_the_best(best)}; no other is {within} it; {_cost(chosen)}{others}"
+    whose = "its own" if chosen is best else f"of {best.name}"
+    return chosen, f"{rank} of {len(near)} {within} {_the_best(best)} ({whose}); {_cost(chosen)}{others}"
+
+
+def _cheapest(near: Sequence[Compared], prefer: Prefer) -> tuple[Compared, str]:
+    """The cheapest, and what it is among the others in words."""
+
+    def alike(some: Sequence[Compared], figure: Callable[[Compared], float]) -> list[Compared]:
+        return [one for one in some if figure(one) <= (1 + MARGIN) * min(map(figure, some))]
+
+    figures: dict[str, Callable[[Compared], float]] = {
+        "fastest": lambda one: one.p50_ms,
+        "smallest": lambda one: one.onnx_bytes,
+    }
+    word, other = figures if prefer == "latency" else reversed(figures)
+    first = alike(near, figures[word])
+    second = alike(first, figures[other])
+    if len(first) == 1:
+        return first[0], f"the {word}"
+    if len(second) == 1:
+        return second[0], f"the {other} of the {len(first)} {word}"
+    return _best(second), f"the best on dev of the {len(second)} {word} and {other}"
+
+
+def _best(candidates: Sequence[Compared]) -> Compared:
+    return max(candidates, key=lambda one: one.dev_score.value)
+
+
+def _below(one: Compared, best: Compared) -> float:
+    return 100 * (best.dev_score.value - one.dev_score.value)
+
+
+def _the_best(best: Compared) -> str:
+    return f"the best dev {metric_name(best.dev_score.metric)}, {_percent(best)}"
+
+
+def _percent(one: Compared) -> str:
+    return quantity(one.dev_score.value, "fraction")
+
+
+def _cost(one: Compared) -> str:
+    return f"p50 {quantity(one.p50_ms, 'ms')}, {quantity(mebibytes(one.onnx_bytes), 'MiB')}"
+
+
+def _nothing_fits(candidates: Sequence[Compared]) -> str:
+    if len(candidates) == 1:
+        return f"the only candidate, though it misses {' and '.join(candidates[0].missed)}"
+    each = "; ".join(f"{one.name} misses {' and '.join(one.missed)}" for one in candidates)
+    return f"{_the_best(_best(candidates))}, where all {len(candidates)} miss a gate: {each}"
+
+
+def _compared(
+    name: str, entry: Entry, latency: Latency, gates: Gates, data: DataArtifact, progress: Progress
+) -> Compared:
+    """The figures of one candidate, and which gates they miss."""
+    rows, shipped = data.read("dev"), entry.exported.shipped_model
+    answers = evaluation.answers(Predictor(entry.folder), rows, f"{name} on dev", progress)
+    found = Compared(
+        name,
+        evaluation.score(evaluation.metric_of(data), rows, answers),
+        entry.model.parameters,
+        entry.model.weight_bytes,
+        entry.train_seconds,
+        shipped.precision,
+        shipped.onnx_bytes,
+        latency.p50_ms,
+        latency.p95_ms,
+    )
+    accuracy = gates.accuracy
+    value = drop = None
+    if accuracy is not None and accuracy.metric is not None:
+        value = evaluation.every_metric(data, rows, answers)[accuracy.metric]
+        drop = 0.0
+        if accuracy.max_drop_points is not None and shipped != entry.exported.float_model:
+            of_float = entry.exported.folder / entry.exported.float_model.folder
+            answers = evaluation.answers(Predictor(of_float), rows, f"{name} in float on dev", progress)
+            drop = 100 * (evaluation.every_metric(data, rows, answers)[accuracy.metric] - value)
+    return replace(found, missed=missed(found, gates, value, drop))
+
+
+def missed(one: Compared, gates: Gates, value: float | None, drop_points: float | None) -> tuple[str, ...]:
+    """The gates that a candidate misses, each with its figure and its limit.
+
+    Args:
+        value: of the gate's metric on dev; None where there is no such gate, as `drop_points`.
+        drop_points: what is lost against the float file on dev.
+    """
+    accuracy, size = gates.accuracy, gates.size
+    found = []
+    if accuracy is not None and accuracy.min is not None and value is not None and value < accuracy.min:
+        found.append(f"accuracy.min ({value:.4g} < {accuracy.min:g})")
+    most_lost = None if accuracy is None else accuracy.max_drop_points
+    if most_lost is not None and drop_points is not None and evaluation.exceeds(drop_points, most_lost):
+        found.append(f"accuracy.max_drop_points ({drop_points:.4g} > {most_lost:g})")
+    most: list[tuple[str, float | None, float | None]] = []
+    if gates.latency is not None and gates.latency.threads == _THREADS:
+        most.append(("latency.p50_ms", one.p50_ms, gates.latency.p50_ms))
+        most.append(("latency.p95_ms", one.p95_ms, gates.latency.p95_ms))
+    if size is not None:
+        most.append(("size.model_mib", mebibytes(one.onnx_bytes), size.model_mib))
+    over = [
+        f"{gate} ({figure:.4g} > {limit:g})"
+        for gate, figure, limit in most
+        if figure is not None and limit is not None and figure > limit
+    ]
+    return (*found, *over)
+
+
+def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:
+    """The gates on latency that cannot be judged here, and why."""
+    if gates.latency is None:
+        return ()
+    asked = [name for name in ("p50_ms", "p95_ms") if getattr(gates.latency, name) is not None]
+    if asked and gates.latency.threads != _THREADS:
+        keys = " and ".join(f"latency.{name}" for name in asked)
+        return (f"{keys} (with {gates.latency.threads} threads, and one is timed)",)
+    few = "p95_ms" in asked and any(one.p95_ms is None for one in candidates)
+    return ("latency.p95_ms (too few texts to tell)",) if few else ()

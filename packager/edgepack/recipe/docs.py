@@ -1,0 +1,193 @@
+"""JSON Schema and reference page of recipes: `python -m edgepack.recipe.docs FILE...` writes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe.model import Recipe
+from edgepack.recipe.pretrained_models import PRESETS, parameters
+from edgepack.recipe.training import Student
+
+_HEAD: Final = """\
+# 11 Recipe reference
+
+Every key of recipe format 1. This page is made from the model that checks recipes (`make docs`); what the keys are
+for, and how they work together, is in [10-recipe.md](10-recipe.md).
+
+## Which value counts
+
+1. the **default** of the table below;
+2. the **recipe file** wins over it, with `${NAME}` and `${NAME:-default}` in its scalars filled in from the
+   environment (`$$` is a dollar sign). A plain scalar is typed after that, a quoted one stays text;
+3. **`--set KEY=VALUE`** wins over the file, the later over the earlier. The value is YAML; nothing is filled in.
+
+"""
+_PRESETS_HEAD: Final = """\
+## Models by name
+
+What PaddleNLP 3.0.0b4 knows by name, with the weights of a classifier of two labels. `max_length` may not exceed a
+model's positions. Any other ERNIE is given as a local folder, or as `owner/name` for one of the hub's community.
+
+| name | layers | hidden | heads | feed-forward | vocabulary | positions | M weights | float MiB |
+|---|---|---|---|---|---|---|---|---|
+"""
+_BOUNDS: Final = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+_TYPES: Final = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "null": "null",
+    "boolean": "true/false",
+    "object": "lists by key",
+}
+BAR: Final = r"\|"  # a bar that does not end its cell
+_FLOAT_BYTES: Final = 4
+_LABELS: Final = 2
+
+
+def page() -> str:
+    """The whole page, as it is published."""
+    made = Recipe.model_json_schema()
+    return _HEAD + "".join(_sections(made, made["$defs"])) + _PRESETS_HEAD + "".join(_presets())
+
+
+def _sections(made: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[str]:
+    """Each section once, in the order of the recipe, under all the paths it may stand at."""
+    yield _section(made, "The recipe")
+    for definition, paths in _paths(made, definitions, "").items():
+        yield _section(definitions[definition], ", ".join(f"`{path}`" for path in paths))
+
+
+def _paths(section: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, list[str]]:
+    """Where each definition that `section` uses may stand in a recipe."""
+    found: dict[str, list[str]] = {}
+    for key, value in section["properties"].items():
+        where = f"{path}.{key}".lstrip(".")
+        for below in _sections_of(value):
+            found.setdefault(below, []).append(where)
+            for name, paths in _paths(definitions[below], definitions, where).items():
+                found.setdefault(name, []).extend(paths)
+    return found
+
+
+def _section(section: Mapping[str, Any], heading: str) -> str:
+    required = section.get("required", ())
+    cells = (
+        (f"`{key}`", _type(value), _default(value, key in required), _range(value), value["description"])
+        for key, value in section["properties"].items()
+    )
+    rows = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in cells]
+    about = " ".join(section["description"].split())
+    table = "\n".join(("| key | type | default | range | what it does |", "|---|---|---|---|---|", *rows))
+    return f"## {heading}\n\n{about}\n\n{table}\n\n"
+
+
+def _choices(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    choices: list[Mapping[str, Any]] = value.get("anyOf", [value])
+    return choices
+
+
+def _sections_of(value: Mapping[str, Any]) -> list[str]:
+    parts = (choice.get("items", choice) for choice in _choices(value))
+    return [part["$ref"].rpartition("/")[2] for part in parts if "$ref" in part]
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    return " or ".join(dict.fromkeys(_type_of(choice) for choice in _choices(value)))
+
+
+def _type_of(choice: Mapping[str, Any]) -> str:
+    if "$ref" in choice:
+        return "section"
+    if choice["type"] == "array":
+        return f"list of {_type_of(choice['items'])}"
+    return _TYPES[choice["type"]]
+
+
+def _default(value: Mapping[str, Any], is_required: bool) -> str:
+    if is_required:
+        return "required"
+    default = value["default"]
+    if isinstance(default, dict) and default:
+        return "as below"
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+def _range(value: Mapping[str, Any]) -> str:
+    said = []
+    for choice in _choices(value):
+        allowed = choice.get("enum", [choice["const"]] if "const" in choice else [])
+        said += [", ".join(f"`{one}`" for one in allowed)] if allowed else []
+        said += [f"{sign} {choice[bound]:g}" for bound, sign in _BOUNDS if bound in choice]
+        said += [f"`{choice['pattern']}`"] if "pattern" in choice else []
+        said += [f"{choice[least]} or more" for least in ("minItems", "minProperties") if least in choice]
+    return ", ".join(said)
+
+
+def _presets() -> Iterator[str]:
+    for shape, named in groupby(PRESETS, PRESETS.__getitem__):
+        weights = parameters(shape, _LABELS)
+        names = ", ".join(f"`{name}`" for name in named)
+        yield (
+            f"| {names} | {shape.layers} | {shape.hidden} | {shape.heads} | {shape.feed_forward} | {shape.vocabulary} "
+            f"| {shape.positions} | {weights / 1e6:.1f} | {weights * _FLOAT_BYTES / 2**20:.0f} |\n"
+        )
+
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_VARIABLE: Final = {
+    "description": "A value from the environment: `${NAME}`, or `${NAME:-default}`.",
+    "type": "string",
+    "pattern": r"\$\{",
+}
+_TO_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
+_ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default")  # of a key, whatever its value is
+
+
+def schema() -> dict[str, Any]:
+    """The schema, as draft 2020-12 has it."""
+    made = Recipe.model_json_schema()
+    sections: dict[str, Any] = {name: _schema_section(section) for name, section in made.pop("$defs").items()}
+    del sections[Student.__name__]["required"]
+    return {
+        "$schema": DIALECT,
+        **_schema_section(made),
+        "title": "edgepack recipe",
+        "$defs": {**sections, "Variable": _VARIABLE},
+    }
+
+
+def dumps() -> str:
+    """The schema as the file that is published."""
+    return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
+
+
+def _schema_section(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {**section, "properties": {key: _key(value) for key, value in section["properties"].items()}}
+
+
+def _key(value: Mapping[str, Any]) -> dict[str, Any]:
+    value = {word: said for word, said in value.items() if word != "title"}  # pydantic's is the key once more
+    choices: list[Mapping[str, Any]] = value.get("anyOf", [value])
+    if not any(_is_scalar(choice) for choice in choices) or any(_is_free_text(choice) for choice in choices):
+        return value
+    annotations = {word: value.pop(word) for word in _ANNOTATIONS if word in value}
+    return {**annotations, "anyOf": [*value.get("anyOf", [value]), _TO_VARIABLE]}
+
+
+def _is_scalar(choice: Mapping[str, Any]) -> bool:
+    return choice.get("type") in ("integer", "number", "string", "boolean", "null")
+
+
+def _is_free_text(choice: Mapping[str, Any]) -> bool:
+    return choice.get("type") == "string" and not {"pattern", "enum", "const"} & choice.keys()
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(dumps() if name.endswith(".json") else page(), encoding="utf-8")

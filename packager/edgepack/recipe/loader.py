@@ -1,0 +1,183 @@
+"""Recipe file -> frozen, resolved `Recipe`, or every finding at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe import overrides, search
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.environment import Expansion
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.messages import explain
+from edgepack.recipe.model import Candidate, Columns, Recipe, TaskName, is_builtin
+from edgepack.recipe.paths import beside, is_file, is_folder, is_local
+from edgepack.recipe.pretrained_models import shape_of, spread
+from edgepack.recipe.section import Section
+from edgepack.recipe.training import FromTeacher, PrunedVocabulary, Qat
+from edgepack.recipe.validation import cross_checks
+from edgepack.recipe.yaml import parse
+from edgepack.util.text import counted
+from edgepack_runtime.stats import metrics
+
+S = TypeVar("S", bound=Section)
+M = TypeVar("M", bound=str | Section)
+
+
+def load_recipe(
+    path: Path,
+    known_targets: Collection[str],
+    settings: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Recipe:
+    """Read, check and resolve one recipe: defaults filled in, every path absolute.
+
+    A value is what the last of these says: the default, the file (with its variables filled in), `settings`.
+
+    Args:
+        path: the recipe file; findings name it as it is given.
+        known_targets: the target profiles that `targets` may use.
+        settings: `KEY=VALUE` each, as `--set` takes them; the later wins.
+        environment: variables that the file may use; those of this process unless given.
+
+    Raises:
+        RecipeInvalidError: with everything that is wrong in `.findings`: the file's in its order, then the settings'.
+    """
+    expansion = Expansion(path, os.environ if environment is None else environment)
+    document, findings = parse(_read(path), path, expansion)
+    findings += list(dict.fromkeys(expansion.findings))
+    recipe = None
+    if document is not None:
+        document, more = overrides.apply(document, settings)
+        findings += more
+        tried, more = search.trials(document)
+        findings += more
+        said = {finding.place for finding in findings}
+        recipe, more = _checked(document, tried, known_targets)
+        # A value that could not be read is null from here on: what is said about that null is only confusing.
+        findings += [finding for finding in more if finding.place not in said]
+    if findings or recipe is None:
+        ranks = {overrides.place(text): rank for rank, text in enumerate(settings, 1)}
+        findings.sort(key=lambda finding: (ranks.get(finding.setting or "", 0), finding.line or 0))
+        raise _invalid(path, findings)
+    return recipe
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not is_file(path):
+            kind = "a folder" if is_folder(path) else "not there"
+            raise _invalid(path, [Finding("error", path, None, f"it is {kind}", "give the path of a recipe")])
+        return path.read_bytes()
+    except OSError as error:
+        finding = Finding("error", path, None, f"it cannot be read: {error}", "check the path and its permissions")
+        raise _invalid(path, [finding]) from error
+
+
+def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
+    return RecipeInvalidError(
+        f"the recipe {path} has {counted(len(findings), 'error')}",
+        why="; ".join(finding.reason for finding in findings[:3]) + ("; ..." if len(findings) > 3 else ""),
+        fix="correct what is named above and run the command again",
+        findings=findings,
+    )
+
+
+def _checked(
+    document: Document, tried: Sequence[search.Trial], known_targets: Collection[str]
+) -> tuple[Recipe | None, list[Finding]]:
+    """The recipe of the first trial with those of all as its candidates; None with what keeps it from being one."""
+    recipes, found = [], []
+    for trial in tried:
+        recipe, findings = _validate(trial.document, known_targets)
+        recipes += [] if recipe is None else [_resolve(recipe, trial.document)]
+        found.append((trial, findings))
+    findings = search.merged(found)
+    if len(recipes) < len(tried) or recipes[0].search is None:
+        return (recipes[0] if len(recipes) == len(tried) else None), findings
+    findings += search.twins(document, tried, [_spelt_out(recipe) for recipe in recipes])
+    plain = [_changed(recipe, search=None) for recipe in recipes]
+    values = [trial.values for trial in tried]
+    candidates = map(Candidate, search.names(tried), plain, values)
+    return recipes[0].with_candidates(tuple(candidates)), findings
+
+
+def _validate(document: Document, known_targets: Collection[str]) -> tuple[Recipe | None, list[Finding]]:
+    found: dict[KeyPath, Finding] = {}
+    recipe = None
+    try:
+        # Strict, so that "3" is no number and 1 is no truth value; by JSON, where a list may become a tuple.
+        recipe = Recipe.model_validate_json(json.dumps(document.data), strict=True)
+    except ValidationError as error:
+        found = explain(document, error.errors(include_url=False))
+    return recipe, [*found.values(), *cross_checks(document, known_targets, found)]
+
+
+def _resolve(recipe: Recipe, document: Document) -> Recipe:
+    def absolute(value: str | None) -> str | None:
+        return value if value is None or is_builtin(value) else str(beside(document, value))
+
+    def located(model: M) -> M | str:
+        local = isinstance(model, str) and is_local(document, model)
+        return str(beside(document, str(model))) if local else model
+
+    data = recipe.data
+    sources = {name: absolute(getattr(data, name)) for name in ("train", "dev", "test", "unlabelled")}
+    columns = _changed(data.columns, **data.columns.implied(recipe.task))
+    teacher, student = recipe.teacher, recipe.student
+    student = _changed(student, model=located(student.model))
+    if isinstance(student.vocabulary, PrunedVocabulary):
+        pruning = student.vocabulary.prune
+        pruning = _changed(pruning, texts=absolute(pruning.texts))
+        student = _changed(student, vocabulary=_changed(student.vocabulary, prune=pruning))
+    if teacher is None:
+        # The default asks for distillation; without a teacher there is nothing to distil.
+        student = _changed(student, distill=None)
+    else:
+        teacher = _changed(teacher, model=located(teacher.model))
+    data = _changed(data, **sources, columns=columns)
+    quantize = recipe.quantize
+    if quantize.method == "qat" and quantize.qat is None:
+        quantize = _changed(quantize, qat=Qat())
+    gates = _judged(recipe.gates, recipe.task, columns)
+    if gates.accuracy is not None:
+        gates = _changed(gates, accuracy=_changed(gates.accuracy, baseline=absolute(gates.accuracy.baseline)))
+    wheels = {target: tuple(str(beside(document, file)) for file in files) for target, files in recipe.wheels.items()}
+    recipe = _changed(recipe, wheels=wheels)
+    if recipe.sign is not None:
+        recipe = _changed(recipe, sign=_changed(recipe.sign, key=absolute(recipe.sign.key)))
+    return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize, gates=gates)
+
+
+def _spelt_out(recipe: Recipe) -> Recipe:
+    """With the layers that a student starts from named one by one, where it is known which they are."""
+    start, teacher = recipe.student.model, recipe.teacher
+    if not isinstance(start, FromTeacher) or not isinstance(start.layers, int) or teacher is None:
+        return recipe
+    shape = shape_of(teacher.model, teacher.max_length)
+    if shape is None or start.layers > shape.layers:
+        return recipe
+    start = _changed(start, layers=tuple(spread(start.layers, shape.layers)))
+    return _changed(recipe, student=_changed(recipe.student, model=start))
+
+
+def _judged(gates: Gates, task: TaskName, columns: Columns) -> Gates:
+    """By the task's usual metric where the recipe names none."""
+    if gates.accuracy is None or gates.accuracy.metric is not None:
+        return gates
+    usual = metrics.usual(multi_label=columns.answer == "labels", tokens=task == "token-classification")
+    return _changed(gates, accuracy=_changed(gates.accuracy, metric=usual))
+
+
+def _changed(section: S, **values: Any) -> S:
+    """A copy with other values that still tells which of its fields the recipe sets."""
+    copy = section.model_copy(update=values)
+    copy.model_fields_set.intersection_update(section.model_fields_set)
+    return copy

@@ -1,0 +1,262 @@
+"""Pydantic's errors about a recipe -> findings, by a table of what each kind of error wanted."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import Recipe
+
+REMOVED: Final[dict[str, str]] = {  # dotted key -> the fix of the finding
+    "gates.energy": "remove it; the energy of a text is not measured any more",
+    "gates.latency.after_idle": "remove it; gates.latency.sustained and cold_start measure a device that is not warm",
+    "engine": "remove it; every model runs on ONNX Runtime",
+}
+
+
+# Pydantic puts the name of a union's branch into the path of an error; each belongs to one kind of value.
+_BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary")
+# Those of a field that is a choice, has a form, or is one or several.
+_PARTS: Final = re.compile(r"literal\[.*\]|constrained-(str|int)|tuple\[.*\]")
+_MASTER: Final = "write an address and a port, as in `master: 10.0.0.1:8379`; IPv6 cannot be used"
+_SECTION: Final = "a section with keys of its own"
+# Kind of pydantic's error -> what the key takes; names in braces are of the error's context.
+_WANTED: Final[Mapping[str, str]] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "tuple_type": "a list",
+    "bool_type": "`true` or `false`",
+    "model_type": _SECTION,
+    "dict_type": _SECTION,
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "greater_than": "a number greater than {gt:g}",
+    "greater_than_equal": "a number that is at least {ge:g}",
+    "less_than": "a number less than {lt:g}",
+    "less_than_equal": "a number that is at most {le:g}",
+    "too_short": "at least one item",
+    "string_too_short": "text that is not empty",
+}
+_FORMS: Final[Mapping[KeyPath, str]] = {
+    ("name",): "use small letters a-z, digits, `.`, `_` and `-`, 64 at most, a letter or digit first",
+    ("version",): "write three numbers, as in `version: 1.2.0`",
+    ("teacher", "nodes", "master"): _MASTER,
+    ("student", "nodes", "master"): _MASTER,
+}
+
+
+def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
+    """One finding for each path at which something is wrong."""
+    findings: dict[KeyPath, Finding] = {}
+    no_numbers: set[KeyPath] = set()
+    for error in details:
+        path = _path(document, error["loc"])
+        if path is None:
+            continue
+        if error["type"] == "too_short" and document.get(*path):  # pydantic counts the items that are right
+            continue
+        if path in findings and error["type"] != "too_short":  # that says more than that a list is no number
+            continue
+        reason, fix = _words(document, path, error)
+        findings[path] = document.error(path, reason, fix)
+        if error["type"] == "int_type" and isinstance(document.get(*path), list):
+            no_numbers.add(path)
+    # Where a list may stand as well as a number, one of its items is what is wrong.
+    items = {path[:-1] for path in findings if isinstance(path[-1], int)}
+    return {path: found for path, found in findings.items() if path not in no_numbers & items}
+
+
+def did_you_mean(word: str, choices: Iterable[str], otherwise: str) -> str:
+    """The fix for a word that is none of `choices`: the nearest of them, or else `otherwise`."""
+    near = difflib.get_close_matches(word.lower(), list(choices), n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else otherwise
+
+
+def listed(words: Iterable[str]) -> str:
+    """`a`, `b`, `c`."""
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def dotted(path: KeyPath) -> str:
+    """`targets[0]`, `teacher.model`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+
+
+def recipe_keys() -> list[KeyPath]:
+    """The path of every key that a recipe may hold, sections before what stands below them."""
+
+    def below(path: KeyPath, sections: Iterable[type[BaseModel]]) -> Iterator[KeyPath]:
+        for section in sections:
+            for name in _fields(section):
+                yield (*path, name)
+                yield from below((*path, name), _sections((*path, name)))
+
+    return list(dict.fromkeys(below((), [Recipe])))
+
+
+def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
+    """Where an error stands in the recipe; None when it is about a branch that the value does not take."""
+    path: KeyPath = ()
+    for key in location:
+        if _PARTS.fullmatch(str(key)) and not document.holds((*path, key)):
+            if isinstance(document.get(*path), dict) and _sections(path):  # none of the choices was meant
+                return None
+            continue
+        below: KeyPath = (*path, key)
+        if key not in _BRANCHES or document.holds(below):
+            path = below
+        elif not _takes(document.get(*path), str(key)):
+            return None
+    return path
+
+
+def _takes(value: Any, branch: str) -> bool:
+    """Whether a value is meant for a branch of a union; one that fits none is told of the first."""
+    if isinstance(value, dict):
+        return branch not in ("str", "FromScratch" if "from" in value else "FromTeacher")
+    return branch == "str"
+
+
+def _words(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+    """Reason and fix of an error at `path`."""
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return _unknown(document, path)
+    if kind == "missing":
+        return _missing(path)
+    if kind not in _WANTED:
+        return f"`{dotted(path)}`: {error['msg']}", _described(path, "see recipes/quickstart.yaml")
+    wanted = _WANTED[kind].format(**error.get("ctx", {})).replace("'", "`")
+    reason = f"`{dotted(path)}` takes {wanted}, and this is {_shown(document, path)}"
+    return reason, _fix(document, path, error, wanted)
+
+
+def _fix(document: Document, path: KeyPath, error: ErrorDetails, wanted: str) -> str:
+    value, raw, section = error["input"], document.raw.get(path, ""), _section(path)
+    if path == ("version",) or (path in _FORMS and error["type"] == "string_pattern_mismatch"):
+        return _FORMS[path]
+    if error["type"] == "literal_error":
+        choices = re.findall(r"`([^`]*)`", wanted)
+        return did_you_mean(value, choices, f"write {wanted}") if isinstance(value, str) else f"write {wanted}"
+    if wanted == "text" and raw and value is not None:
+        return f'put it in quotes: `"{raw}"`'
+    if wanted == "a list":
+        return f"write `{path[-1]}: [{raw or '...'}]`"
+    if section is not None and wanted not in ("text", "at least one item"):
+        otherwise = ", or write `null`" if _nullable(path) else "" if _is_required(path) else ", or remove it"
+        return f"write {listed(_fields(section))} below it, indented{otherwise}"
+    return _described(path, f"write {wanted}")
+
+
+def _unknown(document: Document, path: KeyPath) -> tuple[str, str]:
+    key = str(path[-1])
+    keys = [name for section in _meant(document, path[:-1]) for name in _fields(section)]
+    where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
+    fix = did_you_mean(key, keys, f"remove it; {where} takes {listed(keys)}")
+    if homes := [name for name in _fields(Recipe) if key in _keys_of(name)]:
+        fix = f"it belongs below {' or '.join(f'`{home}`' for home in homes)}: indent it there"
+    elif "." in key:
+        fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
+    fix = REMOVED.get(dotted(path), fix)
+    return f"unknown key `{key[:60]}` in {where}", fix
+
+
+def _missing(path: KeyPath) -> tuple[str, str]:
+    where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "the recipe"
+    section = _section(path)
+    fix = f"add `{path[-1]}:`"
+    if section is not None and str not in _annotated(path):
+        fix += f" with {listed(_required(section))} below it"
+    return f"{where} lacks `{path[-1]}`", _described(path, f"{fix}; {_FORMS[path]}" if path in _FORMS else fix)
+
+
+def _sections(path: KeyPath) -> list[type[BaseModel]]:
+    """The models of the section at `path`: several where it has several forms, none where there is no section.
+
+    The items of a list of sections are such sections, and so is the list itself to those who ask for its keys.
+    """
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    return [kind for kind in _annotated(path) if issubclass(kind, BaseModel)] if path else [Recipe]
+
+
+def _section(path: KeyPath) -> type[BaseModel] | None:
+    """The first of `_sections`."""
+    return next(iter(_sections(path)), None)
+
+
+def _meant(document: Document, path: KeyPath) -> list[type[BaseModel]]:
+    """Of the `_sections` those whose form the value at `path` takes."""
+    sections = _sections(path)
+    return [one for one in sections if len(sections) == 1 or _takes(document.get(*path), one.__name__)]
+
+
+def _field(path: KeyPath) -> FieldInfo | None:
+    """What the model says about the key at `path`; None where it knows no such key."""
+    found = (_fields(section).get(str(path[-1])) for section in _sections(path[:-1]))
+    return next((field for field in found if field is not None), None)
+
+
+def _annotated(path: KeyPath) -> list[type]:
+    """The classes that the field at `path` may hold, those of a union one by one."""
+    field = _field(path)
+    kinds = (get_args(field.annotation) or (field.annotation,)) if field is not None else ()
+    return [kind for kind in kinds if isinstance(kind, type)]
+
+
+def _nullable(path: KeyPath) -> bool:
+    return type(None) in _annotated(path)
+
+
+def _is_required(path: KeyPath) -> bool:
+    field = _field(path)
+    return field is not None and field.is_required()
+
+
+def _keys_of(name: str) -> list[str]:
+    """The keys of the recipe's section `name`; none where a single value stands."""
+    section = _section((name,))
+    return list(_fields(section)) if section is not None else []
+
+
+def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def _required(section: type[BaseModel]) -> list[str]:
+    fields = _fields(section)
+    return [name for name, field in fields.items() if field.is_required()] or list(fields)
+
+
+def _described(path: KeyPath, fix: str) -> str:
+    """`fix`, with what the model says about the field at `path` added."""
+    field = _field(path) if path else None
+    return f"{fix} ({field.description.rstrip('.')})" if field is not None and field.description else fix
+
+
+def _shown(document: Document, path: KeyPath) -> str:
+    """The value at `path` in words, as it is written in the file."""
+    value: Any = document.get(*path)
+    if value is None or value == []:
+        return "empty"
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list):
+        return "a list"
+    raw = document.raw.get(path, str(value))
+    raw = raw if len(raw) <= 60 else raw[:57] + "..."
+    return f"the text {raw!r}" if isinstance(value, str) else f"the {_kind(value)} `{raw}`"
+
+
+def _kind(value: bool | int | float) -> str:
+    return "truth value" if isinstance(value, bool) else "number"

@@ -1,0 +1,362 @@
+"""The ERNIE models that PaddleNLP 3.0.0b4 knows by name, with their shapes: known before anything is downloaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.recipe.paths import is_file
+from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
+
+WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first that is there counts, as in transformers
+MOST_EPSILON: Final = 1e-3
+KINDS: Final = ("bert", "ernie")
+UNFIT: Final = "use a checkpoint of a BERT or an ERNIE as docs/10-recipe.md describes it"
+
+_TOKENIZER_FILES: Final = ("tokenizer_config.json", "added_tokens.json")
+# What a checkpoint has where its config.json is silent: the defaults of transformers' BertConfig and ErnieConfig.
+_SIZES: Final[Mapping[str, int]] = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "task_type_vocab_size": 3,
+}
+_FRACTIONS: Final[Mapping[str, float]] = {
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
+# What has one value that PaddleNLP's ERNIE computes; the value also stands for a key that is not there.
+_FIXED: Final[Mapping[str, Any]] = {
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "pad_token_id": 0,
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+_SPECIAL_TOKENS: Final[Mapping[str, str]] = {
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+}
+_TOKENIZERS: Final = ("BertTokenizer", "BertTokenizerFast", "ErnieTokenizer", "ErnieTokenizerFast")
+
+
+def weights_of(folder: Path) -> Path | None:
+    """The weights of a checkpoint in `folder`; None when there are none."""
+    return next((folder / name for name in WEIGHTS_FILES if is_file(folder / name)), None)
+
+
+def config_problems(fields: Mapping[str, Any]) -> list[str]:
+    """What stands against a conversion in a checkpoint's config.json; each names its key. Empty when all fits."""
+    kind = fields.get("model_type")
+    if kind not in KINDS:
+        known = " and ".join(f"`{name}`" for name in KINDS)
+        return [f"`model_type` is {_shown(kind)}, and only {known} can be converted"]
+    problems = [
+        f"`{key}` is {_shown(fields[key])}, and only {_shown(value)} can be converted"
+        for key, value in _FIXED.items()
+        if fields.get(key, value) != value
+    ]
+    sizes = {key: fields.get(key, absent) for key, absent in _SIZES.items()}
+    wrong = [key for key, size in sizes.items() if type(size) is not int or size < 1]
+    problems += [f"`{key}` is {_shown(sizes[key])}, which is no size" for key in wrong]
+    if not wrong and sizes["hidden_size"] % sizes["num_attention_heads"]:
+        problems.append(f"`hidden_size` is {sizes['hidden_size']}, which is no multiple of `num_attention_heads`")
+    epsilon = fields.get("layer_norm_eps", _FRACTIONS["layer_norm_eps"])
+    if type(epsilon) is float and epsilon > MOST_EPSILON:
+        problems.append(f"`layer_norm_eps` is {epsilon}, and Paddle computes with at most {MOST_EPSILON}")
+    shares = {key: fields.get(key, absent) for key, absent in _FRACTIONS.items()}
+    shares["classifier_dropout"] = 0.0 if fields.get("classifier_dropout") is None else fields["classifier_dropout"]
+    for key, share in shares.items():
+        if type(share) not in (int, float) or not 0 <= share < 1 or (key == "layer_norm_eps" and share == 0):
+            problems.append(f"`{key}` is {_shown(share)}, which is no fraction")
+    if type(fields.get("use_task_id", False)) is not bool:
+        problems.append(f"`use_task_id` is {_shown(fields['use_task_id'])}, which is neither true nor false")
+    return problems
+
+
+def tokenizer_problems(folder: Path) -> list[str]:
+    """What keeps PaddleNLP's ErnieTokenizer from cutting texts as the checkpoint's own; each names its key."""
+    try:
+        told, added = (_read(folder / name) for name in _TOKENIZER_FILES)
+    except (OSError, ValueError, RecursionError) as error:
+        return [f"one of {' and '.join(_TOKENIZER_FILES)} is no JSON object ({error})"]
+    problems = []
+    if (kind := told.get("tokenizer_class", _TOKENIZERS[0])) not in _TOKENIZERS:
+        problems.append(f"`tokenizer_class` is {_shown(kind)}, and only BERT's and ERNIE's can be converted")
+    lower = told.get("do_lower_case", True)
+    if type(lower) is not bool:
+        problems.append(f"`do_lower_case` is {_shown(lower)}, which is neither true nor false")
+    if told.get("strip_accents") not in (None, lower):  # PaddleNLP drops accents exactly where it lower-cases
+        problems.append(f"`strip_accents` is {_shown(told['strip_accents'])}, and `do_lower_case` is {_shown(lower)}")
+    if told.get("tokenize_chinese_chars", True) is not True:
+        problems.append(f"`tokenize_chinese_chars` is {_shown(told['tokenize_chinese_chars'])}, and only true works")
+    for key, usual in _SPECIAL_TOKENS.items():
+        if (token := _content(told.get(key, usual))) != usual:
+            problems.append(f"`{key}` is {_shown(token)}, and only {usual} can be converted")
+    decoder = told.get("added_tokens_decoder")
+    more = [*added, *(map(_content, decoder.values()) if isinstance(decoder, dict) else ())]
+    if unknown := [token for token in more if token not in _SPECIAL_TOKENS.values()]:
+        problems.append(f"`added_tokens` has {_shown(unknown[0])}, and only the usual five are kept whole in texts")
+    return problems
+
+
+def lower_case(folder: Path) -> bool:
+    """Whether the checkpoint's tokenizer lower-cases; to be asked after `tokenizer_problems`. True unless it tells."""
+    return bool(_read(folder / _TOKENIZER_FILES[0]).get("do_lower_case", True))
+
+
+def paddlenlp_config(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same network in the words of PaddleNLP's ErnieConfig; to be asked after `config_problems`."""
+    config: dict[str, Any] = {key: fields.get(key, absent) for key, absent in {**_SIZES, **_FRACTIONS}.items()}
+    config["use_task_id"] = fields["model_type"] == "ernie" and fields.get("use_task_id", False)
+    config |= {"hidden_act": _FIXED["hidden_act"], "pad_token_id": _FIXED["pad_token_id"]}
+    if fields.get("classifier_dropout") is not None:
+        config["classifier_dropout"] = fields["classifier_dropout"]
+    return config
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What a file that may be missing holds."""
+    if not is_file(file):
+        return {}
+    fields = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(fields, dict):
+        raise ValueError(f"{file.name} holds {_shown(fields)}")
+    return fields
+
+
+def _content(token: Any) -> Any:
+    """A token is written down as it is, or as an object that also tells how it is looked for."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:80] if value is not None else "not given"
+
+
+CONFIG_FILE: Final = "config.json"  # as PaddleNLP's save_pretrained names what it writes
+WEIGHTS_FILE: Final = "model_state.pdparams"
+# Key of config.json, ours: attention heads of each layer of a model that was pruned in width.
+KEPT_HEADS: Final = "kept_attention_heads"
+# What PaddleNLP's ErnieConfig takes for a number that config.json does not hold.
+_ABSENT: Final[Mapping[str, int]] = {
+    "num_hidden_layers": 12,
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 16,
+    "task_type_vocab_size": 3,
+}
+# What a model from scratch gets.
+SCRATCH_TOKEN_TYPES: Final = 2
+SCRATCH_TASK_TYPES: Final = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one ERNIE encoder, in PaddleNLP's order of configuration."""
+
+    layers: int
+    hidden: int
+    heads: int
+    feed_forward: int
+    vocabulary: int  # rows of the word embedding; may exceed the lines of vocab.txt
+    positions: int  # most tokens of a text, [CLS] and [SEP] included
+    token_types: int
+    task_types: int  # 0 where the model has no task embedding
+    head_size: int | None = None  # of a model that was pruned in width; None is `hidden` / `heads`
+
+    @property
+    def attention(self) -> int:
+        """Width of what the heads of a layer put out together."""
+        return self.hidden if self.head_size is None else self.heads * self.head_size
+
+
+def parameters(shape: Shape, labels: int) -> int:
+    """Number of weights of PaddleNLP's ErnieForSequenceClassification with `labels` classes."""
+    hidden = shape.hidden
+    rows = shape.vocabulary + shape.positions + shape.token_types + shape.task_types
+    norm = 2 * hidden  # scale and shift
+    attention = 4 * hidden * shape.attention + 3 * shape.attention + hidden  # Q, K, V and output, each with its bias
+    feed_forward = 2 * hidden * shape.feed_forward + shape.feed_forward + hidden
+    layer = attention + feed_forward + 2 * norm
+    pooler = hidden * hidden + hidden
+    return rows * hidden + norm + shape.layers * layer + pooler + hidden * labels + labels
+
+
+def spread(count: int, layers: int) -> list[int]:
+    """`count` of `layers` layers, from 1, evenly spread, the top one among them. `count` is at most `layers`."""
+    return [round((index + 1) * layers / count) for index in range(count)]
+
+
+def part_of(count: int, width: float) -> int:
+    """How many of `count` heads or neurons a layer keeps that is pruned to `width`: rounded, and at least one."""
+    return max(1, int(count * width + 0.5))
+
+
+def cut(shape: Shape, layers: int, width: float) -> Shape:
+    """The shape of a student that starts as `layers` layers of a model, pruned to `width` (above 0, at most 1)."""
+    if width == 1:
+        return replace(shape, layers=layers)
+    heads, feed_forward = part_of(shape.heads, width), part_of(shape.feed_forward, width)
+    size = shape.head_size or shape.hidden // shape.heads
+    return replace(shape, layers=layers, heads=heads, feed_forward=feed_forward, head_size=size)
+
+
+def of_scratch(scratch: Scratch, max_length: int) -> Shape:
+    """The shape of a model from random weights, with the largest vocabulary that it may get from its texts."""
+    return Shape(
+        scratch.layers,
+        scratch.hidden,
+        scratch.heads,
+        scratch.feed_forward or 4 * scratch.hidden,
+        scratch.max_vocabulary,
+        max_length,
+        SCRATCH_TOKEN_TYPES,
+        SCRATCH_TASK_TYPES,
+    )
+
+
+def of_folder(folder: Path) -> Shape | None:
+    """The shape of a model in a local folder; None when its config.json does not tell."""
+    fields = read_config(folder)
+    if fields is None:
+        return None
+    if checkpoint_weights(folder) is None:
+        return of_config(fields)
+    return of_config(paddlenlp_config(fields)) if not config_problems(fields) else None
+
+
+def checkpoint_weights(folder: Path) -> Path | None:
+    """The weights of a Hugging Face checkpoint; None in a folder with PaddleNLP's own, which count first."""
+    return None if is_file(folder / WEIGHTS_FILE) else weights_of(folder)
+
+
+def of_config(fields: Mapping[str, Any]) -> Shape | None:
+    """The shape that a PaddleNLP config.json describes; None when it is of an older kind or holds no sizes."""
+    if "init_args" in fields:  # PaddleNLP before 2.5 nested the sizes below it
+        return None
+    sizes = [fields.get(name, absent) for name, absent in _ABSENT.items()]
+    if any(type(size) is not int or size < 0 for size in sizes):
+        return None
+    if not fields.get("use_task_id", False):
+        sizes[-1] = 0
+    shape = Shape(*sizes)
+    if KEPT_HEADS not in fields:
+        return shape
+    kept = kept_heads(fields, shape.heads)
+    return None if kept is None else replace(shape, heads=kept, head_size=shape.hidden // shape.heads)
+
+
+def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
+    """`KEPT_HEADS` of a config.json; None where it is no number of heads of a model that had `heads`."""
+    kept = fields[KEPT_HEADS]
+    return kept if type(kept) is int and 1 <= kept <= heads else None
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """What the folder's config.json holds; None when that is no JSON object."""
+    try:
+        fields = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+# PaddleNLP has it, but its vocabulary belongs to SentencePiece; edgepack tokenizes with WordPiece alone.
+SENTENCEPIECE: Final = "ernie-tiny"
+
+# layers, hidden, heads, feed-forward, vocabulary, positions, token types, task types
+_NAMED: Final[tuple[tuple[Shape, str], ...]] = (
+    (Shape(20, 1024, 16, 4096, 40000, 2048, 4, 16), "ernie-3.0-xbase-zh"),
+    (
+        Shape(12, 768, 12, 3072, 40000, 2048, 4, 3),
+        "ernie-3.0-base-zh ernie-3.0-tiny-base-v1-zh uie-base uie-senta-base uie-base-answer-extractor "
+        "uie-base-qa-filter rocketqa-base-cross-encoder rocketqa-zh-base-query-encoder rocketqa-zh-base-para-encoder",
+    ),
+    (
+        Shape(6, 768, 12, 3072, 40000, 2048, 4, 16),
+        "ernie-3.0-medium-zh ernie-3.0-tiny-medium-v1-zh uie-medium uie-senta-medium "
+        "rocketqa-medium-cross-encoder rocketqa-zh-medium-query-encoder rocketqa-zh-medium-para-encoder",
+    ),
+    (
+        Shape(6, 384, 12, 1536, 40000, 2048, 4, 16),
+        "ernie-3.0-mini-zh ernie-3.0-tiny-mini-v1-zh uie-mini uie-senta-mini "
+        "rocketqa-mini-cross-encoder rocketqa-zh-mini-query-encoder rocketqa-zh-mini-para-encoder",
+    ),
+    (
+        Shape(4, 384, 12, 1536, 40000, 2048, 4, 16),
+        "ernie-3.0-micro-zh ernie-3.0-tiny-micro-v1-zh uie-micro uie-senta-micro "
+        "rocketqa-micro-cross-encoder rocketqa-zh-micro-query-encoder rocketqa-zh-micro-para-encoder",
+    ),
+    (
+        Shape(4, 312, 12, 1248, 40000, 2048, 4, 16),
+        "ernie-3.0-nano-zh ernie-3.0-tiny-nano-v1-zh uie-nano uie-senta-nano "
+        "rocketqa-nano-cross-encoder rocketqa-zh-nano-query-encoder rocketqa-zh-nano-para-encoder",
+    ),
+    (Shape(12, 768, 12, 3072, 40000, 2048, 4, 0), "ernie-3.0-tiny-base-v2-zh"),
+    (Shape(6, 768, 12, 3072, 40000, 2048, 4, 0), "ernie-3.0-tiny-medium-v2-zh"),
+    (Shape(6, 384, 12, 1536, 40000, 2048, 4, 0), "ernie-3.0-tiny-mini-v2-zh"),
+    (Shape(6, 384, 12, 1536, 50265, 514, 1, 0), "ernie-3.0-tiny-mini-v2-en"),
+    (Shape(4, 384, 12, 1536, 40000, 2048, 4, 0), "ernie-3.0-tiny-micro-v2-zh"),
+    (Shape(4, 312, 12, 1248, 40000, 2048, 4, 0), "ernie-3.0-tiny-nano-v2-zh"),
+    (Shape(3, 128, 2, 512, 40000, 2048, 4, 0), "ernie-3.0-tiny-pico-v2-zh"),
+    (Shape(12, 768, 12, 3072, 18000, 513, 4, 0), "ernie-2.0-base-zh"),
+    (Shape(24, 1024, 16, 4096, 12800, 512, 4, 0), "ernie-2.0-large-zh"),
+    (
+        Shape(12, 768, 12, 3072, 30522, 512, 4, 0),
+        "ernie-2.0-base-en ernie-2.0-base-en-finetuned-squad ernie-search-base-dual-encoder-marco-en uie-base-en "
+        "rocketqa-v1-marco-query-encoder rocketqa-v1-marco-para-encoder rocketqa-v1-marco-cross-encoder "
+        "rocketqav2-en-marco-query-encoder rocketqav2-en-marco-para-encoder rocketqav2-en-marco-cross-encoder",
+    ),
+    (
+        Shape(24, 1024, 16, 4096, 30522, 512, 4, 0),
+        "ernie-2.0-large-en ernie-search-large-cross-encoder-marco-en",
+    ),
+    (
+        Shape(12, 768, 12, 3072, 18000, 513, 2, 0),
+        "ernie-1.0 ernie-1.0-base-zh rocketqa-zh-dureader-query-encoder rocketqa-zh-dureader-para-encoder "
+        "rocketqa-zh-dureader-cross-encoder",
+    ),
+    (Shape(12, 768, 12, 3072, 40000, 512, 4, 3), "ernie-1.0-base-zh-cw"),
+    (Shape(24, 1024, 16, 3072, 18000, 512, 2, 0), "ernie-1.0-large-zh-cw"),
+    (Shape(24, 1024, 16, 3072, 17965, 512, 2, 3), "utc-large"),
+    (Shape(20, 1024, 16, 4096, 39981, 2048, 4, 16), "utc-xbase"),
+    (Shape(12, 768, 12, 3072, 39981, 2048, 4, 0), "utc-base"),
+    (Shape(6, 768, 12, 3072, 39981, 2048, 4, 0), "utc-medium"),
+    (Shape(6, 384, 12, 1536, 39981, 2048, 4, 0), "utc-mini"),
+    (Shape(4, 384, 12, 1536, 39981, 2048, 4, 0), "utc-micro"),
+    (Shape(4, 312, 12, 1248, 39981, 2048, 4, 0), "utc-nano"),
+    (Shape(3, 128, 2, 512, 39981, 2048, 4, 0), "utc-pico"),
+)
+PRESETS: Final[Mapping[str, Shape]] = {name: shape for shape, names in _NAMED for name in names.split()}
+
+
+def shape_of(model: str | FromScratch, max_length: int) -> Shape | None:
+    """The shape of a resolved recipe's model, from what lies on this machine alone.
+
+    Args:
+        model: `teacher.model` or `student.model` as `load_recipe` resolves it: local folders are absolute.
+        max_length: of the same section; a model from scratch gets as many positions.
+
+    Returns:
+        The shape (of a model from scratch: with the largest vocabulary it may get), or None where only the hub
+        knows it (`owner/name`), or a folder's config.json does not tell.
+    """
+    if isinstance(model, FromScratch):
+        return of_scratch(model.scratch, max_length)
+    return of_folder(Path(model)) if is_local_folder(model) else PRESETS.get(model)

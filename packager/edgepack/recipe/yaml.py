@@ -1,0 +1,240 @@
+"""YAML text -> plain data with a line number for every key. No validation, no defaults, no objects."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.findings import Finding
+from edgepack.util.encodings import is_binary, not_utf8
+
+MAX_BYTES: Final = 256 * 1024  # a long commented recipe has some kilobytes; a data file given by mistake, more
+MAX_DEPTH: Final = 32  # the deepest key of a recipe lies four levels down
+
+Expand = Callable[[str, int], str]  # (text of a scalar, its line from 1) -> text with variables filled in
+
+_TAG: Final = "tag:yaml.org,2002:"
+_START: Final = "write it as recipes/quickstart.yaml is written"
+_COLON: Final = "write an ASCII colon and a space (`: `) and not the full-width `：`"
+# A part of the library's message -> the fix.
+_FIXES: Final = {
+    "undefined alias": "mark the value with `&NAME` before it is used as `*NAME`, or quote a text that starts with `*`",
+    "but got '{'": "between braces or brackets put `${NAME}` in quotes (it is text then), or write a line for each key",
+    "mapping values are not allowed": "put a value that holds `: ` in quotes, and indent the keys of one section alike",
+}
+_OTHERWISE: Final = "check the indentation, the colons and the quotes here and on the line before"
+
+
+def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Document | None, list[Finding]]:
+    """Read the bytes of a recipe; `file` is only named in the findings.
+
+    Args:
+        expand: fills in the variables of every scalar that is no key; it keeps its own findings.
+
+    Returns:
+        The document, or None when nothing can be said about its content, and everything that is wrong with
+        the YAML itself: encoding, syntax, duplicate keys, tags.
+    """
+    if len(raw) > MAX_BYTES:
+        reason = f"this file has {len(raw)} bytes; a recipe has at most {MAX_BYTES}"
+        return None, [_error(file, None, reason, "give the recipe (.yaml), not a data file or a model")]
+    text, undecodable = decode(raw, file)
+    if undecodable is not None:
+        return None, [undecodable]
+
+    def accept(node: Node | None) -> Finding | None:
+        if node is None:
+            return _error(file, None, "the recipe is empty", _START)
+        if isinstance(node, MappingNode):
+            return None
+        fix = _COLON if "：" in text else _START
+        return _error(file, _line(node), "a recipe is made of `key: value` lines, and this is not", fix)
+
+    return _read(text, file, (), accept, expand)
+
+
+def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None, list[Finding]]:
+    """Read the value that `--set` puts at `path`, a scalar or a list or section in brackets.
+
+    Returns:
+        A document that holds nothing but `path`, or None, and everything that is wrong with the text.
+    """
+
+    def accept(node: Node | None) -> Finding | None:
+        if isinstance(node, CollectionNode) and not node.flow_style:
+            return _error(file, 1, "a list or section stands in brackets here", "write `[a, b]` or `{a: 1, b: 2}`")
+        return None
+
+    document, findings = _read(text, file, path, accept)
+    if document is None:
+        return None, findings
+    value: Any = document.data
+    for key in reversed(path):
+        value = {key: value}
+    return Document(file, value, {path: 1, **document.lines}, document.raw), findings
+
+
+def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
+    """UTF-8 text of a file, with or without a byte order mark; else the finding that says why."""
+    try:
+        return raw.decode("utf-8-sig"), None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+    return "", _error(file, None if is_binary(raw) else line, *not_utf8(raw, file.name))
+
+
+def has_surrogate(text: str) -> bool:
+    r"""Whether `text` holds half a character, as an escape like `\ud83d` alone makes; no file can hold it."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _read(
+    text: str, file: Path, path: KeyPath, accept: Callable[[Node | None], Finding | None], expand: Expand | None = None
+) -> tuple[Document | None, list[Finding]]:
+    """The data of `text`, which stands at `path`; or the one finding that says why it cannot be read."""
+    yaml: Any = YAML(typ="safe", pure=True)
+    builder = _Builder(yaml, file, expand)
+    try:
+        node = yaml.compose(text)
+        refused = accept(node)
+        if refused is None:
+            data: Any = None if node is None else builder.value(node, path)
+            # An anchor is read once for each place that uses it, and reported once.
+            return Document(file, data, builder.lines, builder.raw), list(dict.fromkeys(builder.findings))
+    except MarkedYAMLError as error:
+        refused = _syntax(error, text, file)
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        reason = f"character U+{code:04X} is not allowed in YAML"
+        refused = _error(file, line, reason, "remove it; it is usually invisible, so retype the line")
+    except RecursionError:
+        refused = _error(file, None, "it is nested too deeply, or an anchor contains itself", _START)
+    except (ValueError, OverflowError) as error:  # numbers of thousands of digits, characters beyond Unicode
+        refused = _error(file, None, f"this is not YAML: {error}", _START)
+    return None, [refused]
+
+
+class _Builder:
+    """Turns nodes into plain data. Keeps lines, and collects findings instead of stopping at the first."""
+
+    def __init__(self, yaml: Any, file: Path, expand: Expand | None) -> None:
+        self._yaml, self._file, self._expand = yaml, file, expand
+        self.lines: dict[KeyPath, int] = {}
+        self.raw: dict[KeyPath, str] = {}
+        self.findings: list[Finding] = []
+
+    def value(self, node: Node, path: KeyPath) -> Any:
+        """The data of a node and all below it."""
+        if len(path) > MAX_DEPTH:
+            raise RecursionError
+        self.lines.setdefault(path, _line(node))
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
+        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+            return self._tagged(node)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        inherited: list[tuple[Node, Node]] = []
+
+        def add(key_node: Node, value_node: Node, *, again: str) -> None:
+            if not isinstance(key_node, ScalarNode) or has_surrogate(key_node.value):
+                self._add(key_node, "this is not a key: keys are words", "use the keys of recipes/quickstart.yaml")
+                return
+            key = str(key_node.value)
+            below: KeyPath = (*path, key)
+            if key not in result:
+                self.lines[below] = _line(key_node)
+                result[key] = self.value(value_node, below)
+            elif again == "error":
+                reason = f"`{key}` stands twice here (first on line {self.lines[below]})"
+                self._add(key_node, reason, "keep one of the two")
+
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                inherited += self._merged(value_node)
+            else:
+                add(key_node, value_node, again="error")
+        for key_node, value_node in inherited:
+            add(key_node, value_node, again="ignore")
+        return result
+
+    def _merged(self, node: Node) -> list[tuple[Node, Node]]:
+        """The keys and values that `<<: *anchor`, or a list of anchors, brings in."""
+        pairs: list[tuple[Node, Node]] = []
+        sources = node.value if isinstance(node, SequenceNode) else [node]
+        for source in sources:
+            if isinstance(source, MappingNode):
+                pairs += source.value
+            else:
+                self._add(node, "`<<` takes a section marked with an anchor", "write `<<: *name`")
+        return pairs
+
+    def _scalar(self, node: ScalarNode, path: KeyPath) -> Any:
+        if node.tag != self._kind(node, node.value):
+            return self._tagged(node)
+        text = str(node.value)
+        if self._expand is not None:
+            text = self._expand(text, _line(node))
+        self.raw[path] = text
+        if has_surrogate(text):
+            self._add(node, "this text holds half a character (a surrogate)", "write the character itself")
+            return None
+        kind = self._kind(node, text)  # a plain scalar is typed by what it expands to
+        if kind.removeprefix(_TAG) not in ("null", "bool", "int", "float"):
+            return text
+        value = self._yaml.constructor.construct_object(ScalarNode(kind, text, node.start_mark, node.end_mark))
+        if isinstance(value, float) and not math.isfinite(value):
+            self._add(node, f"`{text[:40]}` is no finite number", "write a number")
+            return None
+        return value
+
+    def _kind(self, node: ScalarNode, text: str) -> str:
+        """The tag of `text` in place of a scalar that has none; text in quotes or a block is a string."""
+        plain = node.style is None
+        return str(self._yaml.resolver.resolve(ScalarNode, text, (True, False))) if plain else f"{_TAG}str"
+
+    def _tagged(self, node: Node) -> None:
+        tag = str(node.tag).replace(_TAG, "!!")
+        self._add(node, f"the tag `{tag}` does not belong here: a recipe is plain data", "remove the tag")
+
+    def _add(self, node: Node, reason: str, fix: str) -> None:
+        self.findings.append(_error(self._file, _line(node), reason, fix))
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _error(file: Path, line: int | None, reason: str, fix: str) -> Finding:
+    return Finding("error", file, line, reason, fix)
+
+
+def _syntax(error: MarkedYAMLError, text: str, file: Path) -> Finding:
+    mark = error.problem_mark or error.context_mark
+    if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
+        mark = error.context_mark or mark  # what was left open is to be corrected, not the end of the file
+    line = int(mark.line) + 1 if mark is not None else 1
+    # The library often notices a line late.
+    near = {number: content for number, content in enumerate(text.split("\n"), 1) if number in (line - 1, line)}
+    tabbed = [number for number, content in near.items() if re.match(r" *\t", content)]
+    if tabbed:
+        return _error(file, tabbed[-1], "a tab stands in the indentation", "indent with spaces")
+    problem = " ".join(part for part in (error.problem, error.context) if part)
+    fix = next((fix for part, fix in _FIXES.items() if part in problem), _OTHERWISE)
+    if any("：" in content for content in near.values()):
+        fix = _COLON
+    return _error(file, line, f"this is not YAML: {problem}", fix)

@@ -1,0 +1,157 @@
+"""A device's probe file (`doctor --probe FILE`) -> a profile of it, as a table of a user's file of profiles."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.errors import UsageError
+from edgepack.targets import profile_file
+from edgepack.targets.profile_file import ELF_MACHINES, NAME
+from edgepack_runtime.device import info, probe
+
+_MOST_BYTES: Final = 1 << 20
+_WHOLE: Final = "write it again on the device: python3 FILE.edgepack doctor --probe probe.json"
+_GLIBC: Final = re.compile(r"glibc (\d+\.\d+)(?:\.\d+)?\Z")
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
+
+
+def read_probe(file: Path) -> dict[str, Any]:
+    """The facts of a probe file.
+
+    Raises:
+        UsageError: it is none, or of another format.
+    """
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(_MOST_BYTES + 1)
+        facts = json.loads(raw.decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is no probe file", why=str(error), fix=_WHOLE) from error
+    if len(raw) > _MOST_BYTES or not isinstance(facts, dict) or facts.get("edgepack_probe") != probe.FORMAT:
+        raise UsageError(f"{file} is no probe file", why="it does not say so of itself", fix=_WHOLE)
+    return facts
+
+
+def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
+    """The profile of the device, as TOML has it; with `gpu` its model runs on the GPU.
+
+    Raises:
+        UsageError: it is a device that no bundle can be built for, or one without what is asked for.
+    """
+    python, libc = _mapping(facts, "python"), str(facts.get("libc") or "unknown")
+    glibc = _GLIBC.match(libc)
+    version = ".".join(str(python.get("version")).split(".")[:2])
+    machine = str(facts.get("machine"))
+    wrong = [
+        (facts.get("system") != "Linux", f"it runs {facts.get('system')}, and bundles run on Linux"),
+        (machine not in ELF_MACHINES, f"it is {machine}, and wheels are locked for {', '.join(ELF_MACHINES)}"),
+        (glibc is None, f"its C library is {libc}, and wheels are built for glibc"),
+        (python.get("implementation") != "CPython", f"its Python is {python.get('implementation')}, not CPython"),
+        (python.get("bits") != 64 or bool(python.get("abi_flags")), "its Python has another ABI than wheels have"),
+        (not re.fullmatch(r"3\.([89]|[1-9][0-9])", version), f"its Python is {version}; bundles need 3.8 or newer"),
+        (facts.get("libstdcxx") is None, "it has no libstdc++, which every wheel of ONNX Runtime needs"),
+    ]
+    for failed, why in wrong:
+        if failed:
+            raise UsageError("there can be no profile of this device", why=why, fix="build for another device")
+    tag = "cp" + version.replace(".", "")
+    table: dict[str, Any] = {
+        "summary": _summary(facts, version, gpu=gpu),
+        "machine": machine,
+        "glibc": glibc.group(1) if glibc else "",
+        "glibcxx": str(facts["libstdcxx"]),
+        "python": version,
+        "lock": f"onnxruntime-{tag}.txt",
+        "serve_lock": f"serve-{tag}.txt",
+    }
+    flags = facts.get("cpu_flags")
+    if isinstance(flags, list):
+        table["isa"] = [flag for flag in sorted(info.VECTOR_FLAGS) if flag in flags]
+    if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
+        table["jetpack"] = jetpack
+    if gpu:
+        table |= _on_gpu(facts, tag, jetson=bool(jetpack))
+    return table
+
+
+def add(file: Path, name: str, table: Mapping[str, Any], taken: Mapping[str, Any]) -> None:
+    """Append the profile `name` to the file of profiles, which is made if it is not there.
+
+    Args:
+        taken: profiles that are known already, those of `file` among them.
+
+    Raises:
+        UsageError: the name cannot be used, or the file not be written.
+        RecipeInvalidError: what would stand there then is not what a profile says.
+    """
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be a target's name", fix="use small letters a-z, digits, `.`, `_` and `-`, 64 at most"
+        )
+    if name in taken:
+        raise UsageError(f"there is a target {name} already", fix="choose another name with --name")
+    before = file.read_text(encoding="utf-8") if file.is_file() else _HEAD
+    temporary = file.with_name(f".{file.name}.tmp")
+    try:
+        temporary.write_text(f"{before.rstrip()}\n\n{toml(name, table)}", encoding="utf-8")
+        profile_file.read(temporary, ())
+        temporary.replace(file)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be written", why=str(error.strerror), fix="choose another --profiles"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+_HEAD: Final = "# Targets of this project. `edgepack targets show NAME` tells what each of them is.\n"
+
+
+def toml(name: str, table: Mapping[str, Any]) -> str:
+    """`table` and the tables in it, as TOML: texts, truth values, and lists of texts."""
+    key = name if re.fullmatch(r"[a-z0-9_-]+", name) else json.dumps(name)
+    return "\n".join(_tables(key, table)).rstrip() + "\n"
+
+
+def _tables(path: str, table: Mapping[str, Any]) -> list[str]:
+    plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    lines = [f"[{path}]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()), ""]
+    lines = lines if plain else []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            lines += _tables(f"{path}.{key}", value)
+    return lines
+
+
+def _on_gpu(facts: Mapping[str, Any], tag: str, *, jetson: bool) -> dict[str, Any]:
+    """What differs in a profile whose model runs on the device's GPU."""
+    found = _mapping(facts, "gpu")
+    driver, sm = str(found.get("driver")), str(found.get("sm"))
+    if not (re.fullmatch(r"\d{1,3}\.\d{1,3}", driver) and re.fullmatch(r"\d{1,2}\.\d", sm)):
+        raise UsageError("there can be no GPU profile of this device", why="its probe tells of no NVIDIA GPU")
+    cuda: dict[str, Any] = {"version": driver, "sm": [sm.replace(".", "")]}
+    if jetson:
+        # CUDA and cuDNN are JetPack's own; the wheel is on no index.
+        cuda["version"] = str(facts.get("cuda_runtime") or driver)
+        return {"by_path": True, "cuda": cuda}
+    generation = "13" if int(driver.split(".")[0]) >= 13 else "12"
+    return {"lock": f"onnxruntime-cuda{generation}-{tag}.txt", "cuda": cuda}
+
+
+def _summary(facts: Mapping[str, Any], python: str, *, gpu: bool) -> str:
+    distribution = _mapping(facts, "distribution")
+    name, version = (str(distribution.get(key) or "") for key in ("name", "version"))
+    system = (name if version in name else f"{name} {version}") or "Linux"
+    board = f" on {facts['board']}" if facts.get("board") else ""
+    card = _mapping(facts, "gpu").get("name", "GPU")
+    text = f"{system}{board}, {f'its {card}' if gpu else 'CPU'}, Python {python}; from a probe of one device"
+    return _UNPRINTABLE.sub("?", text)[:500]
+
+
+def _mapping(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = facts.get(key)
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,414 @@
+"""Trains in as many processes as the recipe asks for: in this one, or in several that Paddle's launcher starts.
+
+`paddle.distributed.launch` runs `python -m edgepack.training.launch FOLDER` once for each GPU, or once on a machine
+without. The build leaves the job in the folder and finds there, as JSON, the progress of the first process and the
+result or the error of each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from edgepack import __version__
+from edgepack.artifacts import DataArtifact, ModelArtifact
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.progress import SILENT, Progress, Task
+from edgepack.recipe.pretrained_models import WEIGHTS_FILE
+from edgepack.recipe.training import FromScratch, FromTeacher, Nodes, Training, is_local_folder
+from edgepack.training import devices, distributed, environment
+from edgepack.training.distributed import ALONE, GONE, Ranks
+from edgepack.training.finetune import Lesson, Narrowing, teach
+from edgepack.training.models import classifiers
+from edgepack.training.schedule import rate_scale
+from edgepack.util import hardware, nvidia
+from edgepack.util.hashing import sha256_file, sha256_folder
+from edgepack_runtime.errors import from_json, to_json
+from edgepack_runtime.install import release_process
+
+MODULE: Final = "edgepack.training.launch"
+LAUNCHER: Final = "paddle.distributed.launch"
+_JOB_NAME: Final = "edgepack"  # one for all trainings: builds that train different things meet, and report it
+_POLL_SECONDS: Final = 0.1
+_END_SECONDS: Final = 10.0  # for the launcher to end its processes
+_JOB, _PROGRESS, _LOG, _LOGS = "job.json", "progress.jsonl", "launcher.log", "logs"
+_LAST_LINES: Final = 20
+_PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
+_GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
+# What a scheduler sets for a launcher of its own would overrule the recipe.
+_FOREIGN: Final = ("PADDLE_", "POD_IP", "MASTER_ADDR", "MASTER_PORT", "DISTRIBUTED_TRAINER_ENDPOINTS", "WITH_COVERAGE")
+_SIOCGIFADDR: Final = 0x8915  # Linux: the address of an interface (man 7 netdevice)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all processes of a machine train. `out` and `checkpoint` belong to the first of them."""
+
+    lesson: Lesson
+    data: DataArtifact
+    out: Path
+    checkpoint: Path
+
+    def write(self, folder: Path) -> None:
+        """Write the job for `read`."""
+        (folder / _JOB).write_bytes(_ADAPTER.dump_json(self, by_alias=True))
+
+    @staticmethod
+    def read(folder: Path) -> Job:
+        """The job that `write` wrote."""
+        return _ADAPTER.validate_json((folder / _JOB).read_bytes())
+
+
+_ADAPTER: Final = TypeAdapter(Job)
+_RESULT: Final = TypeAdapter(ModelArtifact)
+
+
+def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
+    """`fit.teach` where the recipe's `device` and `nodes` say.
+
+    Raises:
+        EnvironmentUnfitError: a device cannot be used, or the machines' meeting point has no address.
+        StageFailedError: the training failed, here or on another machine.
+        OSError: a file cannot be written.
+    """
+    training = lesson.training
+    if training.ranks == 1:
+        progress.line(f"{lesson.name}: device {devices.choose(training.device)}")
+        return teach(lesson, data, out, progress, checkpoint, ALONE)
+    progress.line(f"{lesson.name}: device {devices.decide(training.device, devices.look(), nvidia.look())}")
+    progress.line(f"{lesson.name}: {described(training)}")
+    if not isinstance(lesson.model, Narrowing):
+        classifiers.probe(lesson.model)  # a download is done once, and not by each process
+    # Nobody else can read the folder, and it is removed: the launcher writes the whole environment beside its logs.
+    with tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        Job(lesson, data, out.absolute(), checkpoint.absolute()).write(folder)
+        _run(training, folder, progress)
+        return result(lesson, folder)
+
+
+def described(training: Training) -> str:
+    """How many processes train, the rows and the rate of a step, and where machines meet."""
+    scale = rate_scale(training.scale_learning_rate, training.ranks)
+    rate = f"learning rate {training.learning_rate:g} x {scale:.3g} ({training.scale_learning_rate})"
+    text = f"{training.ranks} processes, {training.ranks} x {training.batch_size} rows a step, {rate}"
+    if training.nodes is None:
+        return text
+    return f"{text}\nwaits for the builds on all {training.nodes.count} machines to meet at {training.nodes.master}"
+
+
+def _run(training: Training, folder: Path, progress: Progress) -> None:
+    """Run the launcher to its end, with the first process's progress; it ends with this process, also when killed."""
+    typed, environ = command(training, folder, os.environ), variables(training, os.environ, hardware.cores().threads)
+    with (folder / _LOG).open("wb") as log_file, ExitStack() as bars:
+        # A session of its own: Ctrl-C is for the build alone, which then ends the launcher.
+        launcher = subprocess.Popen(
+            typed,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=release_process.dies_with_us(signal.SIGTERM),
+        )
+        reader = ProgressReader(folder / _PROGRESS, progress, bars)
+        try:
+            while launcher.poll() is None:
+                reader.catch_up()
+                time.sleep(_POLL_SECONDS)
+            reader.catch_up()
+        finally:
+            launcher.terminate()
+            try:
+                launcher.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                launcher.kill()
+                launcher.wait()
+
+
+def command(training: Training, folder: Path, environ: Mapping[str, str]) -> list[str]:
+    """The command line that starts the processes of this machine.
+
+    The program is Python itself: given a script, the launcher would run that file, and its folder would come before
+    the standard library.
+    """
+    job = [sys.executable, "-m", MODULE, str(folder)]
+    options = ["--job_id", _JOB_NAME, "--log_dir", str(folder / _LOGS)]
+    options += ["--nproc_per_node", str(training.local_ranks)]
+    if training.device.startswith("gpu"):
+        options += ["--devices", ",".join(_labels(training.device, environ))]
+    if training.nodes is not None:
+        address, port = _master(training.nodes)
+        options += ["--nnodes", str(training.nodes.count), "--master", f"{address}:{port}"]
+        # By its own name a machine often finds nothing but 127.0.1.1, at which no other one reaches it.
+        options += ["--host", _own_address(address)]
+    return [sys.executable, "-m", LAUNCHER, *options, *job]
+
+
+def _labels(wanted: str, environ: Mapping[str, str]) -> list[str]:
+    """GPUs as the launcher names them: as CUDA_VISIBLE_DEVICES does where it is set."""
+    if ":" not in wanted:
+        wanted = devices.decide(wanted, devices.look(), nvidia.look()).place
+    numbers = wanted.removeprefix("gpu:").split(",")
+    visible = environ.get(devices.VISIBLE_VARIABLE, "").split(",")
+    return [visible[int(number)] for number in numbers] if visible != [""] else numbers
+
+
+def variables(training: Training, environ: Mapping[str, str], cores: int) -> dict[str, str]:
+    """The environment of the processes: this one's, with the `cores` shared among those of one machine.
+
+    A number of threads that the user chose is kept.
+    """
+    kept = {name: value for name, value in environ.items() if not name.startswith(_FOREIGN)}
+    if kept.get(environment.THREADS_VARIABLE) == str(cores):  # what `environment.start` sets
+        kept[environment.THREADS_VARIABLE] = str(max(1, cores // training.local_ranks))
+    if training.nodes is not None and training.device == devices.CPU:
+        for name in _interfaces(_own_address(_master(training.nodes)[0])):
+            kept.setdefault(_GLOO_INTERFACE, name)
+    return kept
+
+
+def _master(nodes: Nodes) -> tuple[str, int]:
+    host, _, port = nodes.master.rpartition(":")
+    try:
+        return socket.gethostbyname(host), int(port)
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"nodes.master: the address of {host!r} cannot be found",
+            why=error.strerror or str(error),
+            fix="write an IP",
+        ) from error
+
+
+def _own_address(other: str) -> str:
+    """This machine's address on the way to `other`; nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+            way.connect((other, 9))  # any port
+            return str(way.getsockname()[0])
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"nodes.master: {other} cannot be reached", why=error.strerror or str(error), fix="check the network"
+        ) from error
+
+
+def _interfaces(address: str) -> Iterator[str]:
+    """Names of the network interfaces that have `address`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            try:
+                told = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # it has none
+                continue
+            if socket.inet_ntoa(told[20:24]) == address:
+                yield name
+
+
+def result(lesson: Lesson, folder: Path) -> ModelArtifact:
+    """The model that the first process of this machine has made.
+
+    Raises:
+        EdgepackError, OSError: the error of a process; one with a cause comes before one that only missed the others.
+        StageFailedError: no process has left a result.
+    """
+    files = [_file(folder, rank) for rank in range(lesson.training.local_ranks)]
+    found = [json.loads(file.read_bytes()) for file in files if file.is_file()]
+    if found and "model" in found[0]:
+        return _RESULT.validate_python(found[0]["model"])
+    for error in sorted(map(_error, found), key=lambda error: isinstance(error, EdgepackError) and error.what == GONE):
+        raise error
+    lines = (folder / _LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+    fix = "check the memory of this machine (`dmesg` names what the system has killed)"
+    if lesson.training.nodes is not None:
+        fix += " and the errors of the builds on the other machines"
+    raise StageFailedError(
+        f"{lesson.name}: a process of the training was killed, or did not start",
+        why="\n".join(["the launcher's log ends with:", *lines]),
+        fix=f"{fix}; the next build goes on from the last checkpoint",
+    )
+
+
+def write_error(folder: Path, local_rank: int, name: str, error: Exception) -> None:
+    """Leave the error of a process for `result`; one that edgepack does not raise on purpose becomes a failed stage."""
+    if isinstance(error, OSError) and error.filename:  # the build knows what the file is
+        document: dict[str, Any] = {"os": [error.errno, error.strerror, str(error.filename)]}
+    elif isinstance(error, EdgepackError):
+        document = to_json(error)
+    else:
+        what = f"{name}: training ended with an unexpected error"
+        document = to_json(StageFailedError(what, why=f"{type(error).__name__}: {error}", fix="report it"))
+    _write(folder, local_rank, document)
+
+
+def _error(document: dict[str, Any]) -> EdgepackError | OSError:
+    return OSError(*document["os"]) if "os" in document else from_json(document)
+
+
+def _write(folder: Path, local_rank: int, document: dict[str, Any]) -> None:
+    file = _file(folder, local_rank)
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(document), encoding="utf-8")
+    temporary.rename(file)
+
+
+def _file(folder: Path, local_rank: int) -> Path:
+    return folder / f"result.{local_rank}.json"
+
+
+class ProgressWriter:
+    """A `Progress` that appends each event to a file, as a line of JSON, for a `ProgressReader` in another process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @contextmanager
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+        """As `Progress.task`. Bars are nested: the one that was opened last is the one that moves and closes."""
+        self._write(open=[label, total, done])
+        try:
+            yield self
+        finally:
+            self._write(close=True)
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """As `Task.advance`."""
+        self._write(advance=[steps, note])
+
+    def line(self, text: str) -> None:
+        """As `Progress.line`."""
+        self._write(line=text)
+
+    def _write(self, **event: Any) -> None:
+        with self._file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")
+
+
+class ProgressReader:
+    """Hands the events of a `ProgressWriter` on to a progress of this process.
+
+    Args:
+        bars: closes the bars that are still open when it is closed.
+    """
+
+    def __init__(self, file: Path, progress: Progress, bars: ExitStack) -> None:
+        self._file, self._progress, self._bars = file, progress, bars
+        self._read_bytes = 0
+        self._open: list[tuple[ExitStack, Task]] = []
+
+    def catch_up(self) -> None:
+        """Hand on the events that are new."""
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as events:
+            events.seek(self._read_bytes)
+            for line in events:
+                if line.endswith(b"\n"):  # else it is not written to its end
+                    self._read_bytes += len(line)
+                    self._hand_on(json.loads(line))
+
+    def _hand_on(self, event: dict[str, Any]) -> None:
+        if "line" in event:
+            self._progress.line(event["line"])
+        elif "open" in event:
+            bar = self._bars.enter_context(ExitStack())
+            self._open.append((bar, bar.enter_context(self._progress.task(*event["open"]))))
+        elif "advance" in event:
+            self._open[-1][1].advance(*event["advance"])
+        else:
+            self._open.pop()[0].close()
+
+
+def main() -> None:
+    """Be one of the processes: train, and leave a result or an error."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # when the launcher ends, however it ends
+    folder = Path(sys.argv[1])
+    environment.start()
+    job = Job.read(folder)
+    ranks = None
+    try:
+        ranks = distributed.join(job.lesson.training.device)
+        _check_agreement(job, ranks)
+        _train(job, ranks, folder)
+        ranks.leave()
+    except Exception as error:
+        # Whatever it is, the build has to report it, and the others must not wait.
+        log.exception("training ended with an error")
+        write_error(folder, distributed.local_rank(), job.lesson.name, error)
+        if ranks is not None:
+            with suppress(StageFailedError):  # the others are gone already
+                ranks.fail()
+        _exit(1)
+    _exit(0)
+
+
+def _exit(status: int) -> None:
+    """End without what libraries do at the end of a process: some of them wait there for ranks that are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _train(job: Job, ranks: Ranks, folder: Path) -> None:
+    if ranks.is_first_here:
+        model = teach(job.lesson, job.data, job.out, ProgressWriter(folder / _PROGRESS), job.checkpoint, ranks)
+        _write(folder, 0, {"model": _RESULT.dump_python(model, mode="json")})
+        return
+    out = folder / f"rank-{ranks.rank}"  # each writes the files of its tokenizer
+    out.mkdir()
+    teach(job.lesson, job.data, out, SILENT, job.checkpoint, ranks)
+
+
+def _check_agreement(job: Job, ranks: Ranks) -> None:
+    """Builds on several machines train the same, or nothing."""
+    found = [json.loads(one) for one in ranks.all_bytes(json.dumps(_facts(job)).encode())]
+    different = [name for name in found[0] if any(other[name] != found[0][name] for other in found)]
+    if different:
+        raise StageFailedError(
+            f"{job.lesson.name}: the machines of `nodes` do not train the same",
+            why=f"they differ in: {', '.join(different)}",
+            fix="give all of them one recipe, one version of edgepack and Paddle, the same files and the same finished "
+            "stages (`--from teacher` repeats them on all)",
+        )
+
+
+def _facts(job: Job) -> dict[str, object]:
+    """What decides the weights, by the names that an error uses."""
+    lesson = job.lesson
+    settings = lesson.training.model_dump(mode="json", exclude={"device", "nodes"})
+    return {
+        "the stage": lesson.name,
+        "its settings": settings | {"ranks": lesson.training.ranks, "distill": str(lesson.distill)},
+        "the model it starts from": _start(lesson.model),
+        "the data": [sha256_file(job.data.folder / f"{split}.jsonl") for split in sorted(job.data.rows)],
+        "the teacher": lesson.teacher and sha256_file(lesson.teacher.folder / WEIGHTS_FILE),
+        "versions": environment.versions() | {"edgepack": __version__},
+    }
+
+
+def _start(model: str | FromScratch | FromTeacher | Narrowing) -> str:
+    """The model that a training starts from, wherever its files are on a machine."""
+    if isinstance(model, Narrowing):
+        return f"{model.width} of {sha256_file(model.whole.folder / WEIGHTS_FILE)}"
+    return sha256_folder(Path(str(model))) if is_local_folder(model) else str(model)
+
+
+if __name__ == "__main__":
+    main()

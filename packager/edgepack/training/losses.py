@@ -1,0 +1,355 @@
+"""What a task trains on: how its answers become targets, what a logit costs, and what the logits answer.
+
+A unit is what has one answer of its own: a row, or in token classification a token. Losses come as one figure a unit,
+so that a step's loss is the same whatever parts its rows are run in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+import paddle.nn.functional as F
+
+from edgepack.artifacts import Answer, DataArtifact, Row
+from edgepack.errors import StageFailedError
+from edgepack.recipe.pretrained_models import spread
+from edgepack.recipe.training import Distill
+from edgepack.training.models.batches import Array, Batch, Encoded
+from edgepack.training.models.classifiers import attentions
+from edgepack_runtime.inference import predictions
+from edgepack_runtime.util.spans import tags_of_spans
+
+Float = npt.NDArray[np.float32]
+UNLABELLED: Final = -1  # the target of a unit whose label nobody knows: the teacher alone speaks of it
+NO_UNIT: Final = -100  # of a token that has no answer: padding, [CLS], [SEP]
+
+
+class Objective(Protocol):
+    """One task's losses. `scores` are the network's logits of a batch, `targets` what `collate` made of its rows."""
+
+    def collate(self, targets: list[Array], tokens: int) -> Array:
+        """Targets, or soft labels, of one batch as an array; `tokens` is what its rows are padded to."""
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        """Masks of shape (U,), float32: which units count, and which of those have a label."""
+
+    def count(self, target: Array) -> int:
+        """How many units of one row, given its target, count."""
+
+    def hard(self, scores: Any, targets: Any) -> Any:
+        """Loss of each unit against its label, shape (U,); whatever for units without one."""
+
+    def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
+        """T^2 times the divergence of each unit from the teacher's logits, shape (U,)."""
+
+
+class OneLabel:
+    """One of C labels for a row, a unit: logits are (B, C), a target is the label's number.
+
+    Args:
+        weights: of the labels in the loss, shape (C,), with a mean of 1 over the training rows; None for all alike.
+    """
+
+    def __init__(self, weights: Float | None = None) -> None:
+        self._weights = None if weights is None else paddle.to_tensor(weights)
+
+    def collate(self, targets: list[Array], tokens: int) -> Array:
+        return np.stack(targets)
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        return paddle.ones_like(targets, dtype="float32"), (targets != UNLABELLED).astype("float32")  # (B,)
+
+    def count(self, target: Array) -> int:
+        return 1
+
+    def hard(self, scores: Any, targets: Any) -> Any:
+        return _cross_entropy(scores, targets.clip(min=0), self._weights)  # (B,)
+
+    def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
+        return _divergence(scores, teacher, temperature)  # (B,)
+
+
+class ManyLabels:
+    """Any of C labels for a row, a unit: logits are (B, C), a target holds 0 or 1 for each label."""
+
+    def collate(self, targets: list[Array], tokens: int) -> Array:
+        return np.stack(targets).astype(np.float32)
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        known = (targets[:, 0] != UNLABELLED).astype("float32")  # (B,)
+        return paddle.ones_like(known), known
+
+    def count(self, target: Array) -> int:
+        return 1
+
+    def hard(self, scores: Any, targets: Any) -> Any:
+        loss = F.binary_cross_entropy_with_logits(scores, targets.clip(min=0), reduction="none")  # (B, C)
+        return loss.mean(axis=-1)
+
+    def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
+        wanted = F.sigmoid(teacher / temperature)
+        loss = F.binary_cross_entropy_with_logits(scores / temperature, wanted, reduction="none")  # (B, C)
+        least = F.binary_cross_entropy_with_logits(teacher / temperature, wanted, reduction="none")  # its entropy
+        return temperature**2 * (loss - least).mean(axis=-1)
+
+
+class Tags:
+    """One of C tags for each token, a unit: logits are (B, T, C), a target has the number of each token's tag."""
+
+    def __init__(self, weights: Float | None = None) -> None:
+        self._weights = None if weights is None else paddle.to_tensor(weights)
+
+    def collate(self, targets: list[Array], tokens: int) -> Array:
+        shape = (len(targets), tokens, *targets[0].shape[1:])  # (B, T), and for soft labels (B, T, C)
+        made = np.full(shape, NO_UNIT if targets[0].ndim == 1 else 0, dtype=targets[0].dtype)
+        for index, row in enumerate(targets):
+            made[index, : len(row)] = row
+        return made
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        flat = targets.flatten()  # (B*T,)
+        counts = (flat != NO_UNIT).astype("float32")
+        return counts, counts * (flat != UNLABELLED).astype("float32")
+
+    def count(self, target: Array) -> int:
+        return int(np.count_nonzero(target != NO_UNIT))
+
+    def hard(self, scores: Any, targets: Any) -> Any:
+        flat = scores.reshape([-1, scores.shape[-1]])  # (B*T, C)
+        return _cross_entropy(flat, targets.flatten().clip(min=0), self._weights)
+
+    def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
+        classes = scores.shape[-1]
+        return _divergence(scores.reshape([-1, classes]), teacher.reshape([-1, classes]), temperature)  # (B*T,)
+
+
+def balanced_weights(targets: Sequence[Array], classes: int) -> Float:
+    """Weights (C,) that give every class the same say, whatever its share: n / (C' x n_c) for the C' that occur.
+
+    Their mean over the labelled units is 1, so that the learning rate keeps its meaning. A class that never occurs
+    has weight 1.
+    """
+    flat = np.concatenate([np.atleast_1d(target) for target in targets])
+    counts = np.bincount(flat[flat >= 0], minlength=classes).astype(np.float64)  # (C,)
+    occurring = counts > 0
+    weights = np.ones(classes)
+    weights[occurring] = counts.sum() / (occurring.sum() * counts[occurring])
+    return weights.astype(np.float32)
+
+
+def _cross_entropy(scores: Any, targets: Any, weights: Any | None) -> Any:
+    loss = F.cross_entropy(scores, targets, reduction="none").flatten()  # (U,)
+    return loss if weights is None else loss * paddle.gather(weights, targets)
+
+
+def _divergence(scores: Any, teacher: Any, temperature: float) -> Any:
+    """T^2 KL(teacher || student) of each row of logits (U, C), both softened by T; T^2 keeps the gradients' size.
+
+    After Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network" (2015).
+    """
+    wanted = F.softmax(teacher / temperature, axis=-1)
+    known, learnt = F.log_softmax(teacher / temperature, axis=-1), F.log_softmax(scores / temperature, axis=-1)
+    return temperature**2 * (wanted * (known - learnt)).sum(axis=-1)
+
+
+_PARTS = ("q_proj", "k_proj", "v_proj")
+
+
+class Match:
+    """Losses of a student against the inside of its teacher, one figure a row.
+
+    hidden: the mean squared difference of the student's hidden states, through a learnt projection to the teacher's
+    width, and the teacher's, over all tokens and mapped layers (Jiao et al., "TinyBERT", 2020).
+    relations: KL divergence between the scaled products of queries with queries, keys with keys and values with
+    values of the top mapped layers, each over all tokens (Wang et al., "MiniLMv2", 2021).
+
+    Args:
+        student, teacher: PaddleNLP Ernie networks with a head; the teacher is not changed.
+        settings: `hidden`, `relations` and `layers` of the recipe.
+
+    Raises:
+        StageFailedError: `layers` does not fit the two.
+    """
+
+    def __init__(self, student: Any, teacher: Any, settings: Distill) -> None:
+        self._teacher = teacher
+        self._hidden, self._relations = settings.hidden, settings.relations
+        ours, theirs = student.ernie.config, teacher.ernie.config
+        chosen = settings.layers or spread(ours.num_hidden_layers, theirs.num_hidden_layers)
+        if len(chosen) != ours.num_hidden_layers or max(chosen) > theirs.num_hidden_layers:
+            raise StageFailedError(
+                f"student.distill.layers is {list(chosen)}",
+                why=f"the student has {ours.num_hidden_layers} layers and the teacher {theirs.num_hidden_layers}",
+                fix="name a layer of the teacher, from 1, for each layer of the student, or leave the key out",
+            )
+        self._map = list(chosen)
+        # One group for each of the teacher's heads; a student that was pruned to less width than that has fewer.
+        inside = [attentions(network)[0] for network in (student, teacher)]
+        narrowest = min(attention.num_heads * attention.head_dim for attention in inside)
+        self._groups = min(inside[1].num_heads, narrowest)
+        self.projection = paddle.nn.Linear(ours.hidden_size, theirs.hidden_size)
+        self._seen: dict[str, list[Any]] = {"student": [], "teacher": []}
+        if self._relations:
+            self._watch(student, "student", len(self._map) - 1)
+            self._watch(teacher, "teacher", self._map[-1] - 1)
+
+    @property
+    def needs_hidden_states(self) -> bool:
+        """Whether the student's network must be asked for its hidden states."""
+        return self._hidden
+
+    def forget(self) -> None:
+        """Drop what was seen of a batch that is not gone on with."""
+        for seen in self._seen.values():
+            seen.clear()
+
+    def loss(self, hidden_states: Sequence[Any], batch: Batch) -> Any:
+        """Loss of each row of the batch that the student has just read, shape (B,).
+
+        Args:
+            hidden_states: the student's, embeddings first, each (B, T, H); unused unless `hidden` is set.
+        """
+        mask = (batch.ids != 0).astype("float32")  # (B, T)
+        with paddle.no_grad():
+            told = self._teacher(batch.ids, batch.types, output_hidden_states=self._hidden, return_dict=True)
+        total = paddle.zeros([batch.ids.shape[0]])
+        if self._hidden:
+            total = total + self._of_hidden(hidden_states, told.hidden_states, mask)
+        if self._relations:
+            total = total + self._of_relations(mask)
+        return total
+
+    def _of_hidden(self, ours: Sequence[Any], theirs: Sequence[Any], mask: Any) -> Any:
+        losses = []
+        for layer, taught_by in enumerate(self._map, start=1):
+            difference = self.projection(ours[layer]) - theirs[taught_by]  # (B, T, H of the teacher)
+            of_token = (difference * difference).mean(axis=-1)  # (B, T)
+            losses.append((of_token * mask).sum(axis=-1) / mask.sum(axis=-1))
+        return sum(losses) / len(losses)
+
+    def _of_relations(self, mask: Any) -> Any:
+        pairs = list(zip(self._seen["student"], self._seen["teacher"], strict=True))
+        self.forget()
+        return sum(self._divergence(ours, theirs, mask) for ours, theirs in pairs) / len(pairs)
+
+    def _divergence(self, ours: Any, theirs: Any, mask: Any) -> Any:
+        hidden = (mask - 1).unsqueeze([1, 2]) * 1e4  # (B, 1, 1, T): padding is related to nothing
+        wanted, learnt = (self._relation(states) + hidden for states in (theirs.detach(), ours))  # (B, R, T, T)
+        known = F.log_softmax(wanted, axis=-1)
+        divergence = (known.exp() * (known - F.log_softmax(learnt, axis=-1))).sum(axis=-1).mean(axis=1)  # (B, T)
+        return (divergence * mask).sum(axis=-1) / mask.sum(axis=-1)
+
+    def _relation(self, states: Any) -> Any:
+        """(B, T, H) -> (B, R, T, T): products of tokens with tokens, in R groups of their width."""
+        rows, tokens, width = states.shape
+        part = width // self._groups
+        split = states[:, :, : part * self._groups].reshape([rows, tokens, self._groups, part]).transpose([0, 2, 1, 3])
+        return paddle.matmul(split, split, transpose_y=True) / math.sqrt(part)
+
+    def _watch(self, network: Any, who: str, layer: int) -> None:
+        attention = network.ernie.encoder.layers[layer].self_attn
+
+        def keep(module: Any, inputs: Any, output: Any) -> None:
+            if network.training or who == "teacher":  # a student that is only evaluated is held against nothing
+                self._seen[who].append(output)
+
+        for part in _PARTS:
+            getattr(attention, part).register_forward_post_hook(keep)
+
+
+_NO_OFFSET: Final = (0, 0)  # of [CLS] and [SEP]
+
+
+class Task(Protocol):
+    """One task. `labels` are what the logits mean, in their order."""
+
+    labels: tuple[str, ...]
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        """What a labelled row teaches."""
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        """The same of a row whose answer nobody knows."""
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        """The loss; `balanced` gives every class of `targets` the same say."""
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        """What the logits of one row, without padding, say; by the code that says it on the device."""
+
+
+class _OneOfLabels:
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self.labels = labels
+        self._index = {label: index for index, label in enumerate(labels)}
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        assert isinstance(row.label, str), "the data stage checks what the task needs"
+        return np.array(self._index[row.label], dtype=np.int64)  # ()
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        return np.array(UNLABELLED, dtype=np.int64)
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        return OneLabel(balanced_weights(targets, len(self.labels)) if balanced else None)
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        return predictions.one_label(self.labels, logits.tolist()).answer
+
+
+class _AnyOfLabels:
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self.labels = labels
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        return np.array([label in row.names for label in self.labels], dtype=np.float32)  # (C,)
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        return np.full(len(self.labels), UNLABELLED, dtype=np.float32)
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        return ManyLabels()
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        return predictions.several_labels(self.labels, logits.tolist()).answer
+
+
+class _TagsOfTokens:
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self.labels = labels
+        self._index = {label: index for index, label in enumerate(labels)}
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        tags = tags_of_spans(_spans(row), encoded.offsets)
+        numbers = [
+            NO_UNIT if offset == _NO_OFFSET else self._index[tag]
+            for tag, offset in zip(tags, encoded.offsets, strict=True)
+        ]
+        return np.array(numbers, dtype=np.int64)  # (T,)
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        numbers = [NO_UNIT if offset == _NO_OFFSET else UNLABELLED for offset in encoded.offsets]
+        return np.array(numbers, dtype=np.int64)  # (T,)
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        return Tags(balanced_weights(targets, len(self.labels)) if balanced else None)
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        return predictions.spans(self.labels, logits, encoded.offsets, row.text).answer  # logits (T, C)
+
+
+def task_of(data: DataArtifact) -> Task:
+    """The task that the rows are for."""
+    if data.task == "token-classification":
+        return _TagsOfTokens(data.model_labels)
+    return _AnyOfLabels(data.model_labels) if data.multi_label else _OneOfLabels(data.model_labels)
+
+
+def _spans(row: Row) -> Any:
+    assert not isinstance(row.label, str), "the data stage checks what the task needs"
+    return row.label

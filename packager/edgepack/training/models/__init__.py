@@ -1,0 +1,1 @@
+"""ERNIE classifiers: networks, batches, predictions, checkpoints of other formats, pruning, export."""

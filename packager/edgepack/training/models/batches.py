@@ -1,0 +1,177 @@
+"""Encoded rows -> batches: which rows come together, and what one looks like to the network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+
+from edgepack.artifacts import Row
+from edgepack.errors import StageFailedError
+from edgepack_runtime.bundle.model_config import VOCAB_NAME, TokenizerConfig
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+
+Array = npt.NDArray[Any]
+Int64 = npt.NDArray[np.int64]
+_BUCKET_BATCHES: Final = 16  # batches are cut from pools of this many, sorted by length: random enough, little padding
+_READ_AHEAD: Final = 4  # batches that are padded and copied to the device while a step runs
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as token ids and token types (0, or 1 in the second text of a pair), both of the same length.
+
+    `offsets` has start and end of each token in the text, as characters, where tokens are classified.
+    """
+
+    ids: Sequence[int]
+    types: Sequence[int]
+    offsets: tuple[tuple[int, int], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What is learnt from. Every list has one entry a row.
+
+    `targets` are what the objective makes of the rows' answers. `soft` are the teacher's logits when distilling.
+    """
+
+    rows: list[Encoded]
+    targets: list[Array]
+    soft: list[Array] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of B rows, padded to T tokens. `soft` is None unless a teacher is learnt from."""
+
+    ids: Any  # (B, T) int64
+    types: Any  # (B, T) int64
+    targets: Any
+    soft: Any | None
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Some of the rows."""
+        soft = None if self.soft is None else self.soft[start:stop]
+        return Batch(self.ids[start:stop], self.types[start:stop], self.targets[start:stop], soft)
+
+
+def epoch_order(lengths: Sequence[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
+    """Row indices of one epoch, each row once: shuffled, bucketed by length within pools, batches shuffled again.
+
+    `batch_size` is the rows of a step in all processes together. Those of a batch are sorted by length, so that
+    every n-th of them (`Ranks.share`) are about as long as the others.
+    """
+    order = random.permutation(len(lengths))
+    pool = batch_size * _BUCKET_BATCHES
+    cut: list[list[int]] = []
+    for start in range(0, len(order), pool):
+        members = sorted(order[start : start + pool].tolist(), key=lambda index: lengths[index])
+        cut += [members[at : at + batch_size] for at in range(0, len(members), batch_size)]
+    return [cut[index] for index in random.permutation(len(cut))]
+
+
+def pad(rows: Sequence[Sequence[int]], filler: int = 0) -> Int64:
+    """Rows -> (B, T) int64, filled up to the longest; 0 is [PAD]."""
+    width = max(len(row) for row in rows)
+    padded = np.full((len(rows), width), filler, dtype=np.int64)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
+
+
+def loader(
+    examples: Examples, order: list[list[int]], collate: Callable[[list[Array], int], Array]
+) -> Iterator[Batch | None]:
+    """The batches of `order`, made by a thread of their own while the network computes; None for one without rows.
+
+    Args:
+        examples: rows to choose from.
+        order: indices of the rows of each batch.
+        collate: stacks targets or soft labels of a batch, given the T that its tokens are padded to.
+    """
+
+    def make(members: list[int]) -> tuple[Array, ...]:
+        ids = pad([examples.rows[index].ids for index in members])  # (B, T)
+        types = pad([examples.rows[index].types for index in members])  # (B, T)
+        made = (ids, types, collate([examples.targets[index] for index in members], ids.shape[1]))
+        if examples.soft is None:
+            return made
+        return (*made, collate([examples.soft[index] for index in members], ids.shape[1]))
+
+    filled = [members for members in order if members]
+    made = paddle.io.DataLoader(
+        _Indices(len(examples)), batch_sampler=filled, collate_fn=make, num_workers=0, prefetch_factor=_READ_AHEAD
+    )
+    batches = (Batch(ids, types, targets, soft[0] if soft else None) for ids, types, targets, *soft in made)
+    for members in order:
+        yield next(batches) if members else None
+
+
+class _Indices(paddle.io.Dataset):  # type: ignore[misc, unused-ignore]
+    """Hands `collate_fn` the numbers of the rows: all of them lie in memory already."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+_CONFIG_NAME: Final = "tokenizer_config.json"  # as PaddleNLP writes it
+SETTINGS_FILES: Final = (_CONFIG_NAME, "special_tokens_map.json")  # beside the vocabulary
+
+
+def config_of(folder: Path) -> TokenizerConfig:
+    """How the tokenizer of a PaddleNLP folder cuts texts.
+
+    Raises:
+        StageFailedError: when the folder does not tell.
+    """
+    try:
+        told = json.loads((folder / _CONFIG_NAME).read_text(encoding="utf-8"))
+        special = {key: told[key] for key in ("unk_token", "cls_token", "sep_token", "pad_token")}
+        return TokenizerConfig(lower_case=bool(told["do_lower_case"]), **special)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StageFailedError(
+            f"{folder / _CONFIG_NAME} does not describe a tokenizer", why=str(error), fix="copy the model again"
+        ) from error
+
+
+def open_tokenizer(folder: Path) -> ErnieTokenizer:
+    """The tokenizer of a PaddleNLP folder. Raises as `config_of`."""
+    return ErnieTokenizer(folder / VOCAB_NAME, config_of(folder))
+
+
+def encode(
+    tokenizer: ErnieTokenizer, rows: Sequence[Row], max_length: int, *, with_offsets: bool = False
+) -> list[Encoded]:
+    """Token ids and types of each row, special tokens included, cut to `max_length`; with offsets if asked for."""
+    texts = [row.text for row in rows]
+    if with_offsets:
+        found = zip(*tokenizer.encode_with_offsets(texts, max_length), strict=True)
+        return [Encoded(row_ids, [0] * len(row_ids), tuple(places)) for row_ids, places in found]
+    pairs = [row.text_pair for row in rows if row.text_pair is not None]
+    if not pairs:
+        return [Encoded(row_ids, [0] * len(row_ids)) for row_ids in tokenizer.encode(texts, max_length)]
+    encoded, firsts = tokenizer.encode_pairs(texts, pairs, max_length)
+    return [
+        Encoded(row_ids, [0] * first + [1] * (len(row_ids) - first))
+        for row_ids, first in zip(encoded, firsts, strict=True)
+    ]

@@ -1,0 +1,340 @@
+"""ERNIE classifiers: from scratch, from a folder, from PaddleNLP's hub, or cut out of a teacher.
+
+Texts become tokens by the runtime's own tokenizer, in training as on the device.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import paddle
+from paddlenlp.transformers import (
+    ErnieConfig,
+    ErnieForSequenceClassification,
+    ErnieForTokenClassification,
+    ErnieTokenizer,
+)
+
+from edgepack.artifacts import Row
+from edgepack.data import vocabulary
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.recipe.model import TaskName
+from edgepack.recipe.pretrained_models import (
+    KEPT_HEADS,
+    SCRATCH_TASK_TYPES,
+    SCRATCH_TOKEN_TYPES,
+    checkpoint_weights,
+    kept_heads,
+    read_config,
+    spread,
+)
+from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
+from edgepack.training.models import batches, huggingface, pruning
+from edgepack.training.models.batches import Encoded
+from edgepack_runtime.bundle.model_config import VOCAB_NAME
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
+from edgepack_runtime.inference.tokenizer import read_vocab
+
+KINDS: Final[Mapping[TaskName, Any]] = {
+    "text-classification": ErnieForSequenceClassification,
+    "text-pair-classification": ErnieForSequenceClassification,
+    "token-classification": ErnieForTokenClassification,
+}
+
+
+class _Narrow:
+    """With `shapes.KEPT_HEADS` of its config's heads in each layer."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)  # type: ignore[call-arg]
+        _narrow(self)
+
+
+class NarrowErnieForSequenceClassification(_Narrow, ErnieForSequenceClassification):  # type: ignore[misc, unused-ignore]
+    """One that was pruned in width."""
+
+
+class NarrowErnieForTokenClassification(_Narrow, ErnieForTokenClassification):  # type: ignore[misc, unused-ignore]
+    """One that was pruned in width."""
+
+
+_NARROW_KINDS: Final[Mapping[Any, Any]] = {
+    ErnieForSequenceClassification: NarrowErnieForSequenceClassification,
+    ErnieForTokenClassification: NarrowErnieForTokenClassification,
+}
+
+
+def build(task: TaskName, config: Any) -> Any:
+    """A network of random weights, after a PaddleNLP ErnieConfig.
+
+    Raises:
+        StageFailedError: the config names what cannot be built.
+    """
+    network = _kind(task, hasattr(config, KEPT_HEADS))(config)
+    huggingface.honour_epsilon(network)
+    return network
+
+
+def from_pretrained(task: TaskName, source: str, **settings: Any) -> Any:
+    """The network that PaddleNLP's hub has under a name, or that `save_pretrained` wrote to a folder.
+
+    Args:
+        settings: that replace those of its config, as `num_classes`.
+
+    Raises:
+        StageFailedError: its config names what cannot be built.
+        Exception: whatever PaddleNLP has to say.
+    """
+    config = read_config(Path(source)) or {}  # of a model of the hub there is none
+    network = _kind(task, KEPT_HEADS in config).from_pretrained(source, **settings)
+    huggingface.honour_epsilon(network)
+    return network
+
+
+def attentions(network: Any) -> list[Any]:
+    """The attention of each layer, lowest first; `num_heads` of them says how many heads there are."""
+    return [layer.self_attn for layer in network.ernie.encoder.layers]
+
+
+def _kind(task: TaskName, is_narrow: bool) -> Any:
+    return _NARROW_KINDS[KINDS[task]] if is_narrow else KINDS[task]
+
+
+def _narrow(network: Any) -> None:
+    """Give each layer's attention as many heads as the config keeps: (hidden, heads x size of a head) and back."""
+    config = network.config
+    heads = kept_heads({KEPT_HEADS: getattr(config, KEPT_HEADS)}, config.num_attention_heads)
+    if heads is None:
+        raise StageFailedError(
+            f"config.json: `{KEPT_HEADS}` is {getattr(config, KEPT_HEADS)!r}",
+            why=f"the model had {config.num_attention_heads} heads before it was pruned",
+            fix="copy the model again from where it was trained",
+        )
+    for attention in attentions(network):
+        hidden, inner = attention.embed_dim, heads * attention.head_dim
+        attention.num_heads = heads
+        attention.q_proj, attention.k_proj, attention.v_proj = (paddle.nn.Linear(hidden, inner) for _ in range(3))
+        attention.out_proj = paddle.nn.Linear(inner, hidden)
+
+
+_WORDS: Final = "ernie.embeddings.word_embeddings.weight"
+_LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
+_DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
+_OFFLINE: Final = (
+    "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "
+    "tokenizer_config.json, if it has one), as PaddleNLP's `ErnieModel.save_pretrained` writes it where there is a "
+    "network, and name it in the recipe: `model: ./FOLDER` (docs/10-recipe.md has the lines to type)"
+)
+_OTHER_LABELS: Final = (
+    "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"
+)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A network with the tokenizer and the length it was made for. Logit i belongs to `labels[i]`."""
+
+    network: Any  # paddlenlp ErnieForSequenceClassification or ErnieForTokenClassification
+    tokenizer: Tokenizer
+    task: TaskName
+    labels: tuple[str, ...]
+    max_length: int
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights."""
+        return int(sum(int(np.prod(p.shape)) for p in self.network.parameters()))
+
+    def encode(self, rows: Sequence[Row]) -> list[Encoded]:
+        """Tokens of each row, special ones included, cut to `max_length`; with offsets where tokens are classified."""
+        return batches.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task == "token-classification")
+
+    def save(self, folder: Path) -> None:
+        """Write weights and config to the folder that holds the vocabulary already: together, a PaddleNLP model."""
+        self.network.save_pretrained(str(folder))
+
+
+def create(
+    source: str | FromScratch,
+    labels: tuple[str, ...],
+    max_length: int,
+    texts: Sequence[str],
+    seed: int,
+    folder: Path,
+    task: TaskName = "text-classification",
+) -> Classifier:
+    """A classifier to train. `texts` build the vocabulary of one from scratch; `folder` gets the tokenizer's files.
+
+    Raises:
+        EnvironmentUnfitError: when a model of the hub is not on this machine and cannot be downloaded.
+        StageFailedError: when the weights cannot be loaded, or are of a model with fewer positions.
+    """
+    paddle.seed(seed)
+    if isinstance(source, FromScratch):
+        network = _from_scratch(source.scratch, len(labels), max_length, texts, folder, task)
+    else:
+        tokenizer, network = _pretrained(source, len(labels), task)
+        tokenizer.save_pretrained(str(folder))
+    _check_length(network, max_length, str(source))
+    return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
+
+
+def cut(
+    trained: Path,
+    layers: int | Sequence[int] | None,
+    labels: tuple[str, ...],
+    max_length: int,
+    folder: Path,
+    task: TaskName,
+    kept: Sequence[pruning.Kept] | None = None,
+    seed: int = 0,
+) -> Classifier:
+    """A classifier of some layers of a trained one, with its embeddings, pooler and head.
+
+    Args:
+        trained: folder of the trained classifier: a teacher, or a student that is to be narrowed.
+        layers: how many, evenly spread up to the top one, or which, from 1; None for all.
+        folder: gets the tokenizer's files.
+        kept: of each layer of the trained one, the heads and neurons that stay; None for all of them.
+        seed: of what is drawn at random after this, as `create` has it: a projection that is trained along must not
+            hang on whether the teacher was trained in this process.
+
+    Raises:
+        StageFailedError: when the teacher does not have these layers, or has fewer positions than `max_length`.
+    """
+    paddle.seed(seed)
+    whole = from_pretrained(task, str(trained))
+    there = int(whole.config.num_hidden_layers)
+    layers = there if layers is None else layers
+    chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
+    if max(chosen) > there or len(chosen) > there:
+        raise StageFailedError(
+            f"the teacher has {there} layers, and the student is to start from {layers}",
+            fix=f"name layers from 1 to {there} in `student.model.layers`",
+        )
+    _check_length(whole, max_length, "the teacher")
+    config = {**whole.config.to_dict(), "num_hidden_layers": len(chosen)}
+    weights = {name: value.numpy() for name, value in whole.state_dict().items()}
+    if kept is not None:
+        config |= {KEPT_HEADS: len(kept[0].heads), "intermediate_size": len(kept[0].neurons)}
+        weights = pruning.narrowed(weights, kept, attentions(whole)[0].head_dim)
+    network = build(task, ErnieConfig.from_dict(config))
+    network.set_state_dict({name: weights[_name_in_teacher(name, chosen)] for name in network.state_dict()})
+    ErnieTokenizer.from_pretrained(str(trained)).save_pretrained(str(folder))
+    return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
+
+
+def with_tokens(whole: Classifier, source: Path, kept: Sequence[int], folder: Path) -> Classifier:
+    """The classifier with a smaller vocabulary: of its word embedding, the rows of the tokens that are `kept` alone.
+
+    Args:
+        whole: as `load` opened it from the folder `source`.
+        kept: ids, ascending; that of the padding is among them. The new ids are 0, 1, ... in this order.
+        folder: gets the tokenizer's files.
+    """
+    config = whole.network.config.to_dict()
+    config |= {"vocab_size": len(kept), "pad_token_id": list(kept).index(config["pad_token_id"])}
+    weights = {name: value.numpy() for name, value in whole.network.state_dict().items()}
+    weights[_WORDS] = weights[_WORDS][list(kept)]
+    network = build(whole.task, ErnieConfig.from_dict(config))
+    network.set_state_dict(weights)
+    network.eval()
+    entries = read_vocab(source / VOCAB_NAME)
+    vocabulary.write([entries[number] for number in kept], folder / VOCAB_NAME)
+    for name in batches.SETTINGS_FILES:
+        if (source / name).is_file():
+            shutil.copy(source / name, folder)
+    return Classifier(network, batches.open_tokenizer(folder), whole.task, whole.labels, whole.max_length)
+
+
+def _name_in_teacher(name: str, layers: Sequence[int]) -> str:
+    """Layer i (from 0) of the student is layer `layers[i]` (from 1) of its teacher."""
+    return _LAYER.sub(lambda found: f".layers.{layers[int(found[1])] - 1}.", name)
+
+
+def _check_length(network: Any, max_length: int, source: str) -> None:
+    longest = int(network.config.max_position_embeddings)
+    if max_length > longest:
+        raise StageFailedError(f"max_length {max_length} is more than the {longest} positions of {source!r}")
+
+
+def probe(source: str | FromScratch | FromTeacher) -> None:
+    """Load a model and let it go: what is missing or damaged shows now, and a download is done. Raises as `create`."""
+    if isinstance(source, str):
+        _pretrained(source, 2, "text-classification")
+
+
+def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
+    if is_local_folder(source) and checkpoint_weights(Path(source)) is not None:
+        return huggingface.load(Path(source), KINDS[task], n_labels)
+    try:
+        tokenizer = ErnieTokenizer.from_pretrained(source)
+        network = from_pretrained(task, source, num_classes=n_labels)
+    except Exception as error:
+        raise _refusal(source, error) from error
+    return tokenizer, network
+
+
+def _refusal(source: str, error: Exception) -> EdgepackError:
+    """Why `source` could not be loaded: its download could not be done, or what is there is not usable."""
+    causes = list(_causes(error))
+    network = [cause for cause in causes if type(cause).__module__.partition(".")[0] in _DOWNLOADERS]
+    # PaddleNLP takes a 404 for an answer, and then misses the files; what the disk refuses has a number.
+    missed = isinstance(error, OSError | AssertionError) and not any(getattr(cause, "errno", None) for cause in causes)
+    if not is_local_folder(source) and (network or missed):
+        why = str(network[-1]) if network else "PaddleNLP's hub does not have it, or not all of its files"
+        return EnvironmentUnfitError(f"model {source!r} cannot be downloaded", why=why, fix=_OFFLINE)
+    why = str(causes[-1]) or str(error)
+    fix = (
+        _OTHER_LABELS
+        if "classifier.weight receives a shape" in why
+        else "name a local ERNIE folder or a PaddleNLP model"
+    )
+    return StageFailedError(f"model {source!r} cannot be loaded", why=why, fix=fix)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """`error` and what led to it, the first cause last."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName) -> Classifier:
+    """A classifier that `Classifier.save` wrote, in evaluation mode."""
+    network = from_pretrained(task, str(folder))
+    network.eval()
+    return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
+
+
+def _from_scratch(
+    shape: Scratch, n_labels: int, max_length: int, texts: Sequence[str], folder: Path, task: TaskName
+) -> Any:
+    vocabulary_file = folder / VOCAB_NAME
+    entries = vocabulary.build(texts, shape.max_vocabulary)
+    vocabulary.write(entries, vocabulary_file)
+    config = ErnieConfig(
+        vocab_size=len(entries),
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.feed_forward or 4 * shape.hidden,
+        max_position_embeddings=max_length,
+        type_vocab_size=SCRATCH_TOKEN_TYPES,
+        use_task_id=True,
+        task_type_vocab_size=SCRATCH_TASK_TYPES,
+        hidden_dropout_prob=shape.dropout,
+        attention_probs_dropout_prob=shape.dropout,
+        num_labels=n_labels,
+        pad_token_id=0,
+    )
+    ErnieTokenizer(vocab_file=str(vocabulary_file), do_lower_case=True, model_max_len=max_length).save_pretrained(
+        str(folder)
+    )
+    return build(task, config)

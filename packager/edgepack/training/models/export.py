@@ -1,0 +1,109 @@
+"""Paddle static graph and float ONNX of a trained classifier."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+
+from edgepack.errors import StageFailedError
+from edgepack.training import paddle_compat
+from edgepack.training.models.batches import Encoded
+from edgepack.training.models.classifiers import Classifier
+
+Float = npt.NDArray[np.float32]
+OPSET = 17  # the oldest ONNX Runtime we target, 1.19.2 on Python 3.8, loads 21; LayerNormalization needs 17
+INPUTS = ("input_ids", "token_type_ids")
+
+
+def static_graph(classifier: Classifier, folder: Path) -> None:
+    """Write what Paddle Inference loads: the graph and `model.pdiparams`. Inputs are int64 (B, T)."""
+    classifier.network.eval()
+    spec = [paddle.static.InputSpec([None, None], "int64", name=name) for name in INPUTS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = paddle.jit.to_static(classifier.network, input_spec=spec, full_graph=True)
+        paddle.jit.save(traced, str(folder / "model"))
+
+
+def run_dygraph(classifier: Classifier, row: Encoded) -> Float:
+    """Logits (1, C) of the trained model for one row; (1, T, C) where tokens are classified."""
+    return _run(classifier.network, row)
+
+
+class StaticGraph:
+    """A saved static graph, loaded as a deployment would load it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._layer = paddle.jit.load(str(folder / "model"))
+        self._layer.eval()
+
+    def run(self, row: Encoded) -> Float:
+        """What `run_dygraph` gives."""
+        return _run(self._layer, row)
+
+
+def _run(network: Any, row: Encoded) -> Float:
+    ids, types = paddle.to_tensor([list(row.ids)]), paddle.to_tensor([list(row.types)])  # (1, T)
+    with paddle.no_grad():
+        return np.asarray(network(ids, types).numpy(), dtype=np.float32)
+
+
+def float_onnx(folder: Path, target: Path) -> None:
+    """Convert the static graph in `folder` to ONNX at `OPSET`.
+
+    paddle2onnx reports success after failures: the caller must load and run what was written.
+
+    Raises:
+        StageFailedError: when nothing was written.
+    """
+    import paddle2onnx
+
+    graph = paddle_compat.graph_file(folder)
+    with tempfile.TemporaryFile() as said:
+        try:
+            with _output_into(said):
+                paddle2onnx.export(
+                    str(graph),
+                    str(graph.with_suffix(".pdiparams")),
+                    str(target),
+                    opset_version=OPSET,
+                    enable_onnx_checker=True,
+                    **paddle_compat.to_onnx_options(),
+                )
+        except Exception as error:
+            raise StageFailedError("export: paddle2onnx failed", why=f"{error}\n{_text(said)}".strip()) from error
+        if not target.is_file() or target.stat().st_size == 0:
+            raise StageFailedError("export: paddle2onnx wrote no file", why=_text(said))
+
+
+@contextlib.contextmanager
+def _output_into(file: IO[bytes]) -> Iterator[None]:
+    """Send the process's standard output and error into `file`: paddle2onnx prints from C++, past `sys.stdout`."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    try:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, target in zip(kept, (1, 2), strict=True):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace").strip()

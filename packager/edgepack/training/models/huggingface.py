@@ -1,0 +1,116 @@
+"""A checkpoint in Hugging Face's layout -> PaddleNLP's ERNIE. Nothing of torch or transformers is needed.
+
+The encoder of a BERT computes what an ERNIE without task embedding does, under other names; torch keeps the weight of a
+linear layer as (out, in), Paddle as (in, out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy.typing as npt
+import paddle
+from paddlenlp.transformers import ErnieConfig, ErnieTokenizer
+from safetensors import SafetensorError, deserialize
+
+from edgepack.errors import StageFailedError
+from edgepack.recipe import pretrained_models
+from edgepack.training.models import encoder_names, torch_file
+from edgepack_runtime.bundle.model_config import VOCAB_NAME
+
+Array = npt.NDArray[Any]
+_SPECIAL_TOKENS: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_KINDS: Final[Mapping[str, str]] = {  # of numbers, as safetensors names them
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": torch_file.BFLOAT16,
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
+_HEAD: Final = (
+    "save the encoder alone, as transformers' BertModel or ErnieModel (docs/10-recipe.md has the lines to type)"
+)
+
+
+def load(folder: Path, kind: Any, n_labels: int) -> tuple[Any, Any]:
+    """The tokenizer and network of the checkpoint in `folder`.
+
+    Args:
+        folder: with config.json, vocab.txt and model.safetensors or pytorch_model.bin.
+        kind: PaddleNLP's class of the network, as ErnieForSequenceClassification; its head of `n_labels` is random.
+
+    Raises:
+        StageFailedError: when the settings cannot be converted, or when weights of the encoder are missing, unknown
+            or of another shape.
+    """
+    fields = pretrained_models.read_config(folder)
+    weights = pretrained_models.weights_of(folder)
+    if fields is None or weights is None:
+        raise _refusal(folder, ["it lacks config.json or weights"], "copy the folder again")
+    if problems := [*pretrained_models.config_problems(fields), *pretrained_models.tokenizer_problems(folder)]:
+        raise _refusal(folder, problems, pretrained_models.UNFIT)
+    config = pretrained_models.paddlenlp_config(fields)
+    if problems := list(_vocabulary_problems(folder / VOCAB_NAME, config["vocab_size"])):
+        raise _refusal(folder, problems, "copy vocab.txt again from where the model was saved")
+    network = kind(ErnieConfig(**config, num_labels=n_labels))
+    shape_of = {name: tuple(weight.shape) for name, weight in network.ernie.state_dict().items()}
+    converted, problems = encoder_names.convert(shape_of, _read(weights))
+    if problems:
+        raise _refusal(folder, problems, _HEAD)
+    network.ernie.set_state_dict(converted)
+    honour_epsilon(network)
+    lower = pretrained_models.lower_case(folder)
+    return ErnieTokenizer(vocab_file=str(folder / VOCAB_NAME), do_lower_case=lower), network
+
+
+def honour_epsilon(network: Any) -> None:
+    """Give every LayerNorm the epsilon that the network's config names.
+
+    PaddleNLP sets 1e-12 on construction and on load, whatever config.json says; ERNIE 3.0 in Hugging Face's layout
+    has 1e-5.
+
+    Raises:
+        StageFailedError: when Paddle cannot compute with it.
+    """
+    epsilon = network.config.layer_norm_eps
+    if type(epsilon) is not float or not 0 < epsilon <= pretrained_models.MOST_EPSILON:
+        what = f"config.json: `layer_norm_eps` is {epsilon!r}"
+        raise StageFailedError(
+            what, why=f"Paddle computes with at most {pretrained_models.MOST_EPSILON}", fix=pretrained_models.UNFIT
+        )
+    for layer in network.sublayers():
+        if isinstance(layer, paddle.nn.LayerNorm):
+            layer._epsilon = epsilon
+
+
+def _read(file: Path) -> dict[str, Array]:
+    """Every weight of the file by its name, floats as float32."""
+    if file.suffix != ".safetensors":
+        return torch_file.read(file)
+    try:
+        tensors = dict(deserialize(file.read_bytes()))  # type: ignore[no-untyped-call]
+        return {
+            name: torch_file.widened(tensor["data"], _KINDS[tensor["dtype"]]).reshape(tensor["shape"])
+            for name, tensor in tensors.items()
+        }
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise StageFailedError(f"{file} cannot be read", why=str(error), fix="copy the file again") from error
+
+
+def _vocabulary_problems(file: Path, rows: int) -> Iterator[str]:
+    """`rows` are those of the word embedding; padding is id 0 wherever texts are put into one batch."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            entries = [line.rstrip("\n") for line in lines]
+    except (OSError, ValueError) as error:
+        yield str(error)
+        return
+    if missing := [token for token in _SPECIAL_TOKENS if token not in entries]:
+        yield f"{file.name} lacks {' '.join(missing)}"
+    elif entries[0] != _SPECIAL_TOKENS[0]:
+        yield f"{file.name} has {entries[0]!r} in its first line, where [PAD] has to stand"
+    if len(entries) > rows:
+        yield f"{file.name} has {len(entries)} lines, and `vocab_size` is {rows}"
+
+
+def _refusal(folder: Path, problems: Sequence[str], fix: str) -> StageFailedError:
+    return StageFailedError(f"model {str(folder)!r} cannot be converted", why="; ".join(problems), fix=fix)

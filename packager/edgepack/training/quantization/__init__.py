@@ -1,0 +1,1 @@
+"""Quantization by PaddleSlim: observers, quanters, quantization-aware training."""

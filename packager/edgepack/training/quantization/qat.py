@@ -1,0 +1,125 @@
+"""Quantization-aware training: the float student goes on learning while it rounds as its INT8 graph will."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from paddlenlp.transformers import ErnieTokenizer
+
+from edgepack import evaluation
+from edgepack.artifacts import DataArtifact, LinearScales, ModelArtifact, Row, weight_digest
+from edgepack.errors import StageFailedError
+from edgepack.progress import SILENT, Progress
+from edgepack.recipe.model import Quantize
+from edgepack.recipe.training import Distill, Qat, Training
+from edgepack.training import devices
+from edgepack.training.checkpoint import Checkpoint
+from edgepack.training.distributed import ALONE
+from edgepack.training.finetune import answers, examples, reopen, summary
+from edgepack.training.losses import task_of
+from edgepack.training.models.batches import Examples
+from edgepack.training.models.classifiers import Classifier
+from edgepack.training.quantization.observers import column_magnitudes, observe
+from edgepack.training.quantization.quanters import prepare, quantized
+from edgepack.training.trainer import Course, train
+
+_LABEL: Final = "train quantized"
+
+
+def relearn(
+    section: Quantize,
+    settings: Training,
+    data: DataArtifact,
+    student: ModelArtifact,
+    calibration: Sequence[Row],
+    out: Path,
+    progress: Progress,
+    checkpoint: Path,
+) -> tuple[LinearScales, ...]:
+    """Train on `data.train` from the float student's weights, choose the best epoch on `data.dev`; returns the ranges.
+
+    The float student is the teacher, beside the labels. Ranges of activations start from what the observer of the
+    recipe finds on `calibration`.
+
+    Args:
+        settings: of the student's own training, for what `section.qat` does not say.
+        out: folder that becomes a PaddleNLP model with the trained weights, in float.
+        checkpoint: folder that tells how far an interrupted training came.
+
+    Raises:
+        EnvironmentUnfitError: the device cannot be used.
+        StageFailedError: the training failed, or what it ended with cannot be quantized.
+    """
+    assert section.qat is not None, "filled in for this method"
+    if settings.ranks > 1:
+        progress.line(f"quantize: one process trains, where the student had {settings.ranks}")
+    settings = _settings(section.qat, settings)
+    progress.line(f"quantize: device {devices.choose(settings.device)}")
+    classifier = reopen(student, data)
+    learnt = examples(task_of(data), classifier, data.read("train"), classifier, data, progress, ALONE)
+    found = observe(classifier, classifier.encode(calibration), section.observer, progress)
+    ranges = {item.layer: item.activation for item in found if item.activation is not None}
+    embeddings, reduced = section.embeddings == "int8", section.reduced_range
+    prepare(classifier.network, ranges, section.qat.quanter, embeddings=embeddings, reduced=reduced)
+    distill = Distill(hard_weight=section.qat.hard_weight)
+    result = train(_course(classifier, learnt, settings, distill, data), progress, Checkpoint(checkpoint))
+    progress.line(f"quantize: {summary(result)}, dev {result.best_score:.3f} in {result.seconds:.0f} s")
+    linears = ranges_of(classifier)
+    _save(classifier, student, data, out)
+    return linears
+
+
+def _course(
+    classifier: Classifier, learnt: Examples, settings: Training, distill: Distill, data: DataArtifact
+) -> Course:
+    task, metric, dev = task_of(data), evaluation.metric_of(data), data.read("dev")
+    held_out = classifier.encode(dev)
+    return Course(
+        label=_LABEL,
+        network=classifier.network,
+        objective=task.objective(learnt.targets, balanced=settings.class_weights == "balanced"),
+        examples=learnt,
+        settings=settings,
+        score=lambda: evaluation.value(metric, dev, answers(task, classifier, dev, held_out, SILENT, "dev")),
+        distill=distill,
+    )
+
+
+def _settings(section: Qat, student: Training) -> Training:
+    """What the student was trained with, but for what `section` says; by one process, and in float32."""
+    first = student.device.partition(",")[0]
+    return Training.model_validate(
+        {name: getattr(student, name) for name in Training.model_fields}
+        | {"epochs": section.epochs, "learning_rate": section.learning_rate, "batch_size": section.batch_size}
+        | {"device": first, "nodes": None, "precision": "fp32"}
+    )
+
+
+def ranges_of(classifier: Classifier) -> tuple[LinearScales, ...]:
+    """The ranges of every product of a classifier whose network was prepared, as they are now.
+
+    Raises:
+        StageFailedError: one is not finite, or empty.
+    """
+    return tuple(_scales(name, layer) for name, layer in quantized(classifier.network).items())
+
+
+def _scales(name: str, layer: Any) -> LinearScales:
+    low, high = layer.activation_quanter.range()
+    weight = layer.weight.numpy()  # (in, out)
+    if not (np.isfinite([low, high]).all() and low <= 0 <= high and low < high):
+        raise StageFailedError(f"quantize: the training left no usable range for {name}", why=f"{low} .. {high}")
+    return LinearScales(name, weight_digest(weight), (low, high), column_magnitudes(weight))
+
+
+def _save(classifier: Classifier, student: ModelArtifact, data: DataArtifact, out: Path) -> None:
+    """The trained weights in a network as PaddleNLP knows it, without quanters."""
+    plain = reopen(student, data)
+    trained = classifier.network.state_dict()
+    plain.network.set_state_dict({name: trained[name] for name in plain.network.state_dict()})
+    out.mkdir()
+    ErnieTokenizer.from_pretrained(str(student.folder)).save_pretrained(str(out))
+    plain.save(out)

@@ -1,0 +1,1 @@
+"""Helpers that know nothing of recipes or bundles: hashing, text, encodings, hardware, processes."""

@@ -1,0 +1,59 @@
+"""How times, sizes, counts, verdicts and foreign texts are written for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from edgepack_runtime.util.texts import counted as counted  # one for both sides
+
+UNGATED: Final = "no gates"  # what stands for a verdict where nothing was asked, and a build or an install goes on
+# Control characters move cursors, bidirectional overrides reorder what is read: both are shown, not obeyed.
+_UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def safe(text: object) -> str:
+    """`text` with whatever a terminal would obey shown as an escape."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(text))
+
+
+def duration(seconds: float) -> str:
+    """`12.3 s`, `5 min 50 s`, `2 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def mib(size_bytes: int) -> str:
+    """`4.8 MiB`."""
+    return f"{size_bytes / 2**20:.1f} MiB"
+
+
+def metric_name(metric: str) -> str:
+    """A metric of `edgepack_runtime.stats.metrics` in words: `entity_f1` -> `entity F1`."""
+    return metric.replace("_", " ").replace("f1", "F1")
+
+
+def verdict(receipt: Mapping[str, Any]) -> str:
+    """The verdict of a receipt; `no gates` where it only passed because its recipe sets none: nothing was judged."""
+    told = str(receipt["verdict"])
+    left_out = [one["gate"] for one in receipt.get("unmeasured", ())]
+    return UNGATED if told == "pass" and not receipt["checks"] and left_out in ([], ["gates"]) else told
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Dotted name -> what it was and what it is, for all that is not equal; what is not there is None."""
+    one, two = dict(_flat(before, "")), dict(_flat(after, ""))
+    names = sorted({*one, *two})
+    return {name: (one.get(name), two.get(name)) for name in names if one.get(name) != two.get(name)}
+
+
+def _flat(value: Any, above: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield above, value
+        return
+    for key, below in value.items():
+        yield from _flat(below, f"{above}.{key}" if above else str(key))

@@ -1,0 +1,1 @@
+"""Predictions for files: rows in, rows out, of any size, in order."""

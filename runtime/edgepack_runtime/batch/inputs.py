@@ -1,0 +1,263 @@
+"""Rows of a file or a stream, read as they are asked for: each has a text, a pair, or what is wrong with it.
+
+A bad row costs no other: the next begins where its lines end. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any, BinaryIO, Iterator, List, NamedTuple, Optional, Sequence, Union
+
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.util.fs import os_errors
+from edgepack_runtime.util.texts import Item, checked, checked_fields
+
+SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
+MAX_LINE_BYTES = 4 * 1024 * 1024  # a text of a line; a word without an end of that size takes 300 MiB to cut
+STDIN = "standard input"
+_CSV_FIELD_LIMIT = 16 * 1024 * 1024  # the csv module's own limit, 128 KiB, is shorter than some documents
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # how Python's `surrogateescape` writes bytes that are none
+_BOM = b"\xef\xbb\xbf"
+_OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
+
+
+class Row(NamedTuple):
+    """A row whose first line is `line`, from 1: either an item or an error. It ends at byte `end` of the source."""
+
+    line: int
+    item: Optional[Item]
+    error: Optional[UsageError]
+    end: int
+
+
+class Source:
+    """What a file or stream holds.
+
+    Args:
+        stream: bytes.
+        name: what messages call it.
+        suffix: one of `SUFFIXES`; it decides the form.
+        columns: one, or two where pairs are wanted; a .txt has none, and its pairs have a tab between.
+
+    Raises:
+        UsageError: a table whose first line names no such column.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str, suffix: str, columns: Sequence[str]) -> None:
+        self._lines = _Lines(stream, name)
+        self._name, self._suffix, self._columns = name, suffix, columns
+        self._header: List[str] = []
+        if suffix in (".tsv", ".csv"):
+            csv.field_size_limit(_CSV_FIELD_LIMIT)
+            self._header = self._read_header()
+            self._places = [self._header.index(column) for column in columns]
+
+    def rows(self, *, go_on: bool = True) -> Iterator[Row]:
+        """The rows that come next; unless they `go_on`, a bad one is the last."""
+        self._lines.to_the_end = go_on
+        table = csv.reader(self._lines, strict=True) if self._suffix == ".csv" else None
+        while True:
+            number = self._lines.number + 1
+            where = f"line {number} of {self._name}"
+            try:
+                item: Optional[Item] = self._next(table, where)
+            except StopIteration:
+                return
+            except UsageError as error:
+                yield Row(number, None, error, self._lines.offset)
+                continue
+            yield Row(number, item, None, self._lines.offset)
+
+    def _next(self, table: Any, where: str) -> Item:
+        if table is not None:
+            with _table_errors(where):
+                fields = next(table)
+            for field in fields:
+                _require_utf8(field, where)
+            return self._of_fields(fields, where)
+        line = next(self._lines)
+        _require_utf8(line, where)
+        if self._suffix == ".tsv":
+            line = line.rstrip("\r\n")
+            return self._of_fields(line.split("\t") if line else [], where)
+        if self._suffix == ".jsonl":
+            return self._of_json(line, where)
+        return _pair_of_line(line, where) if len(self._columns) == 2 else checked(line, where)
+
+    def _of_fields(self, fields: Sequence[str], where: str) -> Item:
+        if len(fields) != len(self._header):
+            raise UsageError(
+                f"{where} has {len(fields)} fields; the header has {len(self._header)}", fix="repair that line"
+            )
+        return checked_fields([fields[place] for place in self._places], where)
+
+    def _of_json(self, line: str, where: str) -> Item:
+        wanted = " and ".join(f"a key `{column}`" for column in self._columns)
+        try:
+            row = json.loads(line)
+            fields = [row[column] for column in self._columns]
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+            raise UsageError(f"{where} is no JSON object with {wanted}", why=str(error)) from error
+        for column, value in zip(self._columns, fields):
+            if not isinstance(value, str):
+                raise UsageError(f"`{column}` in {where} is not a text")
+        return checked_fields(fields, where)
+
+    def _read_header(self) -> List[str]:
+        header: List[str] = []
+        with contextlib.suppress(StopIteration), _table_errors(f"line 1 of {self._name}"):
+            if self._suffix == ".csv":
+                header = next(csv.reader(self._lines, strict=True))
+            else:
+                header = next(self._lines).rstrip("\r\n").split("\t")
+        for name in header:
+            _require_utf8(name, f"line 1 of {self._name}")
+        for column, (option, which) in zip(self._columns, _OPTIONS):
+            if header.count(column) != 1:
+                raise UsageError(
+                    f"{self._name} has no column `{column}`",
+                    why=f"its first line names {', '.join(header) or 'nothing'}",
+                    fix=f"name the column that holds the {which}: {option} NAME",
+                )
+        return header
+
+
+class _Lines:
+    """Lines of a stream, as text with their ends; bytes that are not UTF-8 are escaped (`_NOT_UTF8`)."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+        self.offset = self.number = 0  # bytes and lines that were read
+        self.to_the_end = True  # of a line that is too long, whose end may never come
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(MAX_LINE_BYTES + 1)
+        if not line:
+            raise StopIteration
+        self.offset += len(line)
+        self.number += 1
+        number = self.number
+        if len(line) > MAX_LINE_BYTES:
+            while line and not line.endswith(b"\n") and self.to_the_end:
+                line = self._stream.readline(2**20)
+                self.offset += len(line)
+            raise UsageError(
+                f"line {number} of {self._name} is longer than {MAX_LINE_BYTES // 2**20} MiB",
+                fix="give a text file, one text a line",
+            )
+        return (line[len(_BOM) :] if number == 1 and line.startswith(_BOM) else line).decode("utf-8", "surrogateescape")
+
+
+@contextlib.contextmanager
+def _table_errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except csv.Error as error:
+        raise UsageError(f"{where} is no row of a table", why=str(error), fix="check its quotation marks") from error
+
+
+def _require_utf8(text: str, where: str) -> None:
+    if _NOT_UTF8.search(text):
+        try:
+            text.encode("utf-8", "surrogateescape").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{where} is not UTF-8", why=str(error), fix="save it as UTF-8") from error
+
+
+def _pair_of_line(line: str, where: str) -> Item:
+    fields = checked(line, where).split("\t")
+    if len(fields) != 2:
+        raise UsageError(
+            f"{where} is no pair of texts",
+            why=f"it has {len(fields) - 1} tabs, and a pair is two texts with one tab between",
+            fix="repair that line",
+        )
+    return checked_fields(fields, where)
+
+
+def check_suffix(path: Path) -> None:
+    """See that the ending of `path` says how it is written.
+
+    Raises:
+        UsageError: it is not a known one.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
+
+
+def check_file(path: Path) -> None:
+    """See that there is a file to read texts from.
+
+    Raises:
+        UsageError: there is none, or its ending is not a known one.
+    """
+    check_suffix(path)
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", fix="check the path")
+
+
+@contextlib.contextmanager
+def opened(path: Path, column: str = "text", pair_column: Optional[str] = None) -> Iterator[Source]:
+    """The rows of a file: .txt one a line; .tsv, .csv (with a header) and .jsonl the values of `column`.
+
+    A .tsv has no quoting: a field is what stands between two tabs, quotation marks included.
+
+    Args:
+        column: of the texts.
+        pair_column: of the second texts; None where single texts are wanted. A .txt of pairs has a tab between.
+
+    Raises:
+        UsageError: there is no such file or column.
+        EnvironmentUnfitError: it cannot be read, at any time in the block.
+    """
+    check_file(path)
+    with os_errors(f"{path} cannot be read"):
+        stream = path.open("rb")
+    with stream:
+        with os_errors(f"{path} cannot be read"):
+            columns = [column] if pair_column is None else [column, pair_column]
+            source = Source(stream, path.name, path.suffix, columns)
+        yield source
+
+
+def items(source: Source) -> Iterator[Item]:
+    """The items of `source`, up to the first bad row.
+
+    Raises:
+        UsageError: naming the line of that row.
+    """
+    for row in source.rows(go_on=False):
+        if row.item is None:
+            assert row.error is not None
+            raise row.error
+        yield row.item
+
+
+def require_rows(path: Path, column: str = "text", pair_column: Optional[str] = None) -> None:
+    """See that a file can be read and holds a row, good or bad. Raises as `opened`, and a UsageError if it is empty."""
+    with opened(path, column, pair_column) as source, os_errors(f"{path} cannot be read"):
+        if next(source.rows(), None) is None:
+            raise no_text(path)
+
+
+def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = None) -> List[Item]:
+    """All items of a file, none of which may be bad. Raises as `opened` and `items`, and where there are none."""
+    with opened(path, column, pair_column) as source, os_errors(f"{path} cannot be read"):
+        found = list(items(source))
+    if not found:
+        raise no_text(path)
+    return found
+
+
+def no_text(path: Union[Path, str]) -> UsageError:
+    """There is nothing in the file `path`, or in the stream of that name."""
+    if isinstance(path, Path):
+        return UsageError(f"{path.name} holds no text", fix="give a file with at least one text")
+    return UsageError(f"{path} holds no text", fix="give at least one line with a text")

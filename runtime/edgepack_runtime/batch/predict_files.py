@@ -1,0 +1,151 @@
+"""`predict` from rows to a file, of any size: in order, in bounded memory, resumed after an interrupt."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import sys
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
+
+from edgepack_runtime.batch.inputs import STDIN, Row, Source, no_text, opened
+from edgepack_runtime.batch.outputs import Form, answer_keys
+from edgepack_runtime.batch.resume import Output
+from edgepack_runtime.bundle.model_config import TOKENS
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.util.fs import os_errors
+from edgepack_runtime.util.progress import Progress
+from edgepack_runtime.util.texts import Item
+
+
+def answer(
+    options: argparse.Namespace,
+    given: Sequence[Item],
+    columns: Tuple[str, Optional[str]],
+    predictor: Any,
+    say: Callable[[str], None],
+) -> None:
+    """Answer every row of `options.input`, or what is `given`, or every row of standard input, into `options.output`.
+
+    Args:
+        columns: of the texts, and of the second texts of pairs.
+
+    Raises:
+        UsageError: no row is good; or one is bad, and `options.strict`; or an interrupted run
+            left answers, and `options.resume` is not set or does not fit them.
+        EnvironmentUnfitError: a file cannot be read or written.
+        StageFailedError: the model cannot be run.
+    """
+    config = predictor.config
+    labels = predictor.labels if options.scores and config.task != TOKENS else ()
+    keys = answer_keys(config, with_scores=options.scores)
+    form = Form(options.output.suffix, keys, labels, pairs=config.takes_pairs)
+    with contextlib.ExitStack() as stack:
+        if options.input:
+            source = stack.enter_context(opened(options.input, *columns))
+        else:
+            source = _lines([column for column in columns if column is not None], given)
+        output = stack.enter_context(
+            Output(options.output, options.output.suffix, form.header(), resume=options.resume)
+        )
+        run = _Run(options, predictor, form, source, output)
+        try:
+            run.skip(say)
+            run.answer()
+        except (KeyboardInterrupt, SystemExit):
+            if output.rows:
+                say(f"{options.output} is not finished: the same command with --resume continues it")
+            raise
+        run.finish(say)
+
+
+def _lines(columns: Sequence[str], given: Sequence[Item]) -> Source:
+    """What is `given`, as rows, or else what stands on standard input."""
+    if not given:
+        return Source(sys.stdin.buffer, STDIN, ".txt", columns)
+    fields = ((item,) if isinstance(item, str) else item for item in given)
+    lines = "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in fields)
+    return Source(io.BytesIO(lines.encode("ascii")), "the arguments", ".jsonl", columns)
+
+
+class _Run:
+    """The rows of one run."""
+
+    def __init__(self, options: argparse.Namespace, predictor: Any, form: Form, source: Source, output: Output) -> None:
+        self._options, self._predictor, self._form, self._output = options, predictor, form, output
+        self._rows = self._read(source)
+        self._first: Optional[UsageError] = None  # what was wrong with the first bad row
+
+    def skip(self, say: Callable[[str], None]) -> None:
+        """Skip the rows of the input that an interrupted run has answered."""
+        before, last, count = self._output.before, 0, 0
+        for row in itertools.islice(self._rows, before):
+            last, count = row.line, count + 1
+        if count < before:
+            raise UsageError(
+                f"the input has {count} rows, and the interrupted run answered {before}",
+                fix="give the same input as then, or remove the .partial file to begin again",
+            )
+        self._output.cut_errors(last)
+        if before and not self._options.quiet:
+            say(f"continuing after row {before}, where an earlier run was interrupted")
+
+    def answer(self) -> None:
+        """Write a line for each row that is left."""
+        options, output = self._options, self._output
+        tagged = ((row, row.item) for row in self._rows)
+        progress = Progress("rows", options.input.stat().st_size if options.input else None, quiet=options.quiet)
+        try:
+            with contextlib.closing(
+                self._predictor.stream_tagged(tagged, workers=options.threads, batch_tokens=options.batch_tokens)
+            ) as found:
+                for row, prediction in found:
+                    self._write(row, prediction)
+                    progress.update(output.rows, output.before, row.end)
+        finally:
+            progress.close()
+
+    def finish(self, say: Callable[[str], None]) -> None:
+        """Rename what was written, and report the rows without an answer."""
+        rows, bad = self._output.rows, self._output.bad
+        if not rows:
+            raise no_text(self._options.input or STDIN)
+        self._output.finish()
+        if not self._options.quiet:
+            say(f"{rows - bad} predictions in {self._options.output}")
+        told = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
+        if bad == rows:
+            raise UsageError(
+                told,
+                why=_in_a_line(self._first) if self._first else "the interrupted run found none either",
+                fix=f"see to the form of the file, or to its encoding; {self._output.errors_path} tells of each row",
+            )
+        if bad:
+            say(f"{told}: {self._output.errors_path} tells why")
+
+    def _read(self, source: Source) -> Iterator[Row]:
+        with os_errors(f"{self._options.input or STDIN} cannot be read"):
+            yield from source.rows()
+
+    def _write(self, row: Row, prediction: Any) -> None:
+        error = row.error
+        line = ""
+        if row.item is not None:
+            try:
+                line = self._form.answer(row.item, prediction.as_json(with_scores=self._options.scores))
+            except UsageError as refused:
+                error = refused
+        if error is None:
+            self._output.add(line)
+            return
+        if self._options.strict:
+            raise error
+        self._first = self._first or error
+        told = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}
+        self._output.add(self._form.missing(), told)
+
+
+def _in_a_line(error: UsageError) -> str:
+    return f"{error.what} ({error.why})" if error.why else error.what

@@ -1,0 +1,231 @@
+"""The output file of `predict`: collected beside its place, renamed at the end, resumed by counting its rows.
+
+While a run goes on, two files lie beside the output G:
+
+    G.partial                the answers so far, in the order of the input; becomes G
+    G.errors.jsonl.partial   the rows without an answer; becomes G.errors.jsonl if there are any
+
+Rows are appended in blocks, each flushed to the disk, errors before answers. At every moment G.partial is therefore the
+beginning of the complete output, and the errors of its rows are on the disk. A resumed run cuts G.partial to complete
+rows and skips as many rows of the input. Nothing else is recorded: input, model and options must be the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, List, Mapping, Optional, Tuple, Type
+
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, os_errors
+
+_BLOCK_CHARACTERS, _BLOCK_S = 2**20, 5.0  # a block ends at the first of these
+
+
+class Output:
+    """The files of one run, as a context. After an error or an interrupt, the answers so far are kept for `resume`.
+
+    Args:
+        path: G, or a link to G. A link stays, and the partial files lie beside the file that it leads to.
+        suffix: the form of the rows, as in `writing.Form`.
+        header: the first line of the output; may be empty.
+        resume: continue with the partial files of an interrupted run, if there are any.
+
+    Raises:
+        UsageError: there are partial files, and `resume` is not set; or they have another header.
+        EnvironmentUnfitError: a file cannot be written, or another process is writing it.
+    """
+
+    def __init__(self, path: Path, suffix: str, header: str, *, resume: bool) -> None:
+        self.path, self._suffix, self._header, self._resume = path, suffix, header, resume
+        self._file = led_to(path)
+        self.errors_path = self._file.with_name(self._file.name + ".errors.jsonl")
+        self._good, self._bad = _Partial(self._file), _Partial(self.errors_path)
+        self._since = time.monotonic()
+        self.before = 0  # rows of the interrupted run
+        self.rows = self.bad = 0  # rows in all; those of them without an answer
+
+    def __enter__(self) -> Output:
+        with os_errors(f"{self.path} cannot be written"):
+            if not self._resume and self._good.path.exists():
+                raise UsageError(
+                    f"{self._good.path} holds answers of a run that was interrupted, or that is still running",
+                    fix="continue that run with --resume, or remove the file to begin again",
+                )
+            if self._good.path.exists() and not self._bad.path.exists() and self.errors_path.exists():
+                self.errors_path.replace(self._bad.path)  # the run ended between its two last renames
+            try:
+                self._bad.open()
+                self._good.open()
+                self._good.lock(self.path)
+                self._cut_answers()
+            except BaseException:
+                self._close()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        try:
+            if error is not None and self.rows:
+                self.commit()
+            elif error is not None:
+                _remove(self._good.path)
+                _remove(self._bad.path)
+        finally:
+            self._close()
+
+    def cut_errors(self, last_line: int) -> None:
+        """Drop the errors of rows behind `last_line` of the input, which is where the rows end that are kept."""
+        with os_errors(f"{self.path} cannot be written"), self._bad.path.open("rb") as file:
+            size = 0
+            for line in file:
+                if not line.endswith(b"\n") or json.loads(line.decode("utf-8"))["line"] > last_line:
+                    break
+                size += len(line)
+                self.bad += 1
+            self._bad.cut(size)
+
+    def add(self, line: str, error: Optional[Mapping[str, Any]] = None) -> None:
+        """The line of the next row; with an `error` the row has no answer. Raises as `commit`."""
+        if error is not None:
+            self._bad.add(json.dumps(error, ensure_ascii=False) + "\n")
+            self.bad += 1
+        self._good.add(line)
+        self.rows += 1
+        if self._good.waiting >= _BLOCK_CHARACTERS or time.monotonic() - self._since >= _BLOCK_S:
+            self.commit()
+
+    def commit(self) -> None:
+        """Append the rows that were added, and flush them to the disk.
+
+        Raises:
+            EnvironmentUnfitError: they cannot be written.
+        """
+        with os_errors(f"{self.path} cannot be written"):
+            self._bad.append()
+            self._good.append()
+        self._since = time.monotonic()
+
+    def finish(self) -> None:
+        """All rows were added: G appears, and the partial files disappear. Raises as `commit`."""
+        self.commit()
+        with os_errors(f"{self.path} cannot be written"):
+            if self.bad:  # before G: whoever sees G finds the errors of its rows
+                self._bad.path.replace(self.errors_path)
+            else:
+                _remove(self.errors_path)
+                _remove(self._bad.path)
+            self._good.path.replace(self._file)
+            fsync_folder(self._file.absolute().parent)
+
+    def _cut_answers(self) -> None:
+        """Cut the partial output to complete rows and count them; write the header if there is none."""
+        header = self._header.encode("utf-8", "backslashreplace")
+        with self._good.path.open("rb") as file:
+            found = file.read(len(header))
+            if header.startswith(found) and found != header:  # nothing, or a header that was cut short
+                self._good.cut(0)
+                self._good.add(self._header)
+                return
+            if found != header:
+                raise UsageError(
+                    f"{self._good.path} has other columns than this run",
+                    why=f"its first line is not `{self._header.strip()}`",
+                    fix="repeat the options of the run that was interrupted, or remove the file to begin again",
+                )
+            size, quotes, complete = len(header), 0, len(header)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                size += len(line)
+                quotes += line.count(b'"')
+                if self._suffix != ".csv" or quotes % 2 == 0:  # a quoted field of a .csv may hold line ends
+                    self.before += 1
+                    complete = size
+        self._good.cut(complete)
+        self.rows = self.before
+
+    def _close(self) -> None:
+        self._good.close()
+        self._bad.close()
+
+
+def led_to(path: Path) -> Path:
+    """The file that is meant by `path`: where that is a link, what it leads to, be it there or not."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+class _Partial:
+    """A file that grows by whole blocks beside the file that it becomes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.with_name(path.name + ".partial")
+        self.waiting = 0  # characters in memory
+        self._file = -1
+        self._added: Tuple[List[str], int] = ([], 0)  # lines in memory, and the byte of the file where they belong
+
+    def open(self) -> None:
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def lock(self, meant: Path) -> None:
+        """Keep other processes off `meant` until `close`.
+
+        Raises:
+            EnvironmentUnfitError: another process has the lock.
+        """
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process that had it may have renamed the file just before it ended.
+            mine = self.path.exists() and os.path.samestat(os.fstat(self._file), self.path.stat())
+        except BlockingIOError:
+            mine = False
+        if not mine:
+            raise EnvironmentUnfitError(
+                f"another process writes {meant}", why=f"it holds {self.path}", fix="wait for it to end"
+            )
+
+    def cut(self, size: int) -> None:
+        os.ftruncate(self._file, size)
+        self._added = ([], size)
+
+    def add(self, line: str) -> None:
+        self._added[0].append(line)
+        self.waiting += len(line)
+
+    def append(self) -> None:
+        """Write the lines that were added, and flush them to the disk.
+
+        After an interrupt the same block is written again, to the same place: `_added` changes in one step.
+        """
+        lines, size = self._added
+        # Half a surrogate pair, which JSON may hold, is written as JSON escapes it.
+        data = "".join(lines).encode("utf-8", "backslashreplace")
+        if data:
+            _write(self._file, data, size)
+            os.fsync(self._file)
+        self._added = ([], size + len(data))
+        self.waiting = 0
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()

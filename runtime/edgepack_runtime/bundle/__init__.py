@@ -1,0 +1,1 @@
+"""The bundle's formats and their verification: archive, manifest, signature, golden files, model configuration."""

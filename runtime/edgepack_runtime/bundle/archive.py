@@ -1,0 +1,278 @@
+"""The bundle's container: a zip file of exactly one form, read strictly (standard library only).
+
+Python runs the file (`python3 FILE.edgepack VERB`), so it has to be a zip; and it has to arrive unharmed over
+USB sticks, so every byte of it counts. A zip leaves room for bytes that nobody reads: gaps, extra fields, two
+sets of headers that disagree, bits after the end of a deflate stream. None of that room is left here. The bytes
+of every header follow from (path, method, CRC, sizes, offset) by the functions below. The writer (packager) and
+the reader share them: the reader rebuilds each header and compares. The members lie sorted and without
+gaps, then the directory, then the end record, whose comment is `edgepack1 sha256=` and the sha256 of every byte
+before the comment's two-byte length. The format has no zip64: a bundle has to fit on a FAT stick (4 GiB).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import struct
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Dict, Iterator, Optional, Tuple, Type
+
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.util.fs import FILE_MODE
+from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
+
+STORED, DEFLATED = 0, 8
+MAX_BUNDLE_BYTES = 2**32 - 1
+COMMENT_MAGIC = b"edgepack1 sha256="
+COMMENT_BYTES = len(COMMENT_MAGIC) + 64
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_DIRECTORY = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_MOST_ENTRY_BYTES = _DIRECTORY.size + 4 * contract.MAX_PATH_CHARACTERS  # UTF-8 takes up to 4 bytes a character
+_TAIL_BYTES = _END.size + COMMENT_BYTES
+_VERSION = 20  # zip 2.0: deflate, and nothing newer
+_MADE_BY = 3 << 8 | _VERSION  # 3: Unix, so that the mode below is read
+_DATE = 1 << 5 | 1  # 1980-01-01, the zip epoch: a bundle carries no wall-clock time
+_MODE = (0o100000 | FILE_MODE) << 16
+_UTF8 = 0x800
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One file in the zip: its path, how it is stored, sizes in bytes, and where its local header starts."""
+
+    path: str
+    method: int  # STORED or DEFLATED
+    crc32: int
+    compressed_size: int
+    size: int
+    offset: int
+
+    @property
+    def data_offset(self) -> int:
+        return self.offset + _LOCAL.size + len(self.path.encode("utf-8"))
+
+    @property
+    def end(self) -> int:
+        return self.data_offset + self.compressed_size
+
+
+def local_header(member: Member) -> bytes:
+    """The bytes in front of the member's data."""
+    name, flags = _name_and_flags(member.path)
+    sizes = (member.crc32, member.compressed_size, member.size)
+    return _LOCAL.pack(b"PK\3\4", _VERSION, flags, member.method, 0, _DATE, *sizes, len(name), 0) + name
+
+
+def directory_entry(member: Member) -> bytes:
+    """The member's entry in the directory at the end of the file."""
+    name, flags = _name_and_flags(member.path)
+    sizes = (member.crc32, member.compressed_size, member.size)
+    head = (b"PK\1\2", _MADE_BY, _VERSION, flags, member.method, 0, _DATE)
+    return _DIRECTORY.pack(*head, *sizes, len(name), 0, 0, 0, 0, _MODE, member.offset) + name
+
+
+def end_record(count: int, directory_bytes: int, directory_offset: int) -> bytes:
+    """The end record without its comment; the digest in the comment covers all of it but the last two bytes."""
+    return _END.pack(b"PK\5\6", 0, 0, count, count, directory_bytes, directory_offset, COMMENT_BYTES)
+
+
+def comment(digest: str) -> bytes:
+    """The zip comment for the sha256 (hex) of all bytes before the comment's length field."""
+    return COMMENT_MAGIC + digest.encode("ascii")
+
+
+class Archive:
+    """An open bundle whose structure (headers, directory, end record) is exact. Use it in a `with` block.
+
+    `members` maps path to member, in file order. The contents are checked by `verify.verify_archive`.
+
+    Raises:
+        UsageError: `path` is no file.
+        EnvironmentUnfitError: `path` may not be read.
+        BundleInvalidError: naming the region of the file that is not as the writer writes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = _open(path)
+        try:
+            self.members, self._recorded_digest = self._read_structure()
+        except OSError as error:
+            self.close()
+            raise self.damaged("the file", f"it cannot be read: {error.strerror or error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def damaged(self, region: str, why: str) -> BundleInvalidError:
+        """The error for a damaged `region` of this file, ready to be raised."""
+        return BundleInvalidError(
+            f"{self.path.name} is damaged: {region}",
+            why=why,
+            fix="copy the bundle again from where it was built, and compare with `verify` there",
+        )
+
+    def chunks(self, member: Member) -> Iterator[bytes]:
+        """The member's content, piece by piece, never more than its recorded size.
+
+        Raises:
+            BundleInvalidError: naming the member, when its data do not give exactly its size and CRC.
+        """
+        region = f"member {member.path}"
+        crc, size = 0, 0
+        try:
+            for data in self._inflated(member) if member.method == DEFLATED else self.stored(member):
+                size += len(data)
+                if size > member.size:
+                    raise self.damaged(region, f"it holds more than its {member.size} bytes")
+                crc = zlib.crc32(data, crc)
+                yield data
+        except zlib.error as error:
+            raise self.damaged(region, f"its compressed data are broken ({error})") from error
+        except OSError as error:
+            raise self.damaged(region, f"it cannot be read: {error.strerror or error}") from error
+        if size != member.size or crc != member.crc32:
+            raise self.damaged(region, "its content does not match its size and checksum")
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The whole content of one small member.
+
+        Raises:
+            BundleInvalidError: when the member is missing, damaged, or larger than `limit` bytes.
+        """
+        member = self.members.get(path)
+        if member is None:
+            raise self.damaged(f"member {path}", "it is missing")
+        if member.size > limit:
+            raise self.damaged(f"member {path}", f"it has {member.size} bytes; at most {limit} are read")
+        return b"".join(self.chunks(member))
+
+    def check_digest(self) -> None:
+        """Compare the sha256 in the end comment with the file.
+
+        Raises:
+            BundleInvalidError: when they differ. After headers and contents were found intact, what is left is
+                the comment itself, or bits of compressed data that unpacking does not look at.
+        """
+        if hash_prefix(self._file, self.size - COMMENT_BYTES - 2) != self._recorded_digest:
+            raise self.damaged(
+                "the end comment, or spare bits in compressed data",
+                "every header and every unpacked file is intact, but the file's sha256 is not the recorded one",
+            )
+
+    def stored(self, member: Member) -> Iterator[bytes]:
+        """The member's data as they are stored, deflated or not, and not checked."""
+        left = member.compressed_size
+        self._file.seek(member.data_offset)
+        while left:
+            data = self._file.read(min(CHUNK_BYTES, left))
+            if not data:
+                return  # only when the file shrinks while it is read; the size check above speaks
+            left -= len(data)
+            yield data
+
+    def _inflated(self, member: Member) -> Iterator[bytes]:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        raw = self.stored(member)
+        while not inflater.eof:
+            source = inflater.unconsumed_tail or next(raw, b"")
+            data = inflater.decompress(source, CHUNK_BYTES)
+            if not source and not data:
+                raise self.damaged(f"member {member.path}", "its compressed data end too early")
+            yield data
+        if inflater.unused_data or next(raw, b""):
+            raise self.damaged(f"member {member.path}", "bytes follow the end of its compressed data")
+
+    def _read_structure(self) -> Tuple[Dict[str, Member], str]:
+        self.size = self._file.seek(0, os.SEEK_END)
+        count, directory_offset, digest = self._read_end()
+        self._file.seek(directory_offset)
+        directory = self._file.read(self.size - _TAIL_BYTES - directory_offset)
+        members: Dict[str, Member] = {}
+        position, end, last = 0, 0, ""
+        for index in range(count):
+            member, length = self._read_entry(directory, position, index, last)
+            if member.offset != end:
+                raise self.damaged(f"header of member {member.path}", "it does not lie where the one before ends")
+            self._check_local_header(member)
+            members[member.path] = member
+            position, end, last = position + length, member.end, member.path
+        if position != len(directory) or end != directory_offset:
+            raise self.damaged("the directory", "it does not fill the space between the members and the end record")
+        return members, digest
+
+    def _read_end(self) -> Tuple[int, int, str]:
+        if self.size < _TAIL_BYTES or self.size > MAX_BUNDLE_BYTES:
+            raise self.damaged("the file", f"it has {self.size} bytes: it is cut short, or not a bundle")
+        self._file.seek(self.size - _TAIL_BYTES)
+        tail = self._file.read(_TAIL_BYTES)
+        fields = _END.unpack(tail[: _END.size])
+        if fields[0] != b"PK\5\6" and COMMENT_MAGIC not in tail:
+            raise self.damaged("the end record", "it is missing: the file is cut short, or not a bundle")
+        count, directory_bytes, directory_offset = fields[4:7]
+        if tail[: _END.size] != end_record(count, directory_bytes, directory_offset):
+            raise self.damaged("the end record", "it is not as it was written")
+        if count > contract.MAX_FILES or directory_bytes > count * _MOST_ENTRY_BYTES:
+            raise self.damaged("the end record", "the directory is larger than one that the writer writes")
+        if directory_offset + directory_bytes != self.size - _TAIL_BYTES:
+            raise self.damaged("the end record", "the directory is not where it says")
+        digest = tail[_END.size + len(COMMENT_MAGIC) :]
+        if tail[_END.size :] != COMMENT_MAGIC + digest or not digest.isalnum():
+            raise self.damaged("the end comment", "it is not as it was written")
+        return count, directory_offset, digest.decode("ascii")
+
+    def _read_entry(self, directory: bytes, position: int, index: int, last: str) -> Tuple[Member, int]:
+        region = f"directory entry {index + 1} (after {last})" if last else "directory entry 1"
+        fixed = directory[position : position + _DIRECTORY.size]
+        if len(fixed) < _DIRECTORY.size:
+            raise self.damaged(region, "the directory ends too early")
+        fields = _DIRECTORY.unpack(fixed)
+        length = _DIRECTORY.size + fields[10]
+        try:
+            path = directory[position + _DIRECTORY.size : position + length].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.damaged(region, "its name is not UTF-8") from error
+        member = Member(path, fields[4], fields[7], fields[8], fields[9], fields[16])
+        if member.method not in (STORED, DEFLATED) or not contract.safe_path(path) or path <= last:
+            raise self.damaged(region, f"its name {path!r} or its method is not one that the writer writes")
+        if directory[position : position + length] != directory_entry(member):
+            raise self.damaged(f"directory entry of member {path}", "it is not as it was written")
+        return member, length
+
+    def _check_local_header(self, member: Member) -> None:
+        expected = local_header(member)
+        self._file.seek(member.offset)
+        if self._file.read(len(expected)) != expected:
+            raise self.damaged(f"header of member {member.path}", "it does not agree with the directory")
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        if not path.is_file():
+            raise UsageError(f"there is no bundle file {path}", fix="give the path of a .edgepack file")
+        return path.open("rb")
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"{path} cannot be opened", why=error.strerror or str(error), fix="run as a user who may read it"
+        ) from error
+
+
+def _name_and_flags(path: str) -> Tuple[bytes, int]:
+    name = path.encode("utf-8")
+    return name, 0 if name.isascii() else _UTF8

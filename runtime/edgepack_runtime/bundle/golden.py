@@ -1,0 +1,227 @@
+"""What a release brings along to prove itself: texts with expected logits, and labelled rows.
+
+Both files hold one JSON object a line. A golden text is `text`, for pairs `text_pair`, and `logits`: a list of one
+number for each label, or where tokens are classified a list of such lists, one for each token. A labelled row is
+`text`, for pairs `text_pair`, and its answer, next to what the float model says:
+
+| answers | keys | value |
+|---|---|---|
+| one label | `label`, `float_label` | a label |
+| several labels | `labels`, `float_labels` | a list of labels, perhaps empty |
+| spans | `spans`, `float_spans` | a list of [start, end, label], perhaps empty; offsets are indices of a Python str |
+
+Where the release was held against an earlier one, every row has what that one says too: `baseline_label`,
+`baseline_labels` or `baseline_spans`.
+
+A release whose rows stayed where it was built has `golden/texts.jsonl` in their place: texts alone, made up, of the
+lengths that the rows have.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.util.spans import Span
+from edgepack_runtime.util.texts import Item
+
+MODEL_FOLDER = "model"
+GOLDEN_FILE = "golden/golden.jsonl"
+ROWS_FILE = "golden/rows.jsonl"
+TEXTS_FILE = "golden/texts.jsonl"
+
+
+class GoldenText(NamedTuple):
+    """A text, or pair of texts, and the logits that the shipped model gave for it where it was built.
+
+    `logits` has a row of one number for each label: one row for the text, or one for each of its tokens, [CLS] and
+    [SEP] among them.
+    """
+
+    text: str
+    logits: Tuple[Tuple[float, ...], ...]
+    text_pair: Optional[str] = None
+
+    @property
+    def item(self) -> Item:
+        """What the predictor is asked."""
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
+
+
+class GoldenRow(NamedTuple):
+    """A row of the test split; `float_answer` is what the float model of the same student says.
+
+    `baseline_answer` is that of the earlier release that this one is held against; None where there is none.
+    """
+
+    text: str
+    answer: Answer
+    float_answer: Answer
+    text_pair: Optional[str] = None
+    baseline_answer: Optional[Answer] = None
+
+    @property
+    def item(self) -> Item:
+        """What the predictor is asked."""
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
+
+
+def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
+    """The texts of `golden/golden.jsonl`, at least one.
+
+    Raises:
+        BundleInvalidError: naming file and line, when it is missing, empty or of another form than a model of
+            `config` has.
+    """
+    keys, n_labels = _text_keys(config), len(config.labels)
+    per = " for each token" if config.task == TOKENS else ""
+    golden = []
+    for where, row in _lines(_read(release, GOLDEN_FILE), GOLDEN_FILE, {*keys, "logits"}):
+        logits = row.pop("logits")
+        table = logits if config.task == TOKENS else [logits]
+        if not _are_texts(row.values()) or not isinstance(table, list) or not table:
+            raise _invalid(where, f"it should hold {_and(keys)} and logits")
+        if not all(_are_numbers(numbers) and len(numbers) == n_labels for numbers in table):
+            raise _invalid(where, f"it should hold {_and(keys)} and {n_labels} logits{per}")
+        golden.append(GoldenText(logits=tuple(tuple(map(float, numbers)) for numbers in table), **row))
+    return golden
+
+
+def read_items(release: Path, config: ModelConfig) -> List[Item]:
+    """What the model is asked while it is timed: the texts of the golden rows, or those that stand in for them.
+
+    Raises:
+        BundleInvalidError: as `read_rows`.
+    """
+    if not (release / TEXTS_FILE).is_file():
+        return [row.item for row in read_rows(release, config)]
+    keys = _text_keys(config)
+    items: List[Item] = []
+    for where, row in _lines(_read(release, TEXTS_FILE), TEXTS_FILE, set(keys)):
+        if not _are_texts(row.values()):
+            raise _invalid(where, f"it should hold {_and(keys)}")
+        items.append((row["text"], row["text_pair"]) if "text_pair" in row else row["text"])
+    return items
+
+
+def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
+    """The labelled rows of `golden/rows.jsonl`, at least one.
+
+    Raises:
+        BundleInvalidError: naming file and line, when it is missing, empty or of another form than a model of
+            `config` has, or when a label is none that the model knows.
+    """
+    return parse_rows(_read(release, ROWS_FILE), ROWS_FILE, config)
+
+
+def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
+    """`read_rows` of the bytes of a file; `name` is for messages."""
+    keys, key = _text_keys(config), answer_key(config)
+    known = frozenset(config.classes)
+    rows = []
+    said = (key, f"float_{key}", f"baseline_{key}")
+    for where, row in _lines(raw, name, {*keys, key, f"float_{key}"}, optional=said[2]):
+        given = [row.pop(name) for name in said if name in row]
+        if not _are_texts(row.values()):
+            raise _invalid(where, f"it should hold {_and(keys)}")
+        answers = [_answer(value, key, known, len(row["text"])) for value in given]
+        fit = [answer for answer in answers if answer is not None]
+        if len(fit) < len(answers):
+            raise _invalid(where, f"{_and_all(said[: len(given)])} should be {_form(key, sorted(known))}")
+        rows.append(GoldenRow(row["text"], fit[0], fit[1], row.get("text_pair"), fit[2] if len(fit) > 2 else None))
+    return rows
+
+
+def answer_key(config: ModelConfig) -> str:
+    """What the answer of a row is called in JSON: `label`, `labels` or `spans`."""
+    if config.task == TOKENS:
+        return "spans"
+    return "labels" if config.multi_label else "label"
+
+
+def _text_keys(config: ModelConfig) -> Tuple[str, ...]:
+    return ("text", "text_pair") if config.takes_pairs else ("text",)
+
+
+def _answer(value: Any, key: str, known: FrozenSet[str], length: int) -> Optional[Answer]:
+    """`value` as an answer; None when it is none. `length` is that of the text in characters."""
+    if key == "label":
+        return value if isinstance(value, str) and value in known else None
+    if not isinstance(value, list):
+        return None
+    if key == "labels":
+        fit = all(isinstance(item, str) and item in known for item in value) and len(set(value)) == len(value)
+        return tuple(sorted(value)) if fit else None
+    spans = [_span(item, known, length) for item in value]
+    found = tuple(sorted(span for span in spans if span is not None))
+    return found if len(set(found)) == len(value) else None
+
+
+def _span(value: Any, known: FrozenSet[str], length: int) -> Optional[Span]:
+    if not isinstance(value, list) or len(value) != 3:
+        return None
+    start, end, label = value
+    numbers = type(start) is int and type(end) is int and 0 <= start < end <= length
+    return Span(start, end, label) if numbers and isinstance(label, str) and label in known else None
+
+
+def _form(key: str, known: List[str]) -> str:
+    labels = ", ".join(known)
+    if key == "label":
+        return f"one of {labels}"
+    if key == "labels":
+        return f"lists of different labels out of {labels}"
+    return f"lists of different [start, end, label] within the text, with a label out of {labels}"
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
+
+
+def _and_all(names: Tuple[str, ...]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _and(keys: Tuple[str, ...]) -> str:
+    return " and ".join(f"a {key}" for key in keys)
+
+
+def _read(release: Path, name: str) -> bytes:
+    try:
+        return (release / name).read_bytes()
+    except OSError as error:
+        raise _invalid(name, str(error)) from error
+
+
+def _lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """Each line's place (for messages) and object, which has exactly `keys`; all have `optional`, or none."""
+    number = 0
+    try:
+        for number, line in enumerate(io.StringIO(raw.decode("utf-8")), start=1):
+            where = f"line {number} of {name}"
+            row = json.loads(line)
+            if number == 1 and isinstance(row, dict) and optional in row:
+                keys = keys | {optional}
+            if not isinstance(row, dict) or set(row) != keys:
+                raise _invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
+            yield where, row
+    except ValueError as error:
+        raise _invalid(f"line {number} of {name}" if number else name, str(error)) from error
+    if number == 0:
+        raise _invalid(name, "it is empty")
+
+
+def _invalid(where: str, why: str) -> BundleInvalidError:
+    return BundleInvalidError(f"{where} is not valid", why=why, fix="copy the bundle again from where it was built")

@@ -1,0 +1,260 @@
+"""The bundle contract: what `manifest.json` says, as frozen dataclasses (standard library only).
+
+The manifest lists path, size and sha256 of every file of a release except itself and its signature, where it has one.
+A file it does not list is an error, and so is a listed file that is missing or different: whoever trusts
+the manifest trusts every byte. Both sides read it through `parse`; the build side writes it with `dump`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+import unicodedata
+from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
+
+from edgepack_runtime.errors import BundleInvalidError
+
+FORMAT = 1
+MANIFEST_NAME = "manifest.json"
+SIGNATURE_NAME = "manifest.json.sig"
+MAX_SIGNATURE_BYTES = 64 * 1024  # one by a 4096-bit RSA key has 1.6 KB, one by a hardware key less
+MAX_MANIFEST_BYTES = 4 * 1024 * 1024  # a manifest of 600 files has about 90 KB; more than this is an attack
+MAX_FILES = 20_000
+MAX_FILE_BYTES = 8 * 1024**3
+MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, and what travels shrinks to a third or so
+MAX_PATH_CHARACTERS = 240
+_MAX_DIGITS = 20  # of a whole number: 64 bits and a sign
+# Names double as file and folder names on FAT sticks and in shell completions: keep them plain.
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
+_VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.-]{1,32})?\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclasses.dataclass(frozen=True)
+class FileEntry:
+    """One file of the release: POSIX path relative to the release folder, size in bytes, sha256 in hex."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetFacts:
+    """What the device must be for the bundle to run: checked by `doctor` before anything is written."""
+
+    profile: str  # name in profiles.toml
+    system: str  # `platform.system()`, e.g. "Linux"
+    machine: str  # `platform.machine()`, e.g. "x86_64"
+    libc: str  # "glibc"
+    libc_min: str  # oldest glibc that every carried binary loads on, e.g. "2.28"
+    python: str  # CPython ABI of the carried wheels as "3.11"
+    provider: str  # ONNX Runtime execution provider that must be active, e.g. "CPUExecutionProvider"
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """A parsed manifest. `gates`, `ledger`, `model` and `tools` are plain JSON values, checked by their readers."""
+
+    name: str
+    version: str
+    sequence: int  # monotonic; a device refuses to go down, except by rollback
+    task: str
+    target: TargetFacts
+    model: Mapping[str, Any]  # precision, engine, bytes and reference of the shipped model
+    gates: Mapping[str, Any]  # as in the recipe
+    ledger: Tuple[Mapping[str, Any], ...]  # rows of the loss ledger up to the bundle
+    tools: Mapping[str, str]  # versions of what built it
+    recipe_sha256: str
+    files: Tuple[FileEntry, ...]  # sorted by path
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the unpacked release, manifest excluded."""
+        return sum(f.size for f in self.files)
+
+
+def release_id(manifest: Manifest, manifest_bytes: bytes) -> str:
+    """Folder name of an installed release: version and the first 12 hex digits of the manifest's sha256."""
+    return manifest.version + "-" + hashlib.sha256(manifest_bytes).hexdigest()[:12]
+
+
+def dump(manifest: Manifest) -> bytes:
+    """Canonical bytes of `manifest`: sorted keys, two-space indent, UTF-8, one final newline."""
+    document: Dict[str, Any] = {"edgepack_bundle": FORMAT, **dataclasses.asdict(manifest)}
+    text = json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True, allow_nan=False)
+    return (text + "\n").encode("utf-8")
+
+
+def parse(raw: bytes) -> Manifest:
+    """Read and check a manifest.
+
+    Raises:
+        BundleInvalidError: naming the field, when `raw` is not a manifest of this format, is too large, or
+            lists a path that could leave the release folder or collide with another on a case-folding disk.
+    """
+    if len(raw) > MAX_MANIFEST_BYTES:
+        raise _invalid(f"it has {len(raw)} bytes; at most {MAX_MANIFEST_BYTES} are read")
+    try:
+        document = json.loads(
+            raw.decode("utf-8"),
+            object_pairs_hook=_unique_keys,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+    except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, or bad JSON
+        raise _invalid(f"it is not JSON: {error}") from error
+    fields = _object(document, "the document")
+    found = fields.pop("edgepack_bundle", None)
+    if found != FORMAT or isinstance(found, bool):  # True is 1 to Python
+        raise _invalid(f"`edgepack_bundle` is not {FORMAT}: it was made by another version")
+    _exact_keys(fields, _field_names(Manifest), "the document")
+    target = _object(fields["target"], "target")
+    _exact_keys(target, _field_names(TargetFacts), "target")
+    for key, value in target.items():
+        _text(value, "target." + key)
+    tools = _object(fields["tools"], "tools")
+    for key, value in tools.items():
+        _text(value, "tools." + key)
+    return Manifest(
+        name=_matching(fields["name"], NAME, "name"),
+        version=_matching(fields["version"], _VERSION, "version"),
+        sequence=_integer(fields["sequence"], "sequence", 2**53),
+        task=_text(fields["task"], "task"),
+        target=TargetFacts(**target),
+        model=_object(fields["model"], "model"),
+        gates=_object(fields["gates"], "gates"),
+        ledger=tuple(_object(row, f"ledger[{i}]") for i, row in enumerate(_list(fields["ledger"], "ledger"))),
+        tools=tools,
+        recipe_sha256=_matching(fields["recipe_sha256"], _SHA256, "recipe_sha256"),
+        files=_files(_list(fields["files"], "files")),
+    )
+
+
+def safe_path(path: str) -> bool:
+    """Whether `path` is a plain relative POSIX path that means the same on every file system we meet."""
+    if not path or len(path) > MAX_PATH_CHARACTERS or path != unicodedata.normalize("NFC", path):
+        return False
+    if any(unicodedata.category(c).startswith("C") or c in '\\:*?"<>|' for c in path):
+        return False
+    parts = path.split("/")
+    return all(part not in ("", ".", "..") and part == part.strip(" ") and not part.endswith(".") for part in parts)
+
+
+def _files(rows: List[Any]) -> Tuple[FileEntry, ...]:
+    if len(rows) > MAX_FILES:
+        raise _invalid(f"`files` lists {len(rows)} files; at most {MAX_FILES} are read")
+    entries: List[FileEntry] = []
+    for index, row in enumerate(rows):
+        where = f"files[{index}]"
+        fields = _object(row, where)
+        _exact_keys(fields, _field_names(FileEntry), where)
+        path = _text(fields["path"], where + ".path")
+        if not safe_path(path) or path in (MANIFEST_NAME, SIGNATURE_NAME):
+            raise _invalid(f"{where}.path {path!r} is not a path a release may hold")
+        entries.append(
+            FileEntry(
+                path=path,
+                size=_integer(fields["size"], where + ".size", MAX_FILE_BYTES),
+                sha256=_matching(fields["sha256"], _SHA256, where + ".sha256"),
+            )
+        )
+    paths = [entry.path for entry in entries]
+    if paths != sorted(paths):
+        raise _invalid("`files` is not sorted by path")
+    _no_collisions(paths)
+    if sum(entry.size for entry in entries) > MAX_RELEASE_BYTES:
+        raise _invalid(f"`files` has more than {MAX_RELEASE_BYTES} bytes in all")
+    return tuple(entries)
+
+
+def _no_collisions(paths: List[str]) -> None:
+    """Refuse two paths that one case-folding file system would make one, and a file used as a folder."""
+    seen: Dict[str, str] = {name: name for name in (MANIFEST_NAME, SIGNATURE_NAME)}  # they lie there too
+    for path in paths:
+        key = unicodedata.normalize("NFC", path.casefold())
+        if key in seen:
+            raise _invalid(f"`files` lists {seen[key]!r} and {path!r}, which collide")
+        seen[key] = path
+    for path in paths:
+        parent = path.casefold()
+        while "/" in parent:
+            parent = parent.rsplit("/", 1)[0]
+            if parent in seen:
+                raise _invalid(f"`files` uses {seen[parent]!r} both as a file and as a folder")
+
+
+def _field_names(cls: Any) -> FrozenSet[str]:
+    return frozenset(field.name for field in dataclasses.fields(cls))
+
+
+def _unique_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise _invalid("a key stands twice in one object")
+    return result
+
+
+def _whole(text: str) -> int:
+    """A whole number of JSON. Python before 3.8.14 takes minutes for one of millions of digits."""
+    if len(text) > _MAX_DIGITS:
+        raise _invalid(f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    """A number of JSON. NaN and Infinity are none, and 1e999 is infinite to Python."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise _invalid(f"{text[:20]} is no number of JSON")
+    return value
+
+
+def _exact_keys(fields: Mapping[str, Any], wanted: FrozenSet[str], where: str) -> None:
+    missing, unknown = sorted(wanted - set(fields)), sorted(set(fields) - wanted)
+    if missing or unknown:
+        raise _invalid("{}: missing {}, unknown {}".format(where, missing or "nothing", unknown or "nothing"))
+
+
+def _object(value: Any, where: str) -> Dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _invalid(f"{where} is not an object")
+    return dict(value)
+
+
+def _list(value: Any, where: str) -> List[Any]:
+    if not isinstance(value, list):
+        raise _invalid(f"{where} is not a list")
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not value or len(value) > 4096:
+        raise _invalid(f"{where} is not a text of 1 to 4096 characters")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):  # it is printed on terminals
+        raise _invalid(f"{where} holds a control character, or half a surrogate pair")
+    return value
+
+
+def _matching(value: Any, pattern: re.Pattern[str], where: str) -> str:
+    text = _text(value, where)
+    if not pattern.match(text):
+        raise _invalid(f"{where} {text!r} is not of the form {pattern.pattern}")
+    return text
+
+
+def _integer(value: Any, where: str, limit: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise _invalid(f"{where} is not a whole number from 0 to {limit}")
+    return value
+
+
+def _invalid(why: str) -> BundleInvalidError:
+    return BundleInvalidError(
+        f"{MANIFEST_NAME} is not valid", why=why, fix="copy the bundle again from where it was built"
+    )

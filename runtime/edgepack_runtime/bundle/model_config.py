@@ -1,0 +1,202 @@
+"""`model.json`: what the runtime must know to serve a model folder (standard library only).
+
+A model folder holds `model.onnx`, `vocab.txt` and `model.json`. The build side writes the last through `dump`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Dict, Mapping, Tuple
+
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.util.spans import OUTSIDE, split_tag, types_of
+
+FORMAT = 1
+CONFIG_NAME = "model.json"
+MODEL_NAME = "model.onnx"
+VOCAB_NAME = "vocab.txt"
+ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
+PRECISIONS = ("float32", "float16", "int8")
+TOKENIZERS = ("ernie-wordpiece",)
+CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
+MAX_LABELS = 10_000
+MAX_TOKENS = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerConfig:
+    """How texts become ids; the tokens must stand in `vocab.txt`."""
+
+    type: str = TOKENIZERS[0]
+    lower_case: bool = True
+    unk_token: str = "[UNK]"
+    cls_token: str = "[CLS]"
+    sep_token: str = "[SEP]"
+    pad_token: str = "[PAD]"
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineConfig:
+    """How ONNX Runtime runs the graph. `provider` must be active in the session; there is no fallback.
+
+    `disabled_optimizers` are ONNX Runtime's.
+    """
+
+    provider: str = CPU
+    disabled_optimizers: Tuple[str, ...] = ()
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether threads that ask at once wait for each other: one run has all that there is to run on."""
+        return self.provider != CPU
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
+
+    For token classification the labels are BIO tags, `O` first. With `multi_label` a text has each of the labels or
+    not, instead of exactly one; only text classification knows that. Where the graph does not hide padding from the
+    tokens of a text, texts of different length are never run in one batch. With `run_alone` each text is run by itself:
+    the graph finds ranges in each run, so that what else is in a batch would change the answer.
+    """
+
+    task: str
+    labels: Tuple[str, ...]
+    max_length: int
+    precision: str
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    engine: EngineConfig = EngineConfig()
+    multi_label: bool = False
+    hides_padding: bool = True
+    run_alone: bool = False
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether the model is asked about two texts at a time."""
+        return self.task == PAIR
+
+    @property
+    def classes(self) -> Tuple[str, ...]:
+        """What answers are made of: the labels, or the types of spans, sorted."""
+        return types_of(self.labels) if self.task == TOKENS else self.labels
+
+
+def dump(config: ModelConfig) -> bytes:
+    """Canonical bytes of `config`: sorted keys, UTF-8, one final newline.
+
+    Raises:
+        BundleInvalidError: when `parse` would refuse the result.
+    """
+    document = {"model_format": FORMAT, **dataclasses.asdict(config)}
+    raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
+    parse(raw)
+    return raw
+
+
+def load(folder: Path) -> ModelConfig:
+    """Read and check `folder/model.json`.
+
+    Raises:
+        BundleInvalidError: when it is missing or not a model description of this format.
+    """
+    try:
+        return parse((folder / CONFIG_NAME).read_bytes())
+    except OSError as error:
+        raise _invalid(f"it cannot be read: {error}") from error
+
+
+def parse(raw: bytes) -> ModelConfig:
+    """Check the bytes of a `model.json`.
+
+    Raises:
+        BundleInvalidError: naming the field, when a key is missing, unknown, or holds nonsense.
+    """
+    try:
+        document = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _invalid(f"it is not JSON: {error}") from error
+    fields = _fields(document, ModelConfig, "the document", also=("model_format",))
+    _one_of(fields.pop("model_format"), (FORMAT,), "model_format")
+    _one_of(fields["task"], TASKS, "task")
+    _one_of(fields["precision"], PRECISIONS, "precision")
+    fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
+    if fields["task"] == TOKENS:
+        _require_tags(fields["labels"])
+    for name in ("multi_label", "hides_padding", "run_alone"):
+        _one_of(fields[name], (False, True), name)
+    if fields["multi_label"] and fields["task"] != ONE_TEXT:
+        raise _invalid(f"multi_label is true, and only {ONE_TEXT} knows texts of several labels")
+    _whole(fields["max_length"], "max_length", 3, MAX_TOKENS)
+    fields["tokenizer"] = _tokenizer(fields["tokenizer"])
+    fields["engine"] = _engine(fields["engine"])
+    return ModelConfig(**fields)
+
+
+def _require_tags(labels: Tuple[str, ...]) -> None:
+    if labels[0] != OUTSIDE:
+        raise _invalid(f"labels begins with {labels[0]!r}; the tags of tokens begin with {OUTSIDE!r}")
+    for label in labels[1:]:
+        try:
+            form = split_tag(label)[0]
+        except ValueError as error:
+            raise _invalid(f"labels: {error}") from error
+        if form not in ("B", "I"):
+            raise _invalid(f"labels holds {label!r}; the tags of a model are of the BIO scheme")
+
+
+def _tokenizer(value: Any) -> TokenizerConfig:
+    fields = _fields(value, TokenizerConfig, "tokenizer")
+    _one_of(fields["type"], TOKENIZERS, "tokenizer.type")
+    if not isinstance(fields["lower_case"], bool):
+        raise _invalid("tokenizer.lower_case is not true or false")
+    tokens = [fields[key] for key in ("unk_token", "cls_token", "sep_token", "pad_token")]
+    _texts(tokens, "the special tokens of tokenizer", minimum=4)
+    return TokenizerConfig(**fields)
+
+
+def _engine(value: Any) -> EngineConfig:
+    fields = _fields(value, EngineConfig, "engine")
+    fields["disabled_optimizers"] = _texts(fields["disabled_optimizers"], "engine.disabled_optimizers", minimum=0)
+    _one_of(fields["provider"], PROVIDERS, "engine.provider")
+    return EngineConfig(**fields)
+
+
+def _fields(value: Any, cls: Any, where: str, also: Tuple[str, ...] = ()) -> Dict[str, Any]:
+    """The keys of `value`, which must be exactly the fields of the dataclass `cls` and `also`."""
+    wanted = {field.name for field in dataclasses.fields(cls)}.union(also)
+    if not isinstance(value, Mapping) or set(value) != wanted:
+        found = sorted(value) if isinstance(value, Mapping) else type(value).__name__
+        raise _invalid(f"{where} should be an object with the keys {sorted(wanted)}, not {found}")
+    return dict(value)
+
+
+def _one_of(value: Any, allowed: Tuple[Any, ...], where: str) -> None:
+    # The type counts too: in Python `True == 1`, and a format number of `true` is nonsense.
+    if not any(type(value) is type(item) and value == item for item in allowed):
+        raise _invalid(f"{where} is {value!r}; this runtime knows {list(allowed)}")
+
+
+def _whole(value: Any, where: str, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _invalid(f"{where} is not a whole number from {low} to {high}")
+
+
+def _texts(value: Any, where: str, minimum: int) -> Tuple[str, ...]:
+    if not isinstance(value, list) or not minimum <= len(value) <= MAX_LABELS:
+        raise _invalid(f"{where} is not a list of {minimum} to {MAX_LABELS} texts")
+    if not all(isinstance(item, str) and 1 <= len(item) <= 256 for item in value):
+        raise _invalid(f"{where} holds something that is not a text of 1 to 256 characters")
+    if any("\ud800" <= character <= "\udfff" for item in value for character in item):
+        raise _invalid(f"{where} holds half a surrogate pair, which cannot be printed")
+    if len(set(value)) != len(value):
+        raise _invalid(f"{where} holds the same text twice")
+    return tuple(value)
+
+
+def _invalid(why: str) -> BundleInvalidError:
+    return BundleInvalidError(
+        f"{CONFIG_NAME} is not valid", why=why, fix="copy the bundle again from where it was built"
+    )

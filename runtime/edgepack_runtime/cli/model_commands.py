@@ -1,0 +1,257 @@
+"""The verbs that ask a model: bench, predict, serve."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from edgepack_runtime.bundle import golden, model_config, verify
+from edgepack_runtime.cli.context import elsewhere, emit, manifest_of, say
+from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
+from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
+from edgepack_runtime.install.locate import locate
+from edgepack_runtime.util import texts
+from edgepack_runtime.util.texts import Item
+
+PAIR_COLUMN = "text_pair"
+
+
+def check(options: argparse.Namespace) -> List[str]:
+    """The texts among the arguments, and what can be said of them before it is known which model is meant.
+
+    Raises:
+        UsageError: they make no sense, or there is no file `--input`, or `--output` is none or has no known ending.
+        EnvironmentUnfitError: the folder of `--output` cannot be written.
+    """
+    if options.texts and options.input:
+        raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
+    if options.input or options.output:
+        from edgepack_runtime.batch import inputs
+
+        if options.input:
+            inputs.check_file(options.input)
+        if options.output:
+            _check_output(options.output, options.input)
+            inputs.check_suffix(options.output)
+    return texts.from_arguments(options.texts)
+
+
+def _check_output(output: Path, source: Optional[Path]) -> None:
+    """See that the answers can become `output` and cost no other file that is named."""
+    from edgepack_runtime.batch import resume
+    from edgepack_runtime.util.fs import os_errors
+
+    with os_errors(f"{output} cannot be written"):
+        if output.is_dir():
+            raise UsageError(f"{output} is a folder", fix="name a file for the answers")
+        if str(output) == "-" or (output.exists() and not output.is_file()):
+            raise UsageError(
+                f"{output} is no file",
+                why="answers are collected beside the file that they become, so that --resume finds them",
+                fix="leave out --output: answers are then printed",
+            )
+        target = resume.led_to(output)
+        if target.is_symlink():
+            raise UsageError(f"{output} is a link that leads in a circle", fix="name another file for the answers")
+        _check_folder(target.absolute().parent, output)
+        beside = target.with_name(target.name + ".errors.jsonl")
+        for written, what in ((target, "--output"), (beside, f"{beside.name}, where rows without an answer are told,")):
+            if source is not None and written.exists() and written.samefile(source):
+                raise UsageError(f"--input and {what} are one file", fix="name another file for the answers")
+
+
+def _check_folder(folder: Path, output: Path) -> None:
+    """See that files can be made in the `folder` of `output`."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", why=f"--output is {output}", fix="make it, or name another")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise EnvironmentUnfitError(
+            f"{output} cannot be written",
+            why=f"this user may not write into {folder}, where the answers are collected",
+            fix="name a file in another folder, or run as a user who may",
+        )
+
+
+def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) -> List[Item]:
+    """What a model of `pairs`, or of single texts, is asked; nothing, where that is to come from elsewhere.
+
+    Args:
+        arguments: what `check` returned.
+
+    Raises:
+        UsageError: that is not what such a model takes; the file `--input` has no such column, or nothing at all.
+        EnvironmentUnfitError: the file cannot be read.
+    """
+    if options.pair_column is not None and not pairs:
+        raise UsageError("this model takes one text at a time", fix="leave out --pair-column")
+    first, second = columns(options, pairs=pairs)
+    if first == second:
+        raise UsageError(
+            f"both texts of a pair would be `{first}`",
+            fix="name two columns: --column NAME --pair-column NAME",
+        )
+    if options.input:
+        from edgepack_runtime.batch import inputs
+
+        inputs.require_rows(options.input, first, second)
+    if pairs and arguments:
+        return [texts.one_pair(arguments)]
+    return list(arguments)
+
+
+def columns(options: argparse.Namespace, *, pairs: bool) -> Tuple[str, Optional[str]]:
+    """The column of the texts, and the one of the second texts of pairs."""
+    second = PAIR_COLUMN if options.pair_column is None else str(options.pair_column)
+    return options.column, second if pairs else None
+
+
+def open_model(options: argparse.Namespace, folder: Path) -> Any:
+    """The model in `folder`, with as many threads as suit one text, or many. Raises as `Predictor`."""
+    from edgepack_runtime.inference.predictor import Predictor
+
+    threads = options.threads
+    # Batches are run side by side, each by one thread; a GPU runs one at a time.
+    if (options.input or options.output) and not model_config.load(folder).engine.one_at_a_time:
+        threads = 1
+    return Predictor(folder, threads=threads, long_texts=options.long)
+
+
+def answer(options: argparse.Namespace, given: List[Item], predictor: Any, say: Callable[[str], None]) -> None:
+    """Ask `predictor` about `given`, or about what a file or standard input holds; print or write the answers.
+
+    Raises:
+        UsageError: naming the line, when there is one that makes no sense and answers are printed; or there is none.
+        EnvironmentUnfitError: a file cannot be read or written.
+        StageFailedError: the model cannot be run.
+    """
+    asked = columns(options, pairs=predictor.config.takes_pairs)
+    if options.output:
+        from edgepack_runtime.batch import predict_files
+
+        predict_files.answer(options, given, asked, predictor, say)
+    elif options.input:
+        from edgepack_runtime.batch import inputs
+
+        with inputs.opened(options.input, *asked) as source:
+            stream = predictor.stream(inputs.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
+            _show(options, stream)
+    else:
+        shown = _show(options, map(predictor.predict, given or _lines(asked, say)), flush=True)
+        if not shown:
+            from edgepack_runtime.batch import inputs
+
+            raise inputs.no_text(inputs.STDIN)
+
+
+def _lines(asked: Tuple[str, Optional[str]], say: Callable[[str], None]) -> Iterable[Item]:
+    """What stands on standard input, a line at a time."""
+    from edgepack_runtime.batch import inputs
+
+    pairs = asked[1] is not None
+    if sys.stdin.isatty():
+        say("one {} a line, please; Ctrl-D ends".format("pair of texts, with a tab between," if pairs else "text"))
+    names = [name for name in asked if name is not None]
+    return inputs.items(inputs.Source(sys.stdin.buffer, inputs.STDIN, ".txt", names))
+
+
+def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> int:
+    """Print answers, and return how many; `flush` each, for whoever feeds line after line and waits for it."""
+    count = 0
+    for prediction in predictions:
+        count += 1
+        found: Dict[str, Any] = prediction.as_json(with_scores=options.scores)
+        sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
+        if flush:
+            sys.stdout.flush()
+    return count
+
+
+def run_bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    folders = [locate(path).model for path in options.models]
+    if context.release is not None and not folders:
+        folders = [context.release / golden.MODEL_FOLDER]
+    source = options.texts
+    if source is None and context.bundle is None:
+        source = _texts_beside(folders[0], context.release)
+    given: List[Item] = []
+    if source is not None:
+        from edgepack_runtime.batch import inputs
+
+        pairs = _takes_pairs(context, folders)
+        given = inputs.read_texts(source, pair_column=PAIR_COLUMN if pairs else None)
+    if context.bundle is not None:
+        return elsewhere(options, context, arguments)
+    if options.texts is None:
+        given = texts.evenly(given, BENCH_TEXTS)
+    from edgepack_runtime.inference import bench
+
+    result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=say)
+    shown = bench.render(result)
+    if options.rate is not None:
+        from edgepack_runtime.gate import open_loop
+
+        result["open_loop"] = open_loop.compare(folders, given, options.rate, threads=options.threads, progress=say)
+        shown += "\n" + open_loop.render(result["open_loop"])
+    emit(options, result, shown)
+    return ExitCode.OK
+
+
+def run_predict(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    words = check(options)
+    folders = [locate(options.model).model] if context.bundle is None and context.release is None else []
+    if context.release is not None:
+        folders = [context.release / golden.MODEL_FOLDER]
+    given = read(options, words, pairs=_takes_pairs(context, folders))
+    if context.bundle is not None:
+        return elsewhere(options, context, arguments)
+    with _damage_first(context.release):
+        predictor = open_model(options, folders[0])
+    answer(options, given, predictor, say)
+    return ExitCode.OK
+
+
+def run_serve(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    from edgepack_runtime.cli import serve_command
+
+    if context.bundle is not None:
+        serve_command.check_carried(manifest_of(context.bundle))
+        return elsewhere(options, context, arguments)
+    with _damage_first(context.release):
+        return serve_command.run(options, context.release)
+
+
+def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
+    """Whether the bundle's model, or else the first of `folders`, is asked about two texts at a time."""
+    if context.bundle is not None:
+        return manifest_of(context.bundle).task == model_config.PAIR
+    with _damage_first(context.release):
+        return model_config.load(folders[0]).takes_pairs
+
+
+@contextlib.contextmanager
+def _damage_first(release: Optional[Path]) -> Iterator[None]:
+    """When the block fails and `release` is damaged, that is the error to report."""
+    try:
+        yield
+    except Exception:
+        if release is not None:
+            verify.verify_folder(release)
+        raise
+
+
+def _texts_beside(folder: Path, release: Optional[Path]) -> Path:
+    around = release or folder.absolute().parent
+    places = [around / golden.ROWS_FILE, around / golden.TEXTS_FILE, folder.absolute().parent / "texts.txt"]
+    for path in places:
+        if path.is_file():
+            return path
+    raise UsageError(
+        "there are no texts to measure with",
+        why=f"neither {places[0]} nor {places[-1]} exists",
+        fix="give some: --texts FILE",
+    )

@@ -1,0 +1,80 @@
+"""The verb `serve`: its options turned into settings (standard library only until it serves)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from edgepack_runtime.bundle.manifest import Manifest
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.serve import settings
+
+LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
+_NUMBERS = (
+    "threads", "workers", "max_batch", "max_wait_ms", "queue", "timeout_s", "max_body_kib", "max_texts", "drain_s",
+)  # fmt: skip
+
+
+def run(options: argparse.Namespace, release: Optional[Path]) -> int:
+    """Serve the model of `release`, or the one that the options name, until a signal; return the exit code.
+
+    Raises:
+        UsageError: the options make no sense together, or the libraries are not there.
+        EdgepackError: as `serve.run.serve`.
+    """
+    wanted = read(options, release)
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise _not_carried(missing[0], inside=release is not None)
+    from edgepack_runtime.serve.server import DEFAULT_HOST, DEFAULT_PORT, Where, serve
+
+    port = DEFAULT_PORT if options.port is None else options.port
+    return serve(wanted, Where(options.host or DEFAULT_HOST, port, options.uds, options.fd))
+
+
+def check_carried(manifest: Manifest) -> None:
+    """See whether a bundle carries what this verb needs, before it is unpacked.
+
+    Raises:
+        UsageError: it does not.
+    """
+    found = {entry.path.split("/")[1] for entry in manifest.files if entry.path.startswith("site/")}
+    missing = [name for name in LIBRARIES if name not in found]
+    if missing:
+        raise _not_carried(missing[0], inside=True)
+
+
+def read(options: argparse.Namespace, release: Optional[Path]) -> settings.Settings:
+    """Settings from the command line; the token from where it is safe.
+
+    Raises:
+        UsageError, EnvironmentUnfitError: as `Settings` and `settings.token`.
+    """
+    places = [f"--{name}" for name in ("host", "uds", "fd") if getattr(options, name) is not None]
+    if options.port is not None and not places:
+        places = ["--port"]
+    if len(places) > 1:
+        raise UsageError(f"{' and '.join(places)} exclude each other", fix="give one of them")
+    if options.port is not None and places[0] in ("--uds", "--fd"):
+        raise UsageError(f"{places[0]} has no port", fix="leave out --port")
+    values: Dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, "long", "log_level")}
+    token = settings.token(options.token_file, os.environ)
+    names = tuple(name.lower() for name in options.allow_host or ())
+    # With a token nobody needs to guess which names this machine has; without, any page could make one up.
+    hosts = names if token and not names else (*settings.LOOPBACK_HOSTS, *names)
+    given = {name: value for name, value in values.items() if value is not None}
+    model = release if release is not None else options.model
+    return settings.Settings(model=model, token=token, hosts=hosts, **given)
+
+
+def _not_carried(library: str, *, inside: bool) -> UsageError:
+    if inside:
+        return UsageError(
+            "this bundle was built without `serve: true`",
+            why=f"it does not carry {library}, which `serve` needs",
+            fix="write `serve: true` into its recipe and build it again",
+        )
+    return UsageError(f"`serve` needs {library}", fix="install it: pip install 'edgepack[serve]'")

@@ -1,0 +1,267 @@
+"""Whether this device can run a bundle: checked before anything is written (standard library only)."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import platform
+import struct
+import sys
+from pathlib import Path
+from typing import List, Optional, Sequence, Tuple
+
+from edgepack_runtime.bundle.manifest import Manifest, TargetFacts
+from edgepack_runtime.bundle.model_config import CUDA
+from edgepack_runtime.device import info, jetson
+from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.util.texts import counted
+
+MIB = 1024 * 1024
+DISK = "disk"  # the check of how much room is left
+# Python 3.11 caches 6 MiB for numpy, onnxruntime and tokenizers: once where they are staged, once where they serve.
+_BYTECODE_BYTES = 16 * MIB
+# Extensions of the standard library that numpy and onnxruntime import, and that minimal systems leave out.
+_MODULES = ("ctypes", "decimal", "fcntl", "hashlib", "json", "pickle", "secrets", "unicodedata", "zlib")
+_LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # every onnxruntime wheel needs them and none carries them
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One finding about this device. `why` and `fix` are empty when `ok`."""
+
+    check: str
+    ok: bool
+    what: str
+    why: str = ""
+    fix: str = ""
+
+
+def check_device(
+    manifest: Manifest, *, prefix: Optional[Path] = None, needed_bytes: Optional[int] = None
+) -> List[Check]:
+    """Compare this device with the bundle's target.
+
+    Args:
+        prefix: where the release is to be installed; None leaves out the checks of disk and mount.
+        needed_bytes: bytes that will be written there; by default the unpacked release.
+    """
+    target = manifest.target
+    checks = [
+        _check_system(target),
+        _check_libc(target),
+        _check_python(target),
+        _check_modules(),
+        *(_check_library(name) for name in _LIBRARIES if target.system == "Linux"),
+        *_check_gpu(target),
+        _check_cpu(manifest),
+        _check_memory(manifest),
+    ]
+    if prefix is not None:
+        place = existing_parent(prefix)
+        checks += [
+            check_space(place, manifest.total_bytes if needed_bytes is None else needed_bytes),
+            check_writable(place),
+            check_executable(place),
+        ]
+    return checks
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Raise when a check failed.
+
+    Raises:
+        EnvironmentUnfitError: naming every failed check with its cause and remedy.
+    """
+    failed = [check for check in checks if not check.ok]
+    if failed:
+        raise EnvironmentUnfitError(
+            f"this device cannot run the bundle: {'; '.join(check.what for check in failed)}",
+            why="; ".join(dict.fromkeys(check.why for check in failed if check.why)),
+            fix="; ".join(dict.fromkeys(check.fix for check in failed if check.fix)),
+        )
+
+
+def render(checks: Sequence[Check]) -> str:
+    """The checks as lines for people."""
+    lines = []
+    for check in checks:
+        lines.append(f"{'ok  ' if check.ok else 'FAIL'}  {check.check:<9} {check.what}")
+        for label, text in (("why", check.why), ("fix", check.fix)):
+            if text:
+                lines.append(f"                {label}: {text}")
+    return "\n".join(lines)
+
+
+def existing_parent(path: Path) -> Path:
+    """`path`, or the nearest folder above it that exists."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100 - Path.resolve would follow links that do not exist yet
+    while not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder above may not be entered
+        path = path.parent
+    return path
+
+
+def check_space(place: Path, needed_bytes: int) -> Check:
+    """Whether the file system of `place` (which exists) has room for `needed_bytes` and the bytecode cache."""
+    needed = needed_bytes + _BYTECODE_BYTES
+    disk = os.statvfs(place)
+    free = disk.f_bavail * disk.f_frsize
+    what = f"{free // MIB} MiB free at {place}; {needed // MIB + 1} MiB needed"
+    if free < needed:
+        return Check(DISK, False, what, "a release is unpacked beside the one that serves", "free some space there")
+    if disk.f_files and disk.f_favail < 2000:
+        return Check(
+            DISK,
+            False,
+            f"{disk.f_favail} inodes left at {place}",
+            "a release has many files",
+            "remove files",
+        )
+    return Check(DISK, True, what)
+
+
+def check_writable(place: Path) -> Check:
+    """Whether this user may write to `place` (which exists)."""
+    if os.statvfs(place).f_flag & getattr(os, "ST_RDONLY", 0):
+        why = "nothing can be installed there as it is"
+        return Check("write", False, f"{place} is mounted read-only", why, "mount it for writing, or use --prefix")
+    if not os.access(place, os.W_OK | os.X_OK):
+        what = f"user {os.geteuid()} may not write to {place}"
+        why = "a release, its state and its receipts are written there"
+        return Check("write", False, what, why, "run as the user who owns it, or choose another folder with --prefix")
+    return Check("write", True, f"{place} may be written")
+
+
+def check_executable(place: Path) -> Check:
+    """Whether shared libraries may be loaded from the file system of `place` (which exists)."""
+    if os.statvfs(place).f_flag & getattr(os, "ST_NOEXEC", 0):
+        return Check(
+            "mount",
+            False,
+            f"{place} is mounted noexec",
+            "the bundle's libraries could not be loaded from there",
+            "choose a folder on another file system with --prefix or TMPDIR",
+        )
+    return Check("mount", True, f"libraries may be loaded from {place}")
+
+
+def _check_system(target: TargetFacts) -> Check:
+    wanted, found = f"{target.system} {target.machine}", f"{platform.system()} {platform.machine()}"
+    if found != wanted:
+        why = f"its libraries are made for {wanted} (target {target.profile})"
+        return Check("system", False, f"this is {found}", why, f"build the bundle for a {found} target")
+    if struct.calcsize("P") != 8 and target.machine in ("x86_64", "aarch64"):
+        why = "the kernel is 64-bit and the system on it is not"
+        return Check("system", False, "this Python is a 32-bit program", why, "install a 64-bit system image")
+    return Check("system", True, found)
+
+
+def _check_libc(target: TargetFacts) -> Check:
+    name, version = info.libc()
+    what = f"{name} {version}".strip()
+    if name != target.libc or _numbers(version) < _numbers(target.libc_min):
+        why = f"the bundle's libraries need {target.libc} {target.libc_min} or newer"
+        return Check("libc", False, f"the C library is {what}", why, "use a newer system, or build for an older target")
+    return Check("libc", True, f"{what} (needs {target.libc_min})")
+
+
+def _check_python(target: TargetFacts) -> Check:
+    found = "{}.{}".format(*sys.version_info[:2])
+    what = f"{platform.python_implementation()} {found}{sys.abiflags}"
+    if (platform.python_implementation(), found, sys.abiflags) != ("CPython", target.python, ""):
+        return Check(
+            "python",
+            False,
+            f"this is {what}",
+            f"the bundle's libraries are made for CPython {target.python}",
+            f"start it with python{target.python}, or build for a target with Python {found}",
+        )
+    return Check("python", True, what)
+
+
+def _check_modules() -> Check:
+    missing = []
+    for name in _MODULES:
+        try:
+            importlib.import_module(name)  # found is not enough: a part in C may be left out
+        except ImportError:
+            missing.append(name)
+    if missing:
+        what = f"this Python lacks {', '.join(missing)}"
+        return Check("stdlib", False, what, "the system installed a part of Python only", "install the full python3")
+    return Check("stdlib", True, "the standard library is complete")
+
+
+def _check_library(name: str) -> Check:
+    try:
+        import ctypes
+
+        ctypes.CDLL(name)
+    except ImportError:
+        return Check("library", False, f"{name} cannot be looked for", "this Python lacks ctypes")
+    except OSError as error:
+        return Check("library", False, f"{name} is missing", str(error), f"install the system package with {name}")
+    return Check("library", True, name)
+
+
+def _check_gpu(target: TargetFacts) -> List[Check]:
+    """For targets that compute on a GPU: its driver."""
+    if target.provider != CUDA:
+        return []
+    try:
+        from edgepack_runtime.device import nvidia  # needs ctypes, which `_check_modules` speaks of
+
+        gpu = nvidia.facts()
+    except ImportError:
+        return [Check("gpu", False, "the GPU cannot be asked for", "this Python lacks ctypes")]
+    except EnvironmentUnfitError as error:
+        return [Check("gpu", False, error.what, error.why, error.fix)]
+    what = f"{gpu.name}, compute capability {gpu.sm}, driver for CUDA up to {gpu.driver}, {gpu.memory_mib} MiB"
+    return [Check("gpu", True, what), *_check_power()]
+
+
+def _check_power() -> List[Check]:
+    """Never fails: which power mode is right is for the device's owner to say, and what it costs for the gate."""
+    board = jetson.facts()
+    if board is None:
+        return []
+    mode = board.power_mode or "not told"
+    return [Check("jetson", True, f"JetPack {board.jetpack}, Jetson Linux {board.l4t}, power mode {mode}")]
+
+
+def _check_cpu(manifest: Manifest) -> Check:
+    """Never fails: what a slow or saturating CPU costs is for the gate to measure."""
+    fast = info.int8_flags()
+    note = ", ".join(fast) if fast else "no VNNI or SDOT"
+    precision = manifest.model.get("precision")
+    if not fast and precision == "int8":
+        note += ": int8 runs, but slower and with other rounding; the gate decides"
+    if precision == "float16" and not info.half_flags():
+        note += "; float16 runs, but computed in float32 and no faster; the gate decides"
+    if why := info.emulation(platform.machine()):
+        note += f"; emulated ({why}): no time that is measured here means anything"
+    return Check("cpu", True, f"{info.cpu_model()}, {counted(os.cpu_count() or 1, 'core')}, int8: {note}")
+
+
+def _check_memory(manifest: Manifest) -> Check:
+    needed, source = _needed_memory(manifest)
+    available = info.memory_available_bytes()
+    if available is None:
+        return Check("memory", True, "the kernel does not tell how much memory is available")
+    what = f"{available // MIB} MiB available; {needed // MIB} MiB needed ({source})"
+    if available < needed:
+        return Check("memory", False, what, "the model would push other programs out", "stop something, or add memory")
+    return Check("memory", True, what)
+
+
+def _needed_memory(manifest: Manifest) -> Tuple[int, str]:
+    gate = manifest.gates.get("memory")
+    limit = gate.get("peak_rss_mib") if isinstance(gate, dict) else None
+    if isinstance(limit, (int, float)):
+        return int(limit * MIB), "the memory gate's limit"
+    size = manifest.model.get("onnx_bytes")
+    return (size if isinstance(size, int) else 0), "the model's file alone"
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

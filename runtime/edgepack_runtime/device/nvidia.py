@@ -1,0 +1,116 @@
+"""What NVIDIA's driver says of the first GPU, asked through its own library: boards such as the Jetson have no tool.
+
+Standard library only. Function names and attribute numbers are those of the CUDA driver API (cuda.h).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, NamedTuple, Optional, Sequence
+
+from edgepack_runtime.errors import EnvironmentUnfitError
+
+_LIBRARY = "libcuda.so.1"
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+_MIB = 2**20
+
+
+class CudaFacts(NamedTuple):
+    """The first GPU; `sm` is its compute capability, as "8.7", `driver` the newest CUDA that the driver runs."""
+
+    name: str
+    sm: str
+    driver: str
+    memory_mib: int
+
+
+def facts(load: Optional[Callable[[str], Any]] = None) -> CudaFacts:
+    """Ask the driver. `load` opens its library: by default `ctypes.CDLL`.
+
+    Raises:
+        EnvironmentUnfitError: there is no driver, or it finds no GPU.
+    """
+    try:
+        library = (load or ctypes.CDLL)(_LIBRARY)
+    except OSError as error:
+        raise _none("NVIDIA's driver is not there", str(error)) from error
+    _require(library, "cuInit", 0)
+    count, device, number = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    _require(library, "cuDeviceGetCount", ctypes.byref(count))
+    if count.value == 0:
+        raise _none("NVIDIA's driver finds no GPU", "it counts none")
+    _require(library, "cuDeviceGet", ctypes.byref(device), 0)
+    _require(library, "cuDriverGetVersion", ctypes.byref(number))
+    name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t()
+    _require(library, "cuDeviceGetName", name, len(name), device)
+    _require(library, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    major, minor = (_attribute(library, which, device) for which in (_MAJOR, _MINOR))
+    return CudaFacts(
+        name=name.value.decode("utf-8", "replace"),
+        sm=f"{major}.{minor}",
+        driver=f"{number.value // 1000}.{number.value % 1000 // 10}",
+        memory_mib=memory.value // _MIB,
+    )
+
+
+def _attribute(library: Any, which: int, device: Any) -> int:
+    value = ctypes.c_int()
+    _require(library, "cuDeviceGetAttribute", ctypes.byref(value), which, device)
+    return value.value
+
+
+def _require(library: Any, function: str, *arguments: Any) -> None:
+    code = getattr(library, function)(*arguments)
+    if code != 0:
+        raise _none("NVIDIA's driver does not work", f"{function} returned {code}")
+
+
+def _none(what: str, why: str) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        what, why=why, fix="install the driver for this GPU (JetPack brings it), or build the bundle for the CPU"
+    )
+
+
+_RUNTIME = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
+_CUDNN = ("libcudnn.so.9", "libcudnn.so.8")
+
+
+def cuda_runtime_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
+    """Of CUDA's runtime library, as "12.6"; None where there is none. `load` opens a library, as `ctypes.CDLL` does."""
+    library = _first(_RUNTIME, load)
+    if library is None:
+        return None
+    import ctypes
+
+    number = ctypes.c_int()
+    if library.cudaRuntimeGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def cudnn_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
+    """As "9.3.0"; None where there is none. `load` as for `cuda_runtime_version`."""
+    library = _first(_CUDNN, load)
+    if library is None:
+        return None
+    number = int(library.cudnnGetVersion())
+    # 9.3.0 is 90300 since cuDNN 9, and 8.6.0 was 8600.
+    if number >= 90_000:
+        return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+    return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
+
+
+def _first(names: Sequence[str], load: Optional[Callable[[str], Any]]) -> Any:
+    """The first library that can be loaded."""
+    if load is None:
+        try:
+            import ctypes
+        except ImportError:  # a minimal Python
+            return None
+        load = ctypes.CDLL
+    for name in names:
+        try:
+            return load(name)
+        except OSError:
+            continue  # not that one
+    return None

@@ -1,0 +1,95 @@
+"""How this device runs the model best: measured here by `tune`, kept beside the release (standard library only).
+
+`model.json` says what the model was built and gated for anywhere; a tuning says how many threads, which of the
+engine's own rewrites and whether idle threads should spin turned out fastest on one device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError
+from edgepack_runtime.util.fs import fsync_folder, make_folder, write_atomic
+from edgepack_runtime.util.texts import counted
+
+FORMAT = 1
+MAX_THREADS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a session is opened with. The defaults are what a model runs with where nothing was measured."""
+
+    threads: int = 1
+    spinning: bool = False  # idle threads of a prediction wait in a loop: faster, at the price of a busy core each
+    disabled_optimizers: Optional[Tuple[str, ...]] = None  # ONNX Runtime's; None: as `model.json` says
+
+
+def dump(tuning: Tuning, measured: Mapping[str, Any]) -> bytes:
+    """Bytes of a tuning file: `tuning`, and what was `measured` to find it, for whoever reads it."""
+    document = {"tuning_format": FORMAT, **dataclasses.asdict(tuning), "measured": measured}
+    return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
+
+
+def keep(path: Path, result: Mapping[str, Any]) -> None:
+    """Write what the verb `tune` printed into the file `path`, durably.
+
+    Raises:
+        StageFailedError: it is no such thing.
+        OSError: it cannot be written.
+    """
+    try:
+        fields = result["tuning"]
+        disabled = fields["disabled_optimizers"]
+        raw = dump(Tuning(**{**fields, "disabled_optimizers": disabled and tuple(disabled)}), result["measured"])
+        _parse(raw)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StageFailedError(
+            "the verb `tune` did not print a tuning", why=f"{type(error).__name__}: {error}"
+        ) from error
+    for made in make_folder(path.parent):
+        fsync_folder(made.parent)
+    write_atomic(path, raw)
+
+
+def describe(fields: Mapping[str, Any]) -> str:
+    """The fields of a `Tuning` in one line."""
+    disabled = fields["disabled_optimizers"]
+    rewrites = "as the model says" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
+    spinning = ", spinning" if fields["spinning"] else ""
+    return "{}{}; rewrites of the engine: {}".format(counted(fields["threads"], "thread"), spinning, rewrites)
+
+
+def read(path: Path) -> Optional[Tuning]:
+    """The tuning in the file `path`; None where nothing was measured.
+
+    Raises:
+        BundleInvalidError: it is not what `dump` wrote, or cannot be read.
+    """
+    try:
+        return _parse(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BundleInvalidError(
+            f"{path} is damaged", why=f"{type(error).__name__}: {error}", fix="measure again: the verb `tune`"
+        ) from error
+
+
+def _parse(raw: bytes) -> Tuning:
+    document: Dict[str, Any] = json.loads(raw.decode("utf-8"))
+    if document["tuning_format"] != FORMAT:
+        raise ValueError("it was written by another version")
+    threads, spinning, disabled = document["threads"], document["spinning"], document["disabled_optimizers"]
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"threads is {threads!r}")
+    if type(spinning) is not bool:
+        raise ValueError(f"spinning is {spinning!r}")
+    if disabled is None:
+        return Tuning(threads, spinning)
+    if not isinstance(disabled, list) or not all(isinstance(name, str) for name in disabled):
+        raise ValueError("disabled_optimizers is no list of names")
+    return Tuning(threads, spinning, tuple(disabled))

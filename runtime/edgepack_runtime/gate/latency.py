@@ -1,0 +1,314 @@
+"""The latency gates: text in to label out, batch 1, on texts drawn from the golden rows.
+
+Texts are taken evenly from all lengths, as many as the percentiles need, and timed in two windows of the same lengths.
+Where the windows' medians differ by more than 10 % (the threshold at which Triton Model Navigator accepts its windows),
+or other programs ran and a limit is not kept, everything is measured once more in a fresh process. Then
+
+- *pass*: the percentile's interval lies below the limit, whatever others did, since they only add time; where the
+  windows differ, the slower one keeps the limit as well;
+- *fail*: the interval lies above the limit, the windows agree, and nobody disturbed them;
+- *inconclusive* otherwise, with the reason.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import statistics
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from edgepack_runtime.gate import interference
+from edgepack_runtime.gate.interference import Interval
+from edgepack_runtime.gate.limits import P95, LengthBudget, Limits, Percentiles
+from edgepack_runtime.inference import bench
+from edgepack_runtime.inference.predictor import Predictor, Split
+from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.checks import Check, sampled
+from edgepack_runtime.util.texts import Item
+
+WINDOWS = 2
+MAX_DRIFT = 0.10
+_SEED = 20240229  # the same texts on every device and in every process
+_BUDGET_MS = 5000.0  # for all windows together, unless the percentiles need more samples than fit
+_MOST_TEXTS = 1000
+_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
+Say = Callable[[str], None]
+
+
+class Kind(NamedTuple):
+    """A timed text's tokens (0 without budgets by length), and whether it counts for the figures of all texts.
+
+    Others are timed for the budget of their length alone, so that figures of all texts keep the golden rows' lengths.
+    """
+
+    tokens: int
+    usual: bool
+
+
+class TimedText(NamedTuple):
+    """A text or pair to time."""
+
+    item: Item
+    kind: Kind
+
+
+class Window(NamedTuple):
+    """Timings of some texts, the kind of each, and what others did meanwhile."""
+
+    samples: List[Split]
+    kinds: List[Kind]
+    interference: Interval
+
+    @property
+    def usual(self) -> List[Split]:
+        """The timings that count for the figures of all texts."""
+        return [sample for sample, kind in zip(self.samples, self.kinds) if kind.usual]
+
+    def totals_ms(self, asked: Asked) -> List[float]:
+        """The timings that a limit is about."""
+        return [sample.total_ms for sample, kind in zip(self.samples, self.kinds) if asked.concerns(kind)]
+
+    def as_json(self) -> Dict[str, Any]:
+        """For the way out of another process."""
+        return self._asdict()
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Window:
+        """What `as_json` made, after JSON."""
+        samples = [Split(*sample) for sample in row["samples"]]
+        return cls(samples, [Kind(*kind) for kind in row["kinds"]], Interval(*row["interference"]))
+
+
+class Timing(NamedTuple):
+    """Two windows, and in how many processes the measurement was tried."""
+
+    windows: List[Window]
+    processes: int = 1
+
+    @property
+    def samples(self) -> List[Split]:
+        """Those of the usual texts."""
+        return [sample for window in self.windows for sample in window.usual]
+
+    @property
+    def medians_ms(self) -> List[float]:
+        """Of the usual texts, for each window."""
+        return [statistics.median(sample.total_ms for sample in window.usual) for window in self.windows]
+
+    @property
+    def interference(self) -> Interval:
+        """Of both windows."""
+        return interference.together([window.interference for window in self.windows])
+
+    @property
+    def drift(self) -> float:
+        """How much larger the larger median is, as a fraction."""
+        return max(self.medians_ms) / min(self.medians_ms) - 1
+
+    @property
+    def stable(self) -> bool:
+        return self.drift <= MAX_DRIFT
+
+    def totals_ms(self, asked: Asked) -> List[float]:
+        """The timings that a limit is about, of both windows."""
+        return [ms for window in self.windows for ms in window.totals_ms(asked)]
+
+
+class Asked(NamedTuple):
+    """One limit: the name of its gate, the percentile (0 to 1), the most it may be, and of texts of which length."""
+
+    gate: str
+    fraction: float
+    limit_ms: float
+    budget: Optional[LengthBudget] = None
+
+    def concerns(self, kind: Kind) -> bool:
+        """Whether a text of this kind counts."""
+        return kind.usual if self.budget is None else self.budget.holds(kind.tokens)
+
+
+def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Say) -> Timing:
+    """Time `predictor` on texts that `choose` takes from `texts`, in two windows."""
+    progress("latency: two windows")
+    drawn = shuffled(texts)
+    tokens = [predictor.tokens(text) if limits.latency.by_length else 0 for text in drawn]
+    for text in drawn[: bench.WARM_UP_TEXTS]:
+        predictor.predict(text)
+    probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
+    chosen = choose(drawn, limits, probe_ms, tokens)
+    timing = Timing([])
+    for number in range(WINDOWS):
+        # Neighbours in length take turns, so both windows have the same lengths; each is timed in a random order.
+        ordered = random.Random(_SEED + number).sample(chosen[number::WINDOWS], len(chosen[number::WINDOWS]))
+        before = interference.read()
+        samples = [predictor.timed_predict(text.item)[1] for text in ordered]
+        beside = interference.between(before, interference.read())
+        timing.windows.append(Window(samples, [text.kind for text in ordered], beside))
+        progress(f"latency: window {number + 1} of {WINDOWS}: {timing.medians_ms[-1]:.3f} ms")
+    return timing
+
+
+def shuffled(texts: Sequence[Item]) -> List[Item]:
+    """`texts` in a seeded order."""
+    return random.Random(_SEED).sample(list(texts), len(texts))
+
+
+def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Sequence[int]) -> List[TimedText]:
+    """What is timed: up to 1,000 of `drawn`, evenly from all lengths, in the order of length.
+
+    As many as fit into the time budget, at least those that the percentiles need; where the texts are fewer, some are
+    timed more than once. A length with a budget that is seldom among them gets more of its own.
+
+    Args:
+        probe_ms: about how long one text takes.
+        tokens: of each of `drawn`, as the model reads it; 0 without budgets by length.
+    """
+    fit = int(_BUDGET_MS / max(probe_ms, 1e-3))
+    count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, fit))
+    lengths = [len(item) if isinstance(item, str) else sum(map(len, item)) for item in drawn]
+    chosen = [(place, True) for place in _evenly(range(len(drawn)), lengths, count)]
+    for budget in limits.latency.by_length:
+        times = {place: 0 for place, held in enumerate(tokens) if budget.holds(held)}
+        for place, _ in chosen:
+            if place in times:
+                times[place] += 1
+        chosen += [(place, False) for place in _least_often(times, _needed(budget.limits) - sum(times.values()))]
+    return [TimedText(drawn[place], Kind(tokens[place], usual)) for place, usual in chosen]
+
+
+def _evenly(places: Iterable[int], lengths: Sequence[int], count: int) -> List[int]:
+    """`count` of `places`, as many of each length as its share is; where there are fewer, some more than once."""
+    ordered = sorted(places, key=lambda place: lengths[place])
+    return [ordered[int((number + 0.5) * len(ordered) / count)] for number in range(count)]
+
+
+def _least_often(times: Mapping[int, int], count: int) -> List[int]:
+    """`count` places, each time one of those that were taken least often so far, as `times` counts."""
+    queue = [(taken, place) for place, taken in times.items()]
+    heapq.heapify(queue)
+    found = []
+    for _ in range(count if queue else 0):
+        taken, place = queue[0]
+        found.append(place)
+        heapq.heapreplace(queue, (taken + 1, place))
+    return found
+
+
+def _needed(limits: Percentiles) -> int:
+    """Samples that bound the rarest percentile asked for, and p95 in any case (p95 130, p99 662)."""
+    fraction = max([P95, *(part for _, part, _ in limits.asked())])
+    return intervals.n_for_percentile(fraction, bench.CONFIDENCE)
+
+
+def settle(
+    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Say
+) -> Timing:
+    """`first` where it can be judged; else what `again` measures, in a fresh process."""
+    why = ""
+    if not first.stable:
+        why = f"unstable, the medians differ by {first.drift:.0%}"
+    elif first.interference.disturbed and emulated_why is None:
+        timed = [asked for asked in _asked(limits) if first.totals_ms(asked)]
+        if any(_judge(first, asked)[1] != intervals.PASS for asked in timed):
+            why = first.interference.describe()
+    if not why:
+        return first
+    progress(f"latency: {why}: once more in a fresh process")
+    return again()._replace(processes=2)
+
+
+def summary(timing: Timing, threads: int) -> Dict[str, Any]:
+    """The receipt's `latency`."""
+    return {
+        **bench.summarize(timing.samples),
+        "distribution": distribution([sample.total_ms for sample in timing.samples]),
+        "threads": threads,
+        "stable": timing.stable,
+        "window_p50_ms": [round(value, 4) for value in timing.medians_ms],
+        "processes": timing.processes,
+        "contention": timing.interference.as_json(),
+    }
+
+
+def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
+    """How long answers took, as at most eleven figures in ms: `min_ms`, `p1_ms` to `p99_ms`, `max_ms`.
+
+    A percentile is left out where the samples are too few to bound it from outside (p1 and p99 take 662); without
+    samples there are no figures.
+    """
+    ordered = sorted(totals_ms)
+    if not ordered:
+        return {}
+    enough = [
+        part for part in _SHARES if len(ordered) >= intervals.n_for_percentile(max(part, 1 - part), bench.CONFIDENCE)
+    ]
+    figures = {f"p{round(100 * part)}_ms": round(intervals.percentile(ordered, part), 4) for part in enough}
+    return {"min_ms": round(ordered[0], 4), **figures, "max_ms": round(ordered[-1], 4)}
+
+
+def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[Check]:
+    """The rows of the receipt that `limits` asks for."""
+    return [_check(timing, asked, emulated_why) for asked in _asked(limits)]
+
+
+def _asked(limits: Limits) -> List[Asked]:
+    found = [Asked(f"latency.{key}", part, limit) for key, part, limit in limits.latency.percentiles.asked()]
+    for budget in limits.latency.by_length:
+        name = f"latency.max_tokens_{budget.max_tokens}"
+        found += [Asked(f"{name}.{key}", part, limit, budget) for key, part, limit in budget.limits.asked()]
+    return found
+
+
+def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
+    totals_ms, lengths = timing.totals_ms(asked), ""
+    if asked.budget:
+        lengths = f"{asked.budget.above_tokens + 1} to {asked.budget.max_tokens} tokens"
+    if not totals_ms:
+        detail = f"no golden row has {lengths or 'a text'}: give `data.test` such texts"
+        return Check(asked.gate, intervals.INCONCLUSIVE, None, None, None, asked.limit_ms, "ms", 0, None, detail)
+    interval, verdict, why = _judge(timing, asked)
+    detail = "; ".join(filter(None, ["text in to label out, batch 1" + (f", {lengths}" if lengths else ""), why]))
+    verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
+    return sampled(
+        asked.gate,
+        verdict,
+        interval,
+        limit=asked.limit_ms,
+        unit="ms",
+        n=len(totals_ms),
+        confidence=bench.CONFIDENCE,
+        detail=detail,
+    )
+
+
+def _judge(timing: Timing, asked: Asked) -> Tuple[intervals.Interval, str, str]:
+    """The percentile's interval, its verdict, and why that is no certain one (empty for a certain one)."""
+    interval = intervals.percentile_interval(timing.totals_ms(asked), asked.fraction, bench.CONFIDENCE)
+    verdict = intervals.verdict_at_most(interval, asked.limit_ms)
+    if not timing.stable:
+        times_ms = [sorted(window.totals_ms(asked)) for window in timing.windows]
+        slowest_ms = max(intervals.percentile(ordered, asked.fraction) for ordered in times_ms if ordered)
+        if verdict == intervals.PASS and slowest_ms <= asked.limit_ms:
+            return interval, verdict, ""
+        return (
+            interval,
+            intervals.INCONCLUSIVE,
+            f"unstable: the medians of two windows differ by {timing.drift:.0%}, twice",
+        )
+    return interval, *undisturbed(verdict, timing.interference)
+
+
+def undisturbed(verdict: str, beside: Interval) -> Tuple[str, str]:
+    """The verdict that holds beside others, and why it is none: a fail needs a quiet machine."""
+    if verdict == intervals.PASS or (verdict == intervals.FAIL and not beside.disturbed):
+        return verdict, ""
+    if beside.disturbed:
+        return intervals.INCONCLUSIVE, f"{beside.describe()}: measure on an idle machine"
+    return verdict, "the limit lies within the interval"
+
+
+def refuse_if_emulated(verdict: str, detail: str, why: Optional[str]) -> Tuple[str, str]:
+    """No verdict on time from an emulator: it is slower than any device, by no fixed factor."""
+    if why is None:
+        return verdict, detail
+    return intervals.INCONCLUSIVE, detail + f"; emulated ({why}): measure on the device itself"

@@ -1,0 +1,191 @@
+"""The gates on whole processes: peak memory, start to first answer, and the second try of an unstable timing.
+
+Each is measured in a fresh process that is started as the launcher starts a release: `python -I -S`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgepack_runtime.bundle import golden
+from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.gate import interference
+from edgepack_runtime.gate import latency as gate_latency
+from edgepack_runtime.gate.interference import Interval
+from edgepack_runtime.gate.latency import Timing, Window
+from edgepack_runtime.gate.limits import parse
+from edgepack_runtime.inference import bench
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.install import release_process
+from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.checks import Check, read_once, sampled
+from edgepack_runtime.util import texts as wording
+from edgepack_runtime.util.texts import Item
+
+# Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
+RUNS = 7
+# A peak as near to its limit as this share of it is measured so often. Peaks of one bundle lay within 3.1 %.
+NEAR = 0.05
+_TIMEOUT_S = 600.0
+_TIMING_TIMEOUT_S = 3600.0  # p99 of several lengths takes thousands of texts, which some devices answer one a second
+# This package's own folder goes first: an editable install is found by a hook that a fresh process does not have.
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+# The child sees exactly what this process sees, and keeps bytecode where this process keeps it.
+_BOOT = """\
+import json, sys
+job = json.loads(sys.argv[1])
+sys.path[:] = job["sys_path"]
+sys.pycache_prefix = job["pycache_prefix"]
+sys.dont_write_bytecode = job["dont_write_bytecode"]
+from edgepack_runtime import errors
+from edgepack_runtime.gate import process
+try:
+    print(json.dumps(process.answer(job)))
+except errors.EdgepackError as error:
+    print(json.dumps({"error": errors.to_json(error)}))
+    sys.exit(int(error.exit_code))
+"""
+Say = Callable[[str], None]
+
+
+def peak_rss_mib(release: Path, threads: int) -> float:
+    """Peak resident memory in MiB of a process that loads the model and predicts every golden text.
+
+    Raises:
+        StageFailedError: that process failed.
+    """
+    return float(_ask({"kind": "memory", "release": str(release), "threads": threads})["peak_rss_mib"])
+
+
+def peaks_mib(release: Path, threads: int, limit_mib: float, progress: Say) -> List[float]:
+    """`peak_rss_mib` of one process, or of `RUNS` of them where the first is within `NEAR` of the limit."""
+    peaks = [peak_rss_mib(release, threads)]
+    progress(f"memory: {peaks[0]:.1f} MiB at most")
+    if abs(peaks[0] - limit_mib) > NEAR * limit_mib:
+        return peaks
+    progress(f"memory: that is within {100 * NEAR:g} % of the limit, so {RUNS - 1} more processes are measured")
+    for number in range(2, RUNS + 1):
+        peaks.append(peak_rss_mib(release, threads))
+        progress(f"memory: {peaks[-1]:.1f} MiB at most, run {number} of {RUNS}")
+    return peaks
+
+
+def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
+    """`gate_latency.measure` in a fresh process, for the manifest's `gates`. Raises as `peak_rss_mib`."""
+    job = {"kind": "latency", "release": str(release), "threads": threads, "gates": gates}
+    windows = _ask(job, timeout_s=_TIMING_TIMEOUT_S)["windows"]
+    return Timing([Window.from_json(window) for window in windows])
+
+
+def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Interval]:
+    """Start `python -I -S RELEASE/__main__.py predict TEXT` seven times: how long each took, and beside what.
+
+    A model of pairs is given both texts. One more run goes before and is not counted: it leaves the files in the page
+    cache and the bytecode on the disk, as they are whenever the application starts for the second time. Raises as
+    `peak_rss_mib`.
+    """
+    # The bytes on the command line are UTF-8 whatever the locale of this process is.
+    words = [os.fsdecode(word.encode("utf-8")) for word in _presentable(texts)]
+    command = release_process.command(release, ["predict", *words])
+    runs = []
+    for _ in range(1 + RUNS):
+        before = interference.read()
+        release_process.run_json(
+            command, "prediction of the cold-start gate", accepted=[ExitCode.OK], timeout_s=_TIMEOUT_S
+        )
+        runs.append(interference.between(before, interference.read()))
+    first, *times = (f"{run.wall_ms:.0f}" for run in runs)
+    progress("cold start: {} ms at first, then {}".format(first, " ".join(times)))
+    return runs[1:]
+
+
+def memory_check(peaks_mib: Sequence[float], limit_mib: float, n_texts: int, emulated_why: Optional[str]) -> Check:
+    """What `peaks_mib` found: several by the interval of their median; one by itself, being far from the limit."""
+    gate, texts = "memory.peak_rss_mib", wording.counted(n_texts, "golden text")
+    if len(peaks_mib) == 1:
+        detail = (
+            f"fresh process: load, then {texts}; "
+            f"one run, since the limit is more than {100 * NEAR:g} % away: nearer ones are measured {RUNS} times"
+        )
+        found = read_once(gate, peaks_mib[0], limit=limit_mib, unit="MiB", detail=detail)
+    else:
+        interval = intervals.percentile_interval(peaks_mib, 0.5, bench.CONFIDENCE)
+        detail = f"median of {len(peaks_mib)} fresh processes: load, then {texts}"
+        found = _by_median(gate, interval, limit_mib, "MiB", len(peaks_mib), detail)
+        if found.verdict == intervals.INCONCLUSIVE:
+            found = found._replace(detail=f"{detail}; the runs lie on both sides of the limit")
+    if found.verdict != intervals.PASS and emulated_why is not None:  # an emulator needs memory of its own
+        return found._replace(verdict=intervals.INCONCLUSIVE, detail=f"{found.detail}; emulated ({emulated_why})")
+    return found
+
+
+def cold_start_check(runs: Sequence[Interval], limit_ms: float, emulated_why: Optional[str]) -> Check:
+    """The median of the runs, bounded by the smallest and by the largest."""
+    interval = intervals.percentile_interval([run.wall_ms for run in runs], 0.5, bench.CONFIDENCE)
+    found = _by_median("cold_start.ms", interval, limit_ms, "ms", len(runs), "median, process start to end")
+    verdict, why = gate_latency.undisturbed(found.verdict, interference.together(runs))
+    detail = f"{found.detail}; {why}" if why else found.detail
+    verdict, detail = gate_latency.refuse_if_emulated(verdict, detail, emulated_why)
+    return found._replace(verdict=verdict, detail=detail)
+
+
+def _by_median(gate: str, interval: intervals.Interval, limit: float, unit: str, n: int, detail: str) -> Check:
+    """A row for the interval of a median of `n` processes."""
+    verdict = intervals.verdict_at_most(interval, limit)
+    return sampled(gate, verdict, interval, limit=limit, unit=unit, n=n, confidence=bench.CONFIDENCE, detail=detail)
+
+
+def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
+    """What the fresh process does and prints; called by `_BOOT` only."""
+    release = Path(job["release"])
+    predictor = Predictor(release / golden.MODEL_FOLDER, threads=job["threads"])
+    if job["kind"] == "memory":
+        predictor.predict_batch([item.item for item in golden.read_golden(release, predictor.config)], batch_size=1)
+        return {"peak_rss_mib": _own_peak_rss_mib()}
+    texts = golden.read_items(release, predictor.config)
+    timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
+    return {"windows": [window.as_json() for window in timing.windows]}
+
+
+def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:
+    job = {
+        **job,
+        "sys_path": [_PACKAGES, *sys.path],
+        "pycache_prefix": sys.pycache_prefix,
+        "dont_write_bytecode": sys.dont_write_bytecode,
+    }
+    line = [release_process.interpreter(), "-I", "-S", "-c", _BOOT, json.dumps(job)]
+    what = "{} measurement in a fresh process".format(job["kind"])
+    return release_process.run_json(line, what, accepted=[ExitCode.OK], timeout_s=timeout_s)[1]
+
+
+def _own_peak_rss_mib() -> float:
+    """VmHWM rather than `ru_maxrss`: Linux hands the latter down from the process that started this one."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        status = ""  # no /proc: what is left is an upper bound
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _presentable(texts: Sequence[Item]) -> Tuple[str, ...]:
+    """The middle one by length of the texts, or pairs, that can stand on a command line and are no option."""
+    words = [(item,) if isinstance(item, str) else item for item in texts]
+    fit = sorted((item for item in words if all(map(_is_plain, item))), key=lambda item: sum(map(len, item)))
+    return fit[len(fit) // 2] if fit else ("好",) * len(words[0])
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text.strip()) and text.isprintable() and text[0] != "-"
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")

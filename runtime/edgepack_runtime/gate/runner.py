@@ -1,0 +1,264 @@
+"""The gate: whether this release, on this machine, is as accurate, fast and small as its recipe demands.
+
+Every figure comes from the shipped files through the predictor, text in to label out, and gets one of three
+verdicts. The receipt says under which conditions it was measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgepack_runtime.bundle import golden, verify
+from edgepack_runtime.bundle.manifest import Manifest
+from edgepack_runtime.bundle.model_config import MODEL_NAME
+from edgepack_runtime.device import conditions
+from edgepack_runtime.errors import BundleInvalidError, ExitCode
+from edgepack_runtime.gate import accuracy as gate_accuracy
+from edgepack_runtime.gate import accuracy as gate_classes
+from edgepack_runtime.gate import latency as gate_latency
+from edgepack_runtime.gate import open_loop, process, sustained
+from edgepack_runtime.gate import rows as gate_rows
+from edgepack_runtime.gate.accuracy import Measured
+from edgepack_runtime.gate.limits import Limits, parse
+from edgepack_runtime.inference import bench
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.install import locate, receipts
+from edgepack_runtime.stats import intervals, metrics
+from edgepack_runtime.stats.checks import NO_GATES, Check, at_least, figure, interval, read_once, shown
+from edgepack_runtime.util import texts as wording
+from edgepack_runtime.util.texts import Item
+
+MIB = 1024 * 1024
+_EXIT = {
+    intervals.PASS: ExitCode.OK,
+    intervals.FAIL: ExitCode.GATE_FAILED,
+    intervals.INCONCLUSIVE: ExitCode.GATE_INCONCLUSIVE,
+}
+Say = Callable[[str], None]
+
+
+def run(
+    release: Path,
+    manifest: Manifest,
+    *,
+    bundle_bytes: Optional[int],
+    progress: Say,
+    rows_file: Optional[Path] = None,
+    without_rows: bool = False,
+    without_gates: bool = False,
+) -> Dict[str, Any]:
+    """Measure everything that `manifest.gates` asks for, and accuracy and latency in any case; return the receipt.
+
+    Args:
+        release: an unpacked release whose manifest is `manifest`.
+        bundle_bytes: size of the bundle file; None where it is not known (the size gate on it is then inconclusive).
+        progress: gets one line for each thing that was done.
+        rows_file: the labelled rows, if they stayed where the bundle was built. Without them the accuracy of such a
+            release is not measured: `accuracy` and `classes` of the receipt are null, and `unmeasured` lists the gates.
+        without_rows: whether the verdict is about the other gates then. If not, it is at best inconclusive.
+        without_gates: whether a release that nothing is asked of passes, as a build or an install lets it. If not,
+            it is inconclusive: a gate that judged nothing must not look like one that was kept.
+
+    Raises:
+        UsageError: `rows_file` is not theirs.
+        BundleInvalidError: the release lacks something, or its gates are not ones this runtime can measure.
+        EnvironmentUnfitError: the model's execution provider is not active.
+        StageFailedError: the model or one of the measuring processes broke down.
+    """
+    begin = time.perf_counter()
+    limits = parse(manifest.gates)
+    found, raw = verify.read_manifest(release)
+    if found != manifest:
+        raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
+    threads = _threads(release, limits)
+    predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
+    metric = gate_accuracy.metric_for(limits.metric, predictor.config)
+    classes = gate_classes.of_model(predictor.config, limits.per_class)
+    rows = gate_rows.read(release, predictor.config, limits, rows_file)
+    where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
+    measured = None
+    if rows is None:
+        progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
+    else:
+        answers = gate_accuracy.answer(predictor, rows, progress)
+        measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, classes)
+    texts = golden.read_items(release, predictor.config)
+    timing = gate_latency.settle(
+        gate_latency.measure(predictor, texts, limits, progress),
+        limits,
+        where["emulated_why"],
+        lambda: process.latency(release, threads, manifest.gates),
+        progress,
+    )
+    at_rate, long_run = _loads(predictor, texts, limits, where["emulated_why"], progress)
+    where["after"] = conditions.moving()  # before other processes load the machine
+    checks = [
+        *([] if measured is None else _accuracy_checks(measured, limits, classes)),
+        *gate_latency.checks(timing, limits, where["emulated_why"]),
+        *_load_checks(at_rate, long_run, limits, where["emulated_why"]),
+        *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
+        *_size_checks(release, limits, bundle_bytes),
+    ]
+    unmeasured = gate_rows.unmeasured(limits, waived=without_rows) if measured is None else []
+    if not checks and not unmeasured:
+        unmeasured = [{"gate": "gates", "why": NO_GATES, "waived": without_gates}]
+    return {
+        "receipt": 1,
+        "verb": "gate",
+        "bundle": receipts.facts(manifest, raw),
+        "verdict": intervals.overall([*(check.verdict for check in checks), *_undecided(unmeasured)]),
+        "checks": [check.as_json() for check in checks],
+        "unmeasured": unmeasured,
+        "accuracy": measured and gate_accuracy.summary(measured, limits.confidence),
+        "promised": _promised(manifest),
+        "classes": measured and gate_accuracy.classes(measured, predictor.config),
+        "latency": {
+            **gate_latency.summary(timing, threads),
+            "open_loop": at_rate and open_loop.summary(at_rate),
+            "sustained": long_run and sustained.summary(long_run),
+        },
+        "tuning": dataclasses.asdict(predictor.tuning),
+        "conditions": where,
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
+
+
+def _threads(release: Path, limits: Limits) -> int:
+    """As many as a prediction here will have: those that `tune` found best, though no more than the recipe allows."""
+    tuned = locate.locate(release).tuning()
+    return min(tuned.threads, limits.threads) if tuned else limits.threads
+
+
+def exit_code(receipt: Mapping[str, Any]) -> ExitCode:
+    """0 for pass, 6 for fail, 7 for inconclusive."""
+    return _EXIT[receipt["verdict"]]
+
+
+def render(receipt: Mapping[str, Any]) -> str:
+    """The receipt as a table for people, with what was found out about each gate that was not passed."""
+    rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
+    for row in receipt["checks"]:
+        sign = ">=" if at_least(row["gate"]) else "<="
+        limit = "{} {}".format(sign, shown(row["limit"], row["unit"]))
+        rows.append(
+            (
+                row["gate"],
+                figure(row["value"], row["unit"]),
+                interval(row, with_unit=False),
+                limit,
+                str(row["n"]),
+                row["verdict"],
+            )
+        )
+    lines = [bench.table(rows)] if receipt["checks"] else []
+    lines += [
+        "{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != intervals.PASS
+    ]
+    lines += ["{gate}: not measured: {why}".format(**row) for row in receipt["unmeasured"]]
+    accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
+    if accuracy is not None:
+        score = shown(accuracy["value"], "fraction")
+        span = interval({**accuracy, "unit": "fraction"})
+        told = ["{metric} {score} ({span}, n = {n})".format(score=score, span=span, **accuracy)]
+        told += [why for why in [gate_accuracy.repeats(accuracy)] if why is not None]
+        lines.append("; ".join(told))
+        lines.append(gate_accuracy.worst_line(receipt["classes"]))
+    lines.append(
+        "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
+        "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
+    )
+    cores = wording.counted(where["cores"], "core")
+    lines.append("{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(cores, **where))
+    lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
+    lines.append("verdict: {}".format(receipt["verdict"]))
+    return "\n".join(lines)
+
+
+def _accuracy_checks(measured: Measured, limits: Limits, classes: Sequence[str]) -> List[Check]:
+    rows = metrics.tallies_of_rows(measured.pairs)
+    return [
+        *gate_accuracy.checks(measured, limits),
+        *gate_classes.class_checks(rows, limits.per_class, classes, limits.confidence),
+    ]
+
+
+def _undecided(unmeasured: Sequence[Mapping[str, Any]]) -> List[str]:
+    """What gates that nothing was measured of have to say in the verdict."""
+    return [intervals.INCONCLUSIVE for one in unmeasured if not one["waived"]]
+
+
+def _promised(manifest: Manifest) -> Optional[Dict[str, Any]]:
+    """What the shipped file scored when it was built, on the rows of the gate."""
+    score = manifest.ledger[-1].get("score") if manifest.ledger else None
+    return dict(score) if isinstance(score, dict) else None
+
+
+def _loads(
+    predictor: Predictor, texts: Sequence[Item], limits: Limits, emulated_why: Optional[str], progress: Say
+) -> Tuple[Optional[open_loop.Run], Optional[sustained.Run]]:
+    """The run at a rate and the long run, where they are asked for; on an emulated machine no time means anything."""
+    asked, drawn = limits.latency, gate_latency.shuffled(texts)
+    at_rate = long_run = None
+    if asked.open_loop is not None and emulated_why is None:
+        rate = asked.open_loop.rate_per_s
+        count = open_loop.how_many(rate, asked.open_loop.limits, asked.open_loop.seconds)
+        progress(f"open loop: {count} texts, {rate:g} a second")
+        at_rate = open_loop.measure(predictor, drawn, rate, count)
+    if asked.sustained is not None and emulated_why is None:
+        progress(f"sustained: {asked.sustained.seconds:g} s")
+        long_run = sustained.measure(predictor, drawn, asked.sustained.seconds)
+    return at_rate, long_run
+
+
+def _load_checks(
+    at_rate: Optional[open_loop.Run], long_run: Optional[sustained.Run], limits: Limits, emulated_why: Optional[str]
+) -> List[Check]:
+    asked, found = limits.latency, []
+    refused = f"emulated ({emulated_why}): measure on the device itself"
+    if asked.open_loop is not None and at_rate is not None:
+        found += open_loop.checks(at_rate, asked.open_loop)
+    elif asked.open_loop is not None:
+        limited = asked.open_loop.limits.asked()
+        found += [_unmeasured(f"{open_loop.GATE}.{key}", limit, "ms", refused) for key, _, limit in limited]
+    if asked.sustained is not None and long_run is not None:
+        found.append(sustained.check(long_run, asked.sustained))
+    elif asked.sustained is not None:
+        found.append(_unmeasured(sustained.GATE, asked.sustained.max_slowdown_percent, "percent", refused))
+    return found
+
+
+def _unmeasured(gate: str, limit: float, unit: str, why: str) -> Check:
+    return Check(gate, intervals.INCONCLUSIVE, None, None, None, limit, unit, 0, None, why)
+
+
+def _process_checks(
+    release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Say
+) -> List[Check]:
+    checks = []
+    texts = [item.item for item in golden.read_golden(release, predictor.config)]
+    if limits.peak_rss_mib is not None:
+        peaks_mib = process.peaks_mib(release, threads, limits.peak_rss_mib, progress)
+        checks.append(process.memory_check(peaks_mib, limits.peak_rss_mib, len(texts), emulated_why))
+    if limits.cold_start_ms is not None:
+        runs = process.cold_starts(release, texts, progress)
+        checks.append(process.cold_start_check(runs, limits.cold_start_ms, emulated_why))
+    return checks
+
+
+def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[Check]:
+    model_bytes = (release / golden.MODEL_FOLDER / MODEL_NAME).stat().st_size
+    asked = (
+        ("size.model_mib", model_bytes, limits.model_mib, MODEL_NAME),
+        ("size.bundle_mib", bundle_bytes, limits.bundle_mib, "the bundle file"),
+    )
+    return [_size_check(name, size, limit, what) for name, size, limit, what in asked if limit is not None]
+
+
+def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: str) -> Check:
+    if size_bytes is None:
+        detail = f"the size of {what} is not known here: run the gate on that file"
+        return _unmeasured(name, limit_mib, "MiB", detail)
+    return read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)

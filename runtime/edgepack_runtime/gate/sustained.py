@@ -1,0 +1,111 @@
+"""Whether answers become slower while texts come one after the other for a long time, and what throttled the device."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+from edgepack_runtime.device import throttling
+from edgepack_runtime.device.throttling import Throttle
+from edgepack_runtime.gate import interference, latency
+from edgepack_runtime.gate.interference import Interval
+from edgepack_runtime.gate.limits import Sustained
+from edgepack_runtime.inference import bench
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.checks import Check, sampled
+from edgepack_runtime.util.texts import Item
+
+GATE = "latency.sustained.max_slowdown_percent"
+_LOOK_S = 2.0  # between two looks at what throttles; a device with many cores has many files
+
+
+class Run(NamedTuple):
+    """One text again and again: times in ms, what others did, and what the device reported of throttling meanwhile."""
+
+    times_ms: List[float]
+    interference: Interval
+    moments: List[Throttle]
+
+    @property
+    def medians_ms(self) -> List[intervals.Interval]:
+        """Of the first and of the last third."""
+        third = max(len(self.times_ms) // 3, 1)
+        thirds = (self.times_ms[:third], self.times_ms[-third:])
+        return [intervals.percentile_interval(times, 0.5, bench.CONFIDENCE) for times in thirds]
+
+    @property
+    def slowdown_percent(self) -> intervals.Interval:
+        """How much slower the last third is than the first, in percent; its ends come from the far ends of both."""
+        first, last = self.medians_ms
+        most = last.high / first.low if first.low > 0 else math.inf
+        return intervals.Interval(
+            *((ratio - 1) * 100 for ratio in (last.value / first.value, last.low / first.high, most))
+        )
+
+    @property
+    def reasons(self) -> List[str]:
+        """What slowed the device down meanwhile, as far as it reports that."""
+        return throttling.reasons(self.moments[0], throttling.worst(self.moments))
+
+
+def measure(predictor: Predictor, texts: Sequence[Item], seconds: float) -> Run:
+    """Ask for the text of middle length among `texts` for so long: thirds then differ by nothing but their time."""
+    item = sorted(texts, key=predictor.tokens)[len(texts) // 2]
+    for _ in range(bench.WARM_UP_TEXTS):
+        predictor.predict(item)
+    times_ms: List[float] = []
+    moments = [throttling.now()]
+    before = interference.read()
+    begin = looked = now = time.perf_counter()
+    while now - begin < seconds or not times_ms:
+        times_ms.append(predictor.timed_predict(item)[1].total_ms)
+        now = time.perf_counter()
+        if now - looked >= _LOOK_S:
+            moments.append(throttling.now())
+            looked = now
+    moments.append(throttling.now())
+    return Run(times_ms, interference.between(before, interference.read()), moments)
+
+
+def summary(run: Run) -> Dict[str, Any]:
+    """For a receipt."""
+    first, last = run.medians_ms
+    return {
+        "seconds": round(run.interference.wall_ms / 1e3, 1),
+        "n": len(run.times_ms),
+        "first_third_p50_ms": round(first.value, 4),
+        "last_third_p50_ms": round(last.value, 4),
+        "slowdown_percent": round(run.slowdown_percent.value, 2),
+        "throttle": {"before": run.moments[0].as_json(), "worst": throttling.worst(run.moments).as_json()},
+        "throttled_by": run.reasons if any(moment.told for moment in run.moments) else None,
+        "contention": run.interference.as_json(),
+    }
+
+
+def check(run: Run, asked: Sustained) -> Check:
+    """How much slower the last third is, with what throttled the device as the reason."""
+    interval = run.slowdown_percent
+    # A neighbour may slow down either third, so beside one nothing passes either.
+    verdict = intervals.verdict_at_most(interval, asked.max_slowdown_percent)
+    if run.interference.disturbed:
+        verdict = intervals.INCONCLUSIVE
+    _, why = latency.undisturbed(verdict, run.interference)
+    seconds = run.interference.wall_ms / 1e3
+    details = [f"the last third of {seconds:.0f} s of one text after the other against the first", why]
+    if run.reasons:
+        details.append(", ".join(run.reasons))
+    elif verdict != intervals.PASS:
+        known = any(moment.told for moment in run.moments)
+        details.append("no throttling was counted" if known else "this device does not report throttling")
+    return sampled(
+        GATE,
+        verdict,
+        interval,
+        limit=asked.max_slowdown_percent,
+        unit="percent",
+        n=len(run.times_ms),
+        confidence=bench.CONFIDENCE,
+        detail="; ".join(filter(None, details)),
+    )

@@ -1,0 +1,1 @@
+"""Text in, prediction out: tokenizer, encoding, predictor, streaming, tuning, self-test, benchmark."""

@@ -1,0 +1,160 @@
+"""Items into rows of ids, one row an item or, of a long text, one a window; and the logits of rows into answers."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence, Tuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack_runtime.bundle.model_config import PAIR, TOKENS, ModelConfig
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.inference import predictions
+from edgepack_runtime.inference.predictions import AnyPrediction
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE, Window, windows
+from edgepack_runtime.util.texts import Item
+
+_SPECIAL = 2  # [CLS] in front of a row, [SEP] behind it
+_ALL = 2**53  # tokens: no text has more
+_WHOLE = (Window(0, 0, _ALL),)  # of an item that is one row
+
+
+class Row(NamedTuple):
+    """Ids of one row as the model reads it, not padded; the first `n_first` are of type 0, the others of type 1."""
+
+    ids: List[int]
+    n_first: int
+
+
+class Encoded(NamedTuple):
+    """An item as the model reads it.
+
+    `rows` is one row for each of `parts`; `offsets` are those of all tokens from [CLS] to [SEP], and empty where no
+    spans are asked for.
+    """
+
+    item: Item
+    rows: Sequence[Row]
+    parts: Sequence[Window]
+    offsets: Sequence[Tuple[int, int]]
+
+
+class Encoding:
+    """What one model does with items before and after it is run; safe to share between threads.
+
+    Args:
+        long_texts: `truncate` or `windows`, see `Predictor`.
+
+    Raises:
+        UsageError: `long_texts` is neither, or is `windows` for a model of pairs.
+    """
+
+    def __init__(self, tokenizer: ErnieTokenizer, config: ModelConfig, long_texts: str) -> None:
+        if long_texts not in LONG_TEXTS:
+            raise UsageError(f"long texts cannot be treated by {long_texts!r}", fix=f"one of {', '.join(LONG_TEXTS)}")
+        self.in_windows = long_texts != TRUNCATE
+        if self.in_windows and config.task == PAIR:
+            raise UsageError(
+                "a model of pairs knows no windows",
+                why="it compares two whole texts; parts of them are other pairs, and no merge of answers is right",
+                fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
+            )
+        self._tokenizer, self._config = tokenizer, config
+
+    def encode(self, items: Sequence[Item]) -> List[Encoded]:
+        """`items` in rows of at most `max_length` tokens.
+
+        Raises:
+            UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
+        """
+        return self._encode(items, _ALL if self.in_windows else self._config.max_length)
+
+    def cut(self, items: Sequence[Item]) -> List[Row]:
+        """One row for each of `items`, cut to `max_length` tokens whatever `long_texts` says. Raises as `encode`."""
+        return [encoded.rows[0] for encoded in self._encode(items, self._config.max_length)]
+
+    def _encode(self, items: Sequence[Item], most: int) -> List[Encoded]:
+        if self._config.task == PAIR:
+            pairs = zip(*self._tokenizer.encode_pairs(*halves(items), self._config.max_length))
+            return [Encoded(item, (Row(*row),), _WHOLE, ()) for item, row in zip(items, pairs)]
+        texts = singles(items)
+        if self._config.task == TOKENS:
+            rows, offsets = self._tokenizer.encode_with_offsets(texts, most)
+            return [self._in_rows(*found) for found in zip(texts, rows, offsets)]
+        return [self._in_rows(text, ids, ()) for text, ids in zip(texts, self._tokenizer.encode(texts, most))]
+
+    def _in_rows(self, text: str, ids: List[int], offsets: Sequence[Tuple[int, int]]) -> Encoded:
+        length, n = self._config.max_length - _SPECIAL, len(ids) - _SPECIAL
+        if n <= length:
+            return Encoded(text, (Row(ids, len(ids)),), _WHOLE, offsets)
+        parts = windows(n, length)
+        rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]
+        return Encoded(text, [Row(row, len(row)) for row in rows], parts, offsets)
+
+    def arrays(self, rows: Sequence[Row]) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """input_ids and token_type_ids of `rows` as one batch, both int64 (B, T), padded to the longest."""
+        ids = self._tokenizer.padded([row.ids for row in rows])
+        types = np.zeros(ids.shape, dtype=np.int64)
+        for number, (row, n_first) in enumerate(rows):
+            if n_first < len(row):
+                types[number, n_first : len(row)] = 1
+        return ids, types
+
+    def decide(self, encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> AnyPrediction:
+        """The answer for an item, from the logits of its rows, in their order.
+
+        Of windows it is, for one label, the mean of their probabilities weighted by the tokens that belong to each;
+        for several labels the highest probability of each; for spans, each token as its window saw it.
+
+        Raises:
+            StageFailedError: a logit is no number.
+        """
+        labels = self._config.labels
+        if self._config.task == TOKENS:
+            return predictions.spans(labels, _joined(encoded, logits), encoded.offsets, cast(str, encoded.item))
+        if self._config.multi_label:
+            several = [predictions.several_labels(labels, row.tolist()) for row in logits]
+            return several[0] if len(several) == 1 else predictions.several_labels_of_parts(several)
+        found = [predictions.one_label(labels, row.tolist()) for row in logits]
+        weights = [part.own for part in encoded.parts]
+        return found[0] if len(found) == 1 else predictions.one_label_of_parts(found, weights)
+
+
+def _joined(encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Logits (T, C) of all tokens of an item, [CLS] and [SEP] among them, each from the window that it belongs to."""
+    if len(logits) == 1:
+        return logits[0]
+    found = np.zeros((len(encoded.offsets), logits[0].shape[1]), dtype=np.float32)
+    for part, row in zip(encoded.parts, logits):
+        found[1 + part.first : 1 + part.after] = row[1 + part.first - part.start : 1 + part.after - part.start]
+    return found
+
+
+def singles(items: Sequence[Item]) -> Sequence[str]:
+    """`items`, all of which are single texts.
+
+    Raises:
+        UsageError: one is a pair, or no text.
+    """
+    for item in items:
+        if isinstance(item, tuple):
+            raise UsageError("this model takes one text at a time", why="it was given a pair", fix="give it one text")
+        if not isinstance(item, str):
+            raise UsageError("a text is a str", why=f"it was given a {type(item).__name__}", fix="decode it first")
+    return cast(Sequence[str], items)
+
+
+def halves(items: Sequence[Item]) -> Tuple[List[str], List[str]]:
+    """First and second texts of `items`, all of which are pairs.
+
+    Raises:
+        UsageError: one is not.
+    """
+    firsts, seconds = [], []
+    for item in items:
+        if not isinstance(item, tuple) or len(item) != 2 or not all(isinstance(text, str) for text in item):
+            raise UsageError("this model takes pairs of texts", why=f"it was given {item!r:.60}", fix="give two texts")
+        firsts.append(item[0])
+        seconds.append(item[1])
+    return firsts, seconds

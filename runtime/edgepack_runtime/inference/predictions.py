@@ -1,0 +1,172 @@
+"""What a model answers: from logits to one label, to several, or to spans of the text.
+
+Each kind of prediction has an `answer`, which is what a labelled row would say and what metrics compare: a label, a
+sorted tuple of labels, or a sorted tuple of `Span`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack_runtime.errors import StageFailedError
+from edgepack_runtime.util.spans import Span, token_spans
+
+LEAST_SCORE = 0.5  # of a label, to be one of several
+_DECIMALS = 6  # of a score in JSON
+
+
+class Prediction(NamedTuple):
+    """`score` is the probability (softmax, 0 to 1) of `label`; `scores` has those of all labels, in model order."""
+
+    label: str
+    score: float
+    scores: Mapping[str, float]
+
+    @property
+    def answer(self) -> str:
+        return self.label
+
+    def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
+        """`label` and `score`; `scores` of all labels where they are asked for."""
+        found: Dict[str, Any] = {"label": self.label, "score": _rounded(self.score)}
+        if with_scores:
+            found["scores"] = {label: _rounded(score) for label, score in self.scores.items()}
+        return found
+
+
+class LabelsPrediction(NamedTuple):
+    """`labels` are those with a probability (sigmoid, 0 to 1) of at least 0.5, in model order, perhaps none.
+
+    `scores` has the probability of each label by itself, in model order.
+    """
+
+    labels: Tuple[str, ...]
+    scores: Mapping[str, float]
+
+    @property
+    def answer(self) -> Tuple[str, ...]:
+        return tuple(sorted(self.labels))
+
+    def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
+        """`labels`, and the `scores` of those; of all labels where they are asked for."""
+        shown = self.scores if with_scores else self.labels
+        return {"labels": list(self.labels), "scores": {label: _rounded(self.scores[label]) for label in shown}}
+
+
+class SpanPrediction(NamedTuple):
+    """Characters `start` to `end` (exclusive; indices of a Python str) are a `label`: they read `text`.
+
+    `score` is the mean over the tokens of the span of the probability (softmax, 0 to 1) of the tag that each got.
+    """
+
+    start: int
+    end: int
+    label: str
+    score: float
+    text: str
+
+
+class SpansPrediction(NamedTuple):
+    """`spans` in the order of the text, perhaps none."""
+
+    spans: Tuple[SpanPrediction, ...]
+
+    @property
+    def answer(self) -> Tuple[Span, ...]:
+        return tuple(sorted(Span(span.start, span.end, span.label) for span in self.spans))
+
+    def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
+        """`spans`, each with `start`, `end`, `label`, `score` and `text`. There are no other scores to ask for."""
+        return {"spans": [{**span._asdict(), "score": _rounded(span.score)} for span in self.spans]}
+
+
+AnyPrediction = Union[Prediction, LabelsPrediction, SpansPrediction]
+
+
+def one_label(labels: Sequence[str], logits: Sequence[float]) -> Prediction:
+    """The label of the highest logit; the first of those that are equal.
+
+    Raises:
+        StageFailedError: a logit is no number.
+    """
+    # Plain Python: for the few labels of a classifier, NumPy's calls cost more than the arithmetic.
+    highest = max(logits)
+    weights = [math.exp(value - highest) for value in logits]
+    total = sum(weights)
+    if not math.isfinite(total):
+        raise _no_number(logits)
+    scores: Dict[str, float] = {label: weight / total for label, weight in zip(labels, weights)}
+    label = labels[logits.index(highest)]
+    return Prediction(label, scores[label], scores)
+
+
+def several_labels(labels: Sequence[str], logits: Sequence[float]) -> LabelsPrediction:
+    """Every label with a probability of at least 0.5, which is a logit of 0. Raises as `one_label`."""
+    if not all(map(math.isfinite, logits)):
+        raise _no_number(logits)
+    scores = {label: _sigmoid(value) for label, value in zip(labels, logits)}
+    return LabelsPrediction(tuple(label for label in labels if scores[label] >= LEAST_SCORE), scores)
+
+
+def one_label_of_parts(predictions: Sequence[Prediction], weights: Sequence[int]) -> Prediction:
+    """The label of the highest mean of the parts' probabilities, each part counted `weights` times."""
+    total = sum(weights)
+    scores: Dict[str, float] = {
+        label: sum(part.scores[label] * weight for part, weight in zip(predictions, weights)) / total
+        for label in predictions[0].scores
+    }
+    label = max(scores, key=lambda name: scores[name])
+    return Prediction(label, scores[label], scores)
+
+
+def several_labels_of_parts(predictions: Sequence[LabelsPrediction]) -> LabelsPrediction:
+    """Every label that a part has, with its highest probability over all parts."""
+    scores = {label: max(part.scores[label] for part in predictions) for label in predictions[0].scores}
+    return LabelsPrediction(tuple(label for label in scores if scores[label] >= LEAST_SCORE), scores)
+
+
+def spans(
+    tags: Sequence[str], logits: NDArray[np.float32], offsets: Sequence[Tuple[int, int]], text: str
+) -> SpansPrediction:
+    """The spans that the most probable tag of each token tells. Raises as `one_label`.
+
+    Args:
+        tags: BIO tags in the order of the logits; broken sequences are read as `spans.token_spans` tells.
+        logits: shape (T, C), those of [CLS] and [SEP] among them; rows beyond `offsets` are padding.
+        offsets: of T tokens, as `ErnieTokenizer.encode_with_offsets` gives them for the text.
+        text: what the tokens are of.
+    """
+    # Without [CLS] and [SEP]: (tokens of the text, C). In float32, what is far apart could overflow below.
+    wide = logits[1 : len(offsets) - 1].astype(np.float64)
+    finite = np.isfinite(wide).all(axis=1)  # (tokens,)
+    if not finite.all():
+        raise _no_number(wide[finite.argmin()].tolist())
+    best = wide.argmax(axis=1)  # (tokens,)
+    # The softmax at the highest logit is 1 over the sum of exp(logit - highest).
+    scores = 1 / np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1)  # (tokens,)
+    places = offsets[1:-1]
+    found: List[SpanPrediction] = []
+    for first, after, label in token_spans([tags[index] for index in best.tolist()]):
+        start, end = places[first][0], places[after - 1][1]
+        found.append(SpanPrediction(start, end, label, float(scores[first:after].mean()), text[start:end]))
+    return SpansPrediction(tuple(found))
+
+
+def _sigmoid(value: float) -> float:
+    # Both forms are 1 / (1 + exp(-value)); neither can overflow where it is used.
+    if value >= 0:
+        return 1 / (1 + math.exp(-value))
+    weight = math.exp(value)
+    return weight / (1 + weight)
+
+
+def _no_number(logits: Sequence[Any]) -> StageFailedError:
+    return StageFailedError("the model gave something that is no number", why=f"its logits are {logits}")
+
+
+def _rounded(score: float) -> float:
+    return round(float(score), _DECIMALS)

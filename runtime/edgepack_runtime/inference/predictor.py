@@ -1,0 +1,311 @@
+"""Text in, answer out: the one way a shipped model is run, by the application and by every measurement."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import numbers
+import time
+from pathlib import Path
+from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
+from edgepack_runtime.engine import open_engine
+from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.inference import windows
+from edgepack_runtime.inference.encoding import Encoded, Encoding, Row
+from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.install import locate
+from edgepack_runtime.util.texts import Item
+
+__all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
+
+T = TypeVar("T")
+_ROWS = 32  # windows that are run at once
+
+
+class Split(NamedTuple):
+    """Where the milliseconds of one prediction went: text to ids, ids to logits, logits to the answer."""
+
+    tokenize_ms: float
+    run_ms: float
+    post_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return self.tokenize_ms + self.run_ms + self.post_ms
+
+
+class Predictor:
+    """A model, loaded and run once: nothing is left to load at the first prediction.
+
+    All methods may be called from several threads at once.
+
+    Args:
+        path: the prefix of an install, an unpacked release, or a model folder (`model.onnx`, `vocab.txt` and
+            `model.json`); without it, the release that this package is part of.
+        threads: threads that one prediction may use. Without it, as many as `tune` found best on this device for this
+            release; 1 where it never ran.
+        tuned: how to open the session, in place of what `tune` left beside the release.
+        long_texts: what is done with texts of more than `max_length` tokens. `truncate`: they are cut. `windows`: they
+            are read to the end, in windows that overlap by at least a quarter. For one label the probabilities of the
+            windows are averaged, each weighted by the tokens that lie farthest from an edge in it; of several labels
+            each has its highest probability; for spans each token is judged by the window in which it lies farthest
+            from an edge.
+
+    Raises:
+        UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model; or
+            `threads` is no whole number from 1 to 256.
+        BundleInvalidError: a file is missing or not what it should be.
+        EnvironmentUnfitError: the execution provider that the model asks for is not active.
+        StageFailedError: the engine cannot load or run the model.
+    """
+
+    def __init__(
+        self,
+        path: Union[str, Path, None] = None,
+        *,
+        threads: Optional[int] = None,
+        tuned: Optional[Tuning] = None,
+        long_texts: str = windows.TRUNCATE,
+    ) -> None:
+        _at_least_one(threads=threads)
+        if threads is not None and threads > MAX_THREADS:
+            raise UsageError(f"threads is {threads}", fix=f"give a number of at most {MAX_THREADS}")
+        found = locate.own() if path is None else locate.locate(Path(path))
+        opened = tuned or found.tuning() or Tuning()
+        self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
+        self.config = model_config.load(found.model)
+        self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
+        self._encoding = Encoding(self._tokenizer, self.config, long_texts)
+        self._engine = open_engine(self.config.engine, found.model, self.tuning)
+        self._tokens = self.config.task == model_config.TOKENS
+        self._check_shape(("好", "好") if self.config.task == model_config.PAIR else "好")
+
+    @property
+    def labels(self) -> Tuple[str, ...]:
+        """Labels in the order of the logits; the tags of tokens for token classification."""
+        return self.config.labels
+
+    @property
+    def providers(self) -> Tuple[str, ...]:
+        """Execution providers that are really active."""
+        return self._engine.providers
+
+    @property
+    def engine(self) -> str:
+        """What runs the model, with its version: `onnxruntime 1.31.1`."""
+        return f"onnxruntime {self._engine.version}"
+
+    def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
+        """The answer for one text, or one pair of texts, of any length.
+
+        Without windows it is cut to the model's `max_length` tokens: a pair loses tokens at the end of the longer text,
+        and spans beyond the cut are not found. A text without a token, as an empty one, is answered too: what the
+        model says of nothing. The command line, files and `serve` refuse such texts.
+
+        Args:
+            text: a text; a pair may come as one tuple too.
+            text_pair: the second text, for a model of pairs.
+
+        Returns:
+            `Prediction`, `LabelsPrediction` of a multi-label model, `SpansPrediction` of a token classifier.
+
+        Raises:
+            UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
+            StageFailedError: the model cannot be run, or gives something that is no number.
+        """
+        return self.timed_predict(text, text_pair)[0]
+
+    def predict_batch(self, texts: Iterable[Item], batch_size: int = 32) -> List[AnyPrediction]:
+        """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
+        _at_least_one(batch_size=batch_size)
+        _require_several(texts)
+        items = list(texts)
+        predictions: List[AnyPrediction] = []
+        for start in range(0, len(items), batch_size):
+            predictions += self.timed_batch(items[start : start + batch_size])[0]
+        return predictions
+
+    def stream(
+        self,
+        items: Iterable[Item],
+        *,
+        workers: Optional[int] = None,
+        batch_tokens: Optional[int] = None,
+        block_items: Optional[int] = None,
+    ) -> Iterator[AnyPrediction]:
+        """Answers for any number of items, in their order, while they are read; in bounded memory, on several threads.
+
+        The answers are those of `predict`, up to the rounding of float32. Three blocks of items are held: the first
+        answer comes when that many were read, or all. Closing the iterator leaves no thread behind.
+
+        Args:
+            items: texts, or pairs as tuples.
+            workers: threads that run batches, each with as many threads as `threads` says. Without it, as many as
+                fit the usable cores; two on a GPU, which runs one batch at a time.
+            batch_tokens: tokens of a batch, padding included, and 128 rows at most; a longer text is one by itself.
+            block_items: items that are read, sorted by length and cut into batches at once.
+
+        Raises:
+            As `predict`, and what `items` raises, where the answer of that item would stand.
+        """
+        _require_several(items)
+        tagged = ((None, _required(item)) for item in items)
+        with contextlib.closing(
+            self.stream_tagged(tagged, workers=workers, batch_tokens=batch_tokens, block_items=block_items)
+        ) as found:
+            for _, prediction in found:
+                assert prediction is not None  # no item is None
+                yield prediction
+
+    def stream_tagged(
+        self,
+        items: Iterable[Tuple[T, Optional[Item]]],
+        *,
+        workers: Optional[int] = None,
+        batch_tokens: Optional[int] = None,
+        block_items: Optional[int] = None,
+    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+        """`stream` of items that each come with something of the caller's; for an item of None there is no answer."""
+        _at_least_one(workers=workers, batch_tokens=batch_tokens, block_items=block_items)
+        from edgepack_runtime.inference import streaming  # what it needs would make every cold start longer
+
+        settings = streaming.Settings(
+            workers=workers or self.workers,
+            batch_tokens=batch_tokens or streaming.BATCH_TOKENS,
+            block_items=block_items or streaming.BLOCK_ITEMS,
+            alone=self.config.run_alone,
+            alike=not self.config.hides_padding,
+        )
+        return streaming.in_order(items, streaming.Model(self._encoding, self._run_rows), settings)
+
+    @property
+    def workers(self) -> int:
+        """Threads on which `stream` runs batches unless it is told otherwise."""
+        if self.config.engine.one_at_a_time:  # the second cuts texts into tokens while the first runs
+            return 2
+        from edgepack_runtime.device.cores import usable_cores
+
+        return max(1, usable_cores() // self.tuning.threads)
+
+    def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
+        """Logits of `texts`, each cut to `max_length` tokens, as one batch, float32. Raises as `predict`.
+
+        Returns:
+            Shape (B, n_labels); for token classification (B, T, n_labels), T tokens of which the first is [CLS] and
+            the last of each text, before the padding to the longest, [SEP]. What stands for padding means nothing.
+        """
+        _require_several(texts)
+        if not texts:
+            shape = (0, 0) if self._tokens else (0,)
+            return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
+        return self._run(*self._encoding.arrays(self._encoding.cut(texts)))
+
+    def tokens(self, item: Item) -> int:
+        """How many tokens the model reads of a text or pair, [CLS] and [SEP] among them. Raises as `predict`."""
+        return len(self._encoding.cut([item])[0].ids)
+
+    def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
+        """`predict`, with the time that each part took. Raises as `predict`."""
+        predictions, split = self.timed_batch((text,) if text_pair is None else (_pair(text, text_pair),))
+        return predictions[0], split
+
+    def timed_batch(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
+        """Answers for `items`, in their order, with the time that each part took. Raises as `predict`.
+
+        They are one batch; with windows, batches of 32 rows.
+        """
+        _require_several(items)
+        if not items:
+            return [], Split(0.0, 0.0, 0.0)
+        begin = time.perf_counter()
+        encoded = self._encoding.encode(items)
+        tokenized = time.perf_counter()
+        logits = self._logits_of(encoded)
+        ran = time.perf_counter()
+        predictions = [self._encoding.decide(*found) for found in zip(encoded, logits)]
+        done = time.perf_counter()
+        return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
+
+    def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[NDArray[np.float32]]]:
+        """Logits of the rows of each item."""
+        if not self._encoding.in_windows:  # each has one
+            return [(row,) for row in self._run_rows([item.rows[0] for item in encoded])]
+        rows = [row for item in encoded for row in item.rows]
+        starts = range(0, len(rows), _ROWS)
+        found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + _ROWS])])
+        return [list(itertools.islice(found, len(item.rows))) for item in encoded]
+
+    def _run_rows(self, rows: Sequence[Row]) -> List[NDArray[np.float32]]:
+        """Logits of each row by itself; those of its padding, if it has any, mean nothing."""
+        return list(self._run(*self._encoding.arrays(rows)))
+
+    def _run(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits of a batch; where the graph does not hide padding, of the texts of each length by themselves.
+
+        With `run_alone` each text is run by itself: its answer is the same, whatever it stands beside.
+        """
+        if len(ids) == 1 or (self.config.hides_padding and not self.config.run_alone):
+            return self._engine.run(ids, types)
+        lengths = self._tokenizer.lengths(ids)
+        axes = ids.shape if self._tokens else ids.shape[:1]
+        logits = np.zeros((*axes, len(self.config.labels)), dtype=np.float32)
+        for rows in _groups(lengths, alone=self.config.run_alone):
+            length = lengths[rows[0]]
+            found = self._engine.run(ids[rows, :length], types[rows, :length])
+            if self._tokens:
+                logits[rows, :length] = found
+            else:
+                logits[rows] = found
+        return logits
+
+    def _check_shape(self, item: Item) -> None:
+        """Run the model once, so that nothing is left to load, on an item of at least one token."""
+        ids, types = self._encoding.arrays(self._encoding.cut([item]))
+        found, n_labels = self._run(ids, types).shape, len(self.config.labels)
+        wanted = (*ids.shape, n_labels) if self._tokens else (1, n_labels)
+        if found != wanted:
+            raise BundleInvalidError(
+                f"{model_config.MODEL_NAME} and {model_config.CONFIG_NAME} do not belong together",
+                why=f"one text gives logits of shape {found}; {self.config.task} with {n_labels} labels has {wanted}",
+                fix="build the bundle again",
+            )
+
+
+def _at_least_one(**given: Optional[int]) -> None:
+    """Refuse numbers that mean nothing: some would be taken for a default, others never end."""
+    for name, number in given.items():
+        if number is not None and (not isinstance(number, numbers.Integral) or number < 1):
+            raise UsageError(f"{name} is {number!r}", fix="give a whole number of at least 1")
+
+
+def _require_several(items: Iterable[Item]) -> None:
+    """Refuse one text where several are asked for: its characters would be answered one by one."""
+    if isinstance(items, str):
+        raise UsageError("one text was given where several are asked for", fix="put it into a list, or ask `predict`")
+
+
+def _pair(text: Item, text_pair: str) -> Item:
+    if isinstance(text, tuple):
+        raise UsageError("a pair is two texts", why="it was given three", fix="give it two texts")
+    return text, text_pair
+
+
+def _required(item: Item) -> Item:
+    if item is None:
+        raise UsageError("None is no text", fix="leave it out, or give it a text")
+    return item
+
+
+def _groups(lengths: NDArray[np.int64], *, alone: bool) -> List[NDArray[np.intp]]:
+    """Which rows are run together: those of one length, or each `alone`."""
+    if alone:
+        return [np.array([row]) for row in range(len(lengths))]
+    return [np.flatnonzero(lengths == length) for length in np.unique(lengths)]

@@ -1,0 +1,136 @@
+"""Whether the shipped model computes on this device what it computed where it was built."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+from edgepack_runtime.bundle import golden, verify
+from edgepack_runtime.bundle.model_config import TOKENS
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError
+from edgepack_runtime.inference.predictor import Predictor
+
+
+class _Compared(NamedTuple):
+    worst: float  # the largest difference of a logit
+    decided: int  # labels (of texts, or of their tokens) that were clear enough to be compared
+
+
+def run(release: Path) -> Dict[str, Any]:
+    """Predict the golden texts of an unpacked release and compare the logits with the expected ones.
+
+    Every logit may differ by at most the manifest's `model.golden_tolerance`. The label, of the text or of each of its
+    tokens, must be the expected one wherever the expected lead of the first over the second exceeds that tolerance.
+    Where a text may have several labels, those whose logit is farther from 0 than that must be there or not, as
+    expected.
+
+    Returns:
+        `{"selftest": 1, "verdict": "pass", "texts", "labels_checked", "max_difference", "tolerance", "load_ms",
+        "providers"}`.
+
+    Raises:
+        StageFailedError: naming the text and the difference.
+        BundleInvalidError: the release lacks something, or its manifest has no tolerance.
+        EnvironmentUnfitError: the model's execution provider is not active.
+    """
+    begin = time.perf_counter()
+    predictor = Predictor(release / golden.MODEL_FOLDER)
+    load_ms = (time.perf_counter() - begin) * 1e3
+    return {
+        "selftest": 1,
+        "verdict": "pass",
+        **compare(release, predictor),
+        "load_ms": round(load_ms, 3),
+        "providers": list(predictor.providers),
+    }
+
+
+def compare(release: Path, predictor: Predictor) -> Dict[str, Any]:
+    """`run` with a predictor that was opened already; what it returns of the texts. Raises as `run`."""
+    manifest, _ = verify.read_manifest(release)
+    tolerance = _tolerance(manifest.model.get("golden_tolerance"))
+    expected = golden.read_golden(release, predictor.config)
+    compared = [_compare(item, predictor, tolerance) for item in expected]
+    return {
+        "texts": len(expected),
+        "labels_checked": sum(one.decided for one in compared),
+        "max_difference": max(one.worst for one in compared),
+        "tolerance": tolerance,
+    }
+
+
+def _compare(expected: golden.GoldenText, predictor: Predictor, tolerance: float) -> _Compared:
+    found = predictor.logits([expected.item])[0].tolist()
+    table = found if predictor.config.task == TOKENS else [found]
+    if len(table) != len(expected.logits):
+        raise _failed(expected, f"it has {len(table)} tokens and should have {len(expected.logits)}")
+    worst, decided = 0.0, 0
+    for number, (ours, wanted) in enumerate(zip(table, expected.logits)):
+        of_what = f" of token {number}" if predictor.config.task == TOKENS else ""
+        worst = max(worst, _compare_logits(expected, of_what, ours, wanted, tolerance, predictor.labels))
+        if predictor.config.multi_label:
+            # No logit is off by more than the tolerance, so that none of these can have changed its sign.
+            decided += sum(abs(value) > tolerance for value in wanted)
+        elif _lead(wanted) > tolerance:
+            decided += 1
+            _require_same_label(expected, of_what, ours, wanted, predictor.labels)
+    return _Compared(worst, decided)
+
+
+def _compare_logits(
+    expected: golden.GoldenText,
+    of_what: str,
+    ours: List[float],
+    wanted: Sequence[float],
+    tolerance: float,
+    labels: Sequence[str],
+) -> float:
+    """The largest difference of a logit, which is at most `tolerance`."""
+    differences = [abs(a - b) for a, b in zip(wanted, ours)]
+    # Not `max(differences) > tolerance`: a NaN would slip through that.
+    worst = next((i for i, value in enumerate(differences) if not value <= tolerance), None)
+    if worst is not None:
+        values = f"{ours[worst]:.6g} and should be {wanted[worst]:.6g}"
+        apart = f"{differences[worst]:.3g} apart, {tolerance:.3g} allowed"
+        raise _failed(expected, f"the logit of label {labels[worst]!r}{of_what} is {values}: {apart}")
+    return max(differences)
+
+
+def _require_same_label(
+    expected: golden.GoldenText, of_what: str, ours: List[float], wanted: Sequence[float], labels: Sequence[str]
+) -> None:
+    first, should = _first(ours), _first(wanted)
+    if first != should:
+        why = f"is {labels[first]!r} and should be {labels[should]!r}, which leads by {_lead(wanted):.3g}"
+        raise _failed(expected, f"the label{of_what} {why}")
+
+
+def _first(logits: Sequence[float]) -> int:
+    return max(range(len(logits)), key=logits.__getitem__)
+
+
+def _lead(logits: Sequence[float]) -> float:
+    """How far the largest logit lies above the second largest."""
+    first, second = sorted(logits, reverse=True)[:2]
+    return first - second
+
+
+def _tolerance(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+        raise BundleInvalidError(
+            "manifest.json has no usable tolerance for the self-test",
+            why=f"model.golden_tolerance is {value!r}",
+            fix="build the bundle again",
+        )
+    return float(value)
+
+
+def _failed(expected: golden.GoldenText, why: str) -> StageFailedError:
+    text = expected.text if len(expected.text) <= 60 else expected.text[:60] + "..."
+    return StageFailedError(
+        f"the self-test failed on the text {text!r}",
+        why=why,
+        fix="verify the bundle; if it is intact, this CPU computes the model differently: build for this target",
+    )

@@ -1,0 +1,246 @@
+"""Answers for any number of items, in their order, in bounded memory: batches of like length on several threads.
+
+Items are read a block at a time. A block is cut into tokens, its rows are sorted by length and cut into batches of
+about as many tokens as keep an engine busy and its intermediate results in the cache, and the batches are run by
+worker threads over one shared session. While one block runs, the next is cut into tokens and the one before is handed
+out; no more than three are held. With one worker everything happens in the thread of whoever asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import (
+    Any,
+    Callable,
+    Generator,
+    Generic,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
+
+from edgepack_runtime.inference.encoding import Encoded, Encoding, Row
+from edgepack_runtime.inference.predictions import AnyPrediction
+from edgepack_runtime.util.texts import Item
+
+# Measured, see docs/21-predicting.md: larger batches leave the second-level cache and take longer a token.
+BATCH_TOKENS = 512
+BLOCK_ITEMS = 1024
+MOST_ROWS = 128  # of a batch
+_BLOCK_CHARACTERS = 2**22  # a block of long texts ends earlier
+_ENCODED_AT_ONCE = 64
+
+T = TypeVar("T")
+_Place = Tuple[int, int]  # item of a block, row of that item
+
+
+class Settings(NamedTuple):
+    """How a stream is run: threads, tokens of a batch with its padding, items of a block.
+
+    `alone`: every row by itself. `alike`: only rows of one length in a batch.
+    """
+
+    workers: int = 1
+    batch_tokens: int = BATCH_TOKENS
+    block_items: int = BLOCK_ITEMS
+    alone: bool = False
+    alike: bool = False
+
+
+class Model(NamedTuple):
+    """What a stream needs of a model; both may be called from several threads. `run` gives logits for each row."""
+
+    encoding: Encoding
+    run: Callable[[Sequence[Row]], Sequence[Any]]
+
+
+class _Failed(NamedTuple):
+    """An item has no answer, for that reason."""
+
+    error: Exception
+
+
+def in_order(
+    given: Iterable[Tuple[T, Optional[Item]]], model: Model, settings: Settings
+) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+    """Answers for `given` in its order, each with what its item came with; an item of None gets None.
+
+    Closed early, or left by an error, it ends when the batches that are being run have ended; no thread is left.
+
+    Raises:
+        Exception: of `given` or of the model, where the answer of that item would stand: all before it were given.
+    """
+    with _workers(settings.workers) as (pool, stop):
+        done: Optional[_Block[T]] = None
+        running: Optional[_Block[T]] = None
+        for block in _blocks(given, settings.block_items):
+            block.start(pool, stop, model)  # is run before what comes next, so that it is ready when its turn comes
+            if running is not None:
+                running.run(settings)
+            if done is not None:
+                yield from done.answers()
+            done, running = running, block
+        if running is not None:
+            running.run(settings)
+        for last in (done, running):
+            if last is not None:
+                yield from last.answers()
+
+
+class _Block(Generic[T]):
+    """Some items on their way. `error` is what reading ended with behind them."""
+
+    def __init__(self) -> None:
+        self.tags: List[T] = []
+        self.items: List[Optional[Item]] = []
+        self.error: Optional[Exception] = None
+
+    def start(self, pool: Executor, stop: threading.Event, model: Model) -> None:
+        """Have the items cut into tokens."""
+        self._pool, self._stop, self._model = pool, stop, model
+        places = [place for place, item in enumerate(self.items) if item is not None]
+        self._encoded: List[Union[Encoded, _Failed, None]] = [None] * len(self.items)
+        self._found: List[Union[AnyPrediction, _Failed, None]] = [None] * len(self.items)
+        self._logits: List[List[Any]] = [[] for _ in self.items]
+        chunks = (places[start : start + _ENCODED_AT_ONCE] for start in range(0, len(places), _ENCODED_AT_ONCE))
+        self._jobs: List[Future[None]] = [pool.submit(self._encode, chunk) for chunk in chunks]
+
+    def run(self, settings: Settings) -> None:
+        """Have the rows run, as soon as all are known."""
+        self._wait()
+        sizes = []
+        for place, encoded in enumerate(self._encoded):
+            if isinstance(encoded, Encoded):
+                self._logits[place] = [None] * len(encoded.rows)
+                sizes += [(len(row.ids), (place, number)) for number, row in enumerate(encoded.rows)]
+        self._jobs = [self._pool.submit(self._answer, batch) for batch in batches(sizes, settings)]
+
+    def answers(self) -> Iterator[Tuple[T, Optional[AnyPrediction]]]:
+        """What came out, once all of it has; what failed is raised where it stands."""
+        self._wait()
+        for place, tag in enumerate(self.tags):
+            found = self._found[place]
+            if isinstance(found, _Failed):
+                raise found.error
+            yield tag, found
+        if self.error is not None:
+            raise self.error
+
+    def _wait(self) -> None:
+        for job in self._jobs:
+            job.result()
+
+    def _encode(self, places: Sequence[int]) -> None:
+        if self._stop.is_set():
+            return
+        try:
+            found = self._model.encoding.encode([self.items[place] for place in places])  # type: ignore[misc]
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it is raised again by `answers`
+            if len(places) == 1:
+                self._found[places[0]] = _Failed(error)
+                return
+            for place in places:
+                self._encode([place])
+            return
+        for place, encoded in zip(places, found):
+            self._encoded[place] = encoded
+
+    def _answer(self, batch: Sequence[_Place]) -> None:
+        if self._stop.is_set():
+            return
+        try:
+            logits = self._model.run([self._item(place).rows[number] for place, number in batch])
+            for (place, number), row in zip(batch, logits):
+                self._take(place, number, row)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it is raised again by `answers`
+            if len(batch) == 1:
+                self._found[batch[0][0]] = _Failed(error)
+                return
+            for one in batch:  # so that it is known whose fault it was
+                self._answer([one])
+
+    def _take(self, place: int, number: int, logits: Any) -> None:
+        """Keep the logits of a row; with the last of an item, decide. Rows of one item may come from two threads."""
+        parts = self._logits[place]
+        with _TAKING:
+            parts[number] = logits
+            if any(part is None for part in parts) or self._found[place] is not None:
+                return
+        self._found[place] = self._model.encoding.decide(self._item(place), parts)
+
+    def _item(self, place: int) -> Encoded:
+        encoded = self._encoded[place]
+        assert isinstance(encoded, Encoded)
+        return encoded
+
+
+_TAKING = threading.Lock()
+
+
+def batches(sizes: Sequence[Tuple[int, _Place]], settings: Settings) -> List[List[_Place]]:
+    """Rows, given by (tokens, place), cut into batches, the longest first: short ones fill the end evenly."""
+    found: List[List[_Place]] = []
+    widest = 0
+    for length, place in sorted(sizes, key=lambda size: (-size[0], size[1])):
+        other = not found or settings.alone or (settings.alike and length != widest)
+        if other or (len(found[-1]) + 1) * widest > settings.batch_tokens or len(found[-1]) == MOST_ROWS:
+            found.append([])
+            widest = length
+        found[-1].append(place)
+    return found
+
+
+def _blocks(given: Iterable[Tuple[T, Optional[Item]]], most: int) -> Iterator[_Block[T]]:
+    """`given` in blocks of at most `most`; where reading fails, the last has the error."""
+    source, ended = iter(given), False
+    while not ended:
+        block: _Block[T] = _Block()
+        characters = 0
+        while len(block.tags) < most and characters < _BLOCK_CHARACTERS:
+            try:
+                tag, item = next(source)
+            except StopIteration:
+                ended = True
+                break
+            except Exception as error:  # noqa: BLE001 - of whatever kind, it is raised again by `answers`
+                block.error, ended = error, True
+                break
+            block.tags.append(tag)
+            block.items.append(item)
+            characters += _characters(item)
+        yield block
+
+
+def _characters(item: Any) -> int:
+    """Of a text or a pair; what is neither is for the model to refuse."""
+    if isinstance(item, tuple):
+        return sum(map(_characters, item))
+    return len(item) if isinstance(item, str) else 0
+
+
+@contextlib.contextmanager
+def _workers(count: int) -> Iterator[Tuple[Executor, threading.Event]]:
+    """Threads, and what tells their jobs that nobody waits for them any more."""
+    stop = threading.Event()
+    with _Here() if count == 1 else ThreadPoolExecutor(count, "edgepack-stream") as pool:
+        try:
+            yield pool, stop
+        finally:
+            stop.set()
+
+
+class _Here(Executor):
+    """Runs a job where it is submitted."""
+
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:  # type: ignore[override]
+        job: Future[Any] = Future()
+        job.set_result(fn(*args, **kwargs))
+        return job

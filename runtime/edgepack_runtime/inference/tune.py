@@ -1,0 +1,218 @@
+"""Finds how this device runs a model fastest: which of the engine's own rewrites, how many threads, spinning or not.
+
+A walk, not a grid: each step changes one thing of the best so far and has to win a duel against it, both opened at
+once and timed in turns on the same texts. A change stays only where the median of the rounds' ratios shows the gain
+that its step asks for and the interval around it excludes that there is none: a second thread takes a second core
+from whatever else the device does, and is not worth a few percent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from edgepack_runtime.bundle import golden
+from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
+from edgepack_runtime.device import conditions, tuning
+from edgepack_runtime.device.cores import usable_cores
+from edgepack_runtime.device.tuning import Tuning
+from edgepack_runtime.errors import StageFailedError
+from edgepack_runtime.inference import bench, selftest
+from edgepack_runtime.inference.predictor import Predictor, Split
+from edgepack_runtime.stats import intervals
+from edgepack_runtime.util.texts import Item, evenly
+
+ROUNDS = 9  # the smallest and largest of 7 bound the median at 99 % on each side; two more bear with an outlier
+_MOST_TEXTS, _LEAST_TEXTS = 32, 5
+_DUEL_BUDGET_MS = 2000.0
+_GAIN_OF_REWRITES = 0.03
+_GAIN_OF_DOUBLING = 0.15  # of the time, for each doubling of the threads
+_GAIN_OF_SPINNING = 0.10
+_SLOW_REWRITE = "SkipLayerNormFusion"  # the one that was seen to cost time on CPUs
+Say = Callable[[str], None]
+Duel = Callable[[Tuning, Tuning], intervals.Interval]
+
+
+class Step(NamedTuple):
+    """One thing to try on the best tuning so far, and the share of the time that it has to save."""
+
+    what: str
+    change: Callable[[Tuning], Tuning]
+    least_gain: float
+
+
+class Trial(NamedTuple):
+    """What came of a step: its time over that of the best before it, with the ends of the interval."""
+
+    what: str
+    ratio: float
+    low: float
+    high: float
+    kept: bool
+    why: str
+
+    def as_json(self) -> Dict[str, Any]:
+        """A plain JSON object."""
+        return dict(self._asdict())
+
+
+def run(release: Path, *, most_threads: int, progress: Say) -> Dict[str, Any]:
+    """Measure on the golden rows of an unpacked release what it runs best with.
+
+    Args:
+        most_threads: more are not tried; neither are more than there are cores.
+
+    Returns:
+        `{"tune": 1, "tuning": {...}, "measured": {...}}`: the fields of `Tuning`; the trials and the conditions.
+
+    Raises:
+        BundleInvalidError: the release lacks something.
+        EnvironmentUnfitError: the model's execution provider is not active.
+        StageFailedError: the model cannot be run.
+    """
+    arena = _Arena(release)
+    config = arena.predictor(Tuning()).config.engine
+    why_emulated = conditions.collect(threads=1, engine="", providers=())["emulated_why"]
+    most = min(most_threads, usable_cores())
+    trials: List[Trial] = []
+    best = Tuning()
+    if why_emulated is None:
+        best, trials = walk(best, steps(config, most), arena.duel, arena.objection, progress)
+    where = conditions.collect(threads=best.threads, engine=arena.engine, providers=arena.providers)
+    return {
+        "tune": 1,
+        "tuning": dataclasses.asdict(best),
+        "measured": {
+            "trials": [trial.as_json() for trial in trials],
+            "most_threads": most,
+            "rounds": ROUNDS,
+            "texts": len(arena.texts),
+            "conditions": where,
+        },
+    }
+
+
+def steps(config: EngineConfig, most_threads: int) -> List[Step]:
+    """What there is to try, in order: what comes late is measured with what came before it."""
+    if config.provider == CUDA:
+        return []  # a captured graph leaves nothing to choose
+    other = tuple(name for name in config.disabled_optimizers if name != _SLOW_REWRITE)
+    if other == config.disabled_optimizers:
+        other = (*other, _SLOW_REWRITE)
+    verb = "without" if _SLOW_REWRITE in other else "with"
+    found = [Step(f"{verb} {_SLOW_REWRITE}", _change(disabled_optimizers=other), _GAIN_OF_REWRITES)]
+    counts = sorted({*(2**power for power in range(1, 9) if 2**power < most_threads), most_threads} - {1})
+    found += [Step(f"{count} threads", _change(threads=count), _GAIN_OF_DOUBLING) for count in counts]
+    if counts:
+        found.append(Step("spinning", _change(spinning=True), _GAIN_OF_SPINNING))
+    return found
+
+
+def _change(**fields: Any) -> Callable[[Tuning], Tuning]:
+    return lambda tuning: dataclasses.replace(tuning, **fields)
+
+
+def walk(
+    start: Tuning,
+    tried: Sequence[Step],
+    duel: Duel,
+    objection: Callable[[Tuning], Optional[str]],
+    progress: Say,
+) -> Tuple[Tuning, List[Trial]]:
+    """The best tuning that the steps lead to, and what came of each.
+
+    Args:
+        duel: the time of the second tuning over that of the first, with its interval.
+        objection: why a tuning must not be used however fast it is; None where it may.
+    """
+    best, trials = start, []
+    for step in tried:
+        found = step.change(best)
+        if found.spinning and found.threads == 1:
+            continue  # nobody waits for another thread
+        interval = duel(best, found)
+        needed = _needed(step, best, found)
+        kept = interval.value <= 1 - needed and interval.high < 1
+        why = f"it has to save {needed:.0%}"
+        if kept:
+            against = objection(found)
+            kept, why = against is None, against or why
+        ratio, low, high = (round(value, 4) for value in interval)
+        trials.append(Trial(step.what, ratio, low, high, kept, why))
+        progress(f"{step.what}: {interval.value:.2f} x the time of the best so far: {'kept' if kept else 'left'}")
+        best = found if kept else best
+    return best, trials
+
+
+def _needed(step: Step, best: Tuning, found: Tuning) -> float:
+    """The share of the time that `found` has to save; of threads, for each time that they are doubled."""
+    doublings = math.log2(found.threads / best.threads) or 1.0
+    return 1.0 - math.pow(1.0 - step.least_gain, doublings)
+
+
+class _Arena:
+    """The release's model, opened in at most two ways at a time, and the texts that it is timed on."""
+
+    def __init__(self, release: Path) -> None:
+        self._release = release
+        self._open: Dict[Tuning, Predictor] = {}
+        first = self.predictor(Tuning())
+        self.engine, self.providers = first.engine, first.providers
+        texts = golden.read_items(release, first.config)
+        self.texts = evenly(texts, _how_many(first, texts))
+
+    def predictor(self, tuning: Tuning) -> Predictor:
+        if tuning not in self._open:
+            self._open[tuning] = Predictor(self._release / golden.MODEL_FOLDER, tuned=tuning)
+        return self._open[tuning]
+
+    def duel(self, first: Tuning, second: Tuning) -> intervals.Interval:
+        self._open = {tuning: one for tuning, one in self._open.items() if tuning == first}
+        timed = bench.take_turns([self.predictor(first), self.predictor(second)], self.texts, ROUNDS, _silent)
+        ratios = sorted(_p50_ms(theirs) / _p50_ms(ours) for ours, theirs in zip(*timed))
+        return intervals.percentile_interval(ratios, 0.5, bench.CONFIDENCE)
+
+    def objection(self, tuning: Tuning) -> Optional[str]:
+        """Whatever is fastest must still answer as the model did where it was built."""
+        try:
+            selftest.compare(self._release, self.predictor(tuning))
+        except StageFailedError as error:
+            return f"the self-test fails with it: {error.why}"
+        return None
+
+
+def _how_many(predictor: Predictor, texts: Sequence[Item]) -> int:
+    """As many texts as fit into the time of a duel, within limits."""
+    probed = evenly(texts, _LEAST_TEXTS)
+    for text in probed:
+        predictor.predict(text)
+    probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in probed)
+    fit = int(_DUEL_BUDGET_MS / (2 * ROUNDS * max(probe_ms, 1e-3)))
+    return max(_LEAST_TEXTS, min(_MOST_TEXTS, fit))
+
+
+def _p50_ms(samples: Sequence[Split]) -> float:
+    return statistics.median(sample.total_ms for sample in samples)
+
+
+def _silent(line: str) -> None:
+    """A round of a duel is no news."""
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """`run`'s result as lines for people."""
+    measured = result["measured"]
+    rows = [("tried", "time", "interval", "")]
+    for trial in measured["trials"]:
+        interval = "{low:.2f} to {high:.2f}".format(**trial)
+        rows.append((trial["what"], "{ratio:.2f} x".format(**trial), interval, "kept" if trial["kept"] else "left"))
+    lines = [bench.table(rows)] if len(rows) > 1 else []
+    emulated = measured["conditions"]["emulated_why"]
+    if emulated:
+        lines.append(f"nothing was tried: this machine is emulated ({emulated}), and its times mean nothing")
+    elif not lines:
+        lines.append("there was nothing to try")
+    return "\n".join([*lines, tuning.describe(result["tuning"])])

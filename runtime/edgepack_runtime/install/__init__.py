@@ -1,0 +1,1 @@
+"""The install transaction: prefix, activation, recovery, rollback, receipts, trust."""

@@ -1,0 +1,272 @@
+"""The commit of an install: what makes a proven release the serving one, and what undoes it (standard library).
+
+Order, each step durable before the next: the release's folder, its tuning, its interpreter, the launcher, the symlink
+`current` (the commit), `state.json`. Tuning and interpreter are kept apart for each release, so that one rename
+switches code, tuning and interpreter together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+
+from edgepack_runtime.bundle import verify
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest
+from edgepack_runtime.device import tuning
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, RolledBackError, StageFailedError
+from edgepack_runtime.install import release_process
+from edgepack_runtime.install.prefix import Prefix, State, higher, read_state, write_state
+from edgepack_runtime.util.fs import (
+    FOLDER_MODE,
+    fsync_folder,
+    make_folder,
+    os_errors,
+    remove_tree,
+    switch_link,
+    write_atomic,
+)
+
+if TYPE_CHECKING:
+    from edgepack_runtime.install.install import Install
+    from edgepack_runtime.install.receipts import Journal
+
+# Plain POSIX sh with builtins only (readlink runs only when it is started through a link), so that it works with
+# any PATH. It finds its prefix from its own place: a prefix may be moved or mounted elsewhere. The release is
+# resolved once, before Python starts: a switch in mid-start cannot mix two releases.
+_ENTRY = """\
+#!/bin/sh
+# Runs the serving release of {name}. Written by its installer.
+self=$0
+case $self in
+    */*) ;;
+    *) self=./$self ;;
+esac
+while [ -h "$self" ]; do
+    link=$(readlink "$self") || exit {unfit}
+    case $link in
+        /*) self=$link ;;
+        *) self=${{self%/*}}/$link ;;
+    esac
+done
+prefix=$(CDPATH= cd -P -- "${{self%/*}}/.." && pwd -P) || exit {unfit}
+release=$(CDPATH= cd -P -- "$prefix/current" 2>/dev/null && pwd -P)
+if [ -z "$release" ] || ! read -r python <"$prefix/interpreters/${{release##*/}}"; then
+    echo "error: no release of {name} is installed in $prefix" >&2
+    echo "  fix: python3 FILE.edgepack install --prefix $prefix" >&2
+    exit {invalid}
+fi
+if [ ! -x "$python" ]; then
+    echo "error: the Python that {name} was installed with cannot be run: $python" >&2
+    echo "  why: it is gone, or this user may not reach it" >&2
+    echo "  fix: install the bundle again with a Python that everybody who uses it may run, such as the system's" >&2
+    exit {unfit}
+fi
+exec "$python" -I -S "$release/__main__.py" "$@"
+"""
+
+
+@contextlib.contextmanager
+def readable_by_all() -> Iterator[None]:
+    """Files that our children make (bytecode) are for every user too; ours get their modes one by one."""
+    umask = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+
+
+def commit(run: Install, stage: Path, before: State) -> None:
+    """Make the staged release the serving one, and read back that it is.
+
+    Raises:
+        EnvironmentUnfitError: a write failed before the switch; the old release serves.
+        StageFailedError, RolledBackError: what follows the rename failed, of which making it durable is the first, and
+            the switch was undone.
+    """
+    prefix, release = run.prefix, run.release
+    try:
+        with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
+            _place(run, stage)
+            _place_tuning(prefix, stage)
+            write_entry(prefix, run.manifest.name, release)
+            switch_link(prefix.current, f"releases/{release}")
+        with run.step("read back"):
+            with os_errors(f"{prefix.state_file} cannot be written"):
+                write_state(prefix, _state_after(run, before))
+            run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
+    except Exception as error:  # whatever it was: what was not read back must not serve
+        if prefix.current_id() == before.current:
+            raise
+        if not isinstance(error, EdgepackError):
+            put_back(prefix, before)
+            raise
+        _undo(prefix, before, error)
+
+
+def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, Any]:
+    """Ask the installed release itself, through its launcher, whether it works; return its self-test's result.
+
+    This also fills the bytecode cache, so that the first real start is not the slow one.
+
+    Raises:
+        StageFailedError: the prefix does not say what was written into it, or the self-test fails.
+    """
+    state = read_state(prefix)
+    found = prefix.current / MANIFEST_NAME
+    with os_errors(f"{found} cannot be read back"):
+        same = found.read_bytes() == raw
+    if prefix.current_id() != release or state is None or state.current != release or not same:
+        raise StageFailedError(f"{release} is not what `current` and state.json give back", fix="check the disk")
+    line = [str(prefix.bin / name), "selftest", "--json"]
+    what, limit_s = "self-test of the installed release", release_process.SELFTEST_TIMEOUT_S
+    return release_process.run_json(line, what, accepted=[ExitCode.OK], timeout_s=limit_s)[1]
+
+
+def write_entry(prefix: Prefix, name: str, release: str, *, interpreter: Optional[str] = None) -> None:
+    """Write the interpreter of `release` and `<prefix>/bin/<name>`, each only when it is not there as it should be.
+
+    Args:
+        interpreter: path of the Python that `release` runs on; None for the one that we run on.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    text = _ENTRY.format(name=name, unfit=int(ExitCode.ENVIRONMENT_UNFIT), invalid=int(ExitCode.BUNDLE_INVALID))
+    python = os.fsencode(interpreter or release_process.interpreter()) + b"\n"
+    wanted = (
+        (prefix.interpreters / release, python, 0o644),
+        (prefix.bin / name, text.encode("utf-8"), FOLDER_MODE),
+    )
+    for path, data, mode in wanted:
+        for made in make_folder(path.parent):
+            fsync_folder(made.parent)
+        if not path.is_file() or path.read_bytes() != data or path.stat().st_mode & 0o777 != mode:
+            write_atomic(path, data, mode=mode)
+
+
+def _place(run: Install, stage: Path) -> None:
+    """Move the staged release to its final name; if one lies there already, repair it file by file."""
+    final = run.prefix.releases / run.release
+    if final.is_dir() and not final.is_symlink():
+        repaired = _repair(final, stage, run.manifest)
+        if repaired and run.release == run.receipt["previous"]:
+            run.receipt["verdict"] = "repaired"
+            run.note("damaged files of the installed release were replaced")
+        elif repaired:
+            run.note("this is the release that was kept for a rollback; damaged files of it were replaced")
+    else:
+        remove_tree(final)
+        stage.rename(final)
+    fsync_folder(run.prefix.releases)
+
+
+def _place_tuning(prefix: Prefix, stage: Path) -> None:
+    """Move what was measured of the staged release to where the committed one looks for it.
+
+    Where nothing was measured what lies there stays, unless it is damaged: with that the release would not start.
+    """
+    staged = prefix.tuning_of(stage)
+    placed = prefix.tuning_of(prefix.releases / stage.name)
+    if staged.is_file():
+        for made in make_folder(prefix.tuning):
+            fsync_folder(made.parent)
+        staged.replace(placed)
+        fsync_folder(prefix.tuning)
+        return
+    try:
+        tuning.read(placed)
+    except BundleInvalidError:
+        remove_tree(placed)
+        fsync_folder(prefix.tuning)
+
+
+def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
+    """Replace what is damaged, each file by one atomic rename: a release that serves is never worse than before."""
+    damage = verify.find_damage(final, manifest)
+    for item in damage:
+        if not item.listed:
+            remove_tree(final / item.path)
+    for item in damage:
+        if item.listed:
+            target = final / item.path
+            if target.is_dir() and not target.is_symlink():
+                remove_tree(target)
+            make_folder(target.parent)
+            (stage / item.path).replace(target)
+            fsync_folder(target.parent)
+    manifest_file = final / MANIFEST_NAME
+    fresh = stage / MANIFEST_NAME
+    same = manifest_file.is_file() and manifest_file.read_bytes() == fresh.read_bytes()
+    if not same:
+        remove_tree(manifest_file)
+        fresh.replace(manifest_file)
+        fsync_folder(final)
+    return _replace_signature(final, stage) or bool(damage) or not same
+
+
+def _replace_signature(final: Path, stage: Path) -> bool:
+    """Give the release the bundle's signature where it has another; one that the bundle lacks stays."""
+    signature = verify.read_signature(stage)
+    if signature is None or signature == verify.read_signature(final):
+        return False
+    (stage / SIGNATURE_NAME).replace(final / SIGNATURE_NAME)
+    fsync_folder(final)
+    return True
+
+
+def give_up(run: Journal, before: State) -> None:
+    """Close the pending entry, as nothing was switched. If that cannot be written, the next command tells of it."""
+    if run.prefix.current_id() != before.current:
+        return  # the switch was not undone: the entry is true
+    try:
+        write_state(run.prefix, dataclasses.replace(before, pending=None))
+    except OSError as error:
+        run.note(f"state.json still says that this is pending: {error.strerror or error}")
+
+
+def put_back(prefix: Prefix, before: State) -> None:
+    """Switch back to what served before a release that failed right after the switch.
+
+    Raises:
+        EnvironmentUnfitError: it could not be written.
+    """
+    with os_errors("the new release failed after the switch, and the one before could not be put back"):
+        if before.current is None:
+            remove_tree(prefix.current)
+            fsync_folder(prefix.root)
+        else:
+            switch_link(prefix.current, f"releases/{before.current}")
+        write_state(prefix, before)
+
+
+def _undo(prefix: Prefix, before: State, error: EdgepackError) -> None:
+    """Switch back to what served before; raise what happened."""
+    put_back(prefix, before)
+    if before.current is None:
+        raise StageFailedError(
+            f"the new release failed right after the switch: {error.what}; nothing is installed",
+            why=error.why,
+            fix=error.fix,
+        ) from error
+    raise RolledBackError(
+        f"the new release failed right after the switch: {error.what}",
+        why=f"{error.why}; {before.current} serves again".lstrip("; "),
+        fix=error.fix,
+    ) from error
+
+
+def _state_after(run: Install, before: State) -> State:
+    previous = before.previous if before.current == run.release else before.current
+    return State(
+        name=run.manifest.name,
+        current=run.release,
+        previous=previous,
+        manifest_sha256=hashlib.sha256(run.raw).hexdigest(),
+        sequence=run.manifest.sequence,
+        bundle_bytes=run.receipt["bundle_bytes"],
+        floor=higher(before.floor, run.manifest.sequence),
+    )

@@ -1,0 +1,161 @@
+"""What is installed in a prefix, and what happened there last: reads only (standard library only)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from edgepack_runtime.bundle import verify
+from edgepack_runtime.device import tuning
+from edgepack_runtime.errors import EdgepackError
+from edgepack_runtime.install import trust
+from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
+from edgepack_runtime.install.receipts import CHANGES, last_receipt
+
+
+def status(prefix: Prefix) -> Dict[str, Any]:
+    """The state of `prefix` as plain JSON values.
+
+    `ok` tells whether a release serves whose manifest and state agree; it does not hash files, `verify` does.
+    `notes` are sentences on what is unusual: an interrupted install, a damaged file, a link changed by hand.
+    """
+    notes: List[str] = []
+    current = prefix.current_id()
+    running = is_locked(prefix)
+    state = _state(prefix, notes)
+    version = _version(prefix, current, notes)
+    proof, pinned = _trust(prefix, current, notes)
+    if state is None and current is not None:
+        notes.append("state.json does not say what is installed; installing again rebuilds it")
+    if state is not None:
+        if running:
+            notes.append("an install or a tuning is running right now")
+        elif state.pending is not None and state.pending == current != state.current:
+            notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
+        elif state.pending is not None and running is None:
+            notes.append(f"{state.unfinished} goes on, or was interrupted: ask as the user who installs")
+        elif state.pending is not None:
+            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} serves as before")
+        elif state.current is not None and current is None:
+            why = "an uninstall was interrupted, or the link was removed by hand"
+            notes.append(f"`current` is missing, and {state.current} was committed last: {why}")
+        elif state.current != current:
+            notes.append(f"`current` is {current}, and {state.current or 'nothing'} was committed last")
+    return {
+        "ok": version is not None and state is not None and current in (state.current, state.pending),
+        "prefix": str(prefix.root),
+        "name": state.name if state else None,
+        "version": version,
+        "current": current,
+        "previous": state.previous if state else None,
+        "sequence": state.sequence if state else None,
+        "floor": state.floor if state else None,
+        "pending": state.pending if state else None,
+        "running": running,
+        "tuning": _tuning(prefix, current, notes),
+        "trusted": pinned,
+        "signature": proof,
+        "last_install": _summary(last_receipt(prefix, "install")),
+        "last_change": _summary(last_receipt(prefix, *CHANGES)),
+        "last_gate": _summary(last_receipt(prefix, "gate")),
+        "notes": notes,
+    }
+
+
+def holds_install(found: Mapping[str, Any]) -> bool:
+    """Whether `found` (from `status`) tells of an install, whole or not; not of records of one that is gone."""
+    return found["current"] is not None or bool(found["notes"])
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """`status` as lines for people."""
+    serving = f"{found['name']} {found['current']} serves" if found["current"] else "nothing is installed"
+    lines = [f"{serving} in {found['prefix']}"]
+    if found["previous"]:
+        lines.append(f"  before   {found['previous']} (kept)")
+    if found["tuning"]:
+        lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
+    lines += [
+        f"  trusts   {key['fingerprint']} ({key['principals']}, {key['source']})" for key in found["trusted"] or ()
+    ]
+    if found["signature"]:
+        lines.append(f"  signed   {_signed(found['signature'])}")
+    for last in (found["last_change"], found["last_gate"]):
+        if last:
+            lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'})")
+            lines += [f"             {line}" for line in (last["error"] or "").splitlines()]
+    lines += [f"  note     {note}" for note in found["notes"]]
+    return "\n".join(lines)
+
+
+def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:
+    try:
+        return read_state(prefix)
+    except EdgepackError as error:
+        notes.append(f"{error.what}: {error.why}")
+        return None
+
+
+def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[str]:
+    if current is None:
+        return None
+    try:
+        return verify.read_manifest(prefix.releases / current)[0].version
+    except EdgepackError as error:
+        notes.append(f"{error.what}; {error.why}")
+        return None
+
+
+def _trust(
+    prefix: Prefix, current: Optional[str], notes: List[str]
+) -> Tuple[Optional[Dict[str, Any]], Optional[List[Dict[str, Any]]]]:
+    """Who signed the serving release, checked anew (its manifest, not its files), and which keys are pinned.
+
+    No key pinned is an empty list; where that cannot be told it is None.
+    """
+    try:
+        pins = trust.read_pins(prefix.root)
+    except EdgepackError as error:
+        notes.append(f"{error.what}: {error.why}")
+        return None, None
+    if pins and not pins.pins:
+        notes.append(f"no key is trusted, so nothing can be installed: {pins.describe()}")
+    proof = None
+    if current is not None:
+        release = prefix.releases / current
+        try:
+            _, raw = verify.read_manifest(release)
+            proof = trust.of_release(pins, release, raw, verify.read_signature(release))
+        except EdgepackError as error:
+            notes.append(f"{error.what}: {error.why}")
+    if proof is not None and pins and not proof.proven:
+        notes.append(f"{current} is not proven to come from whom this device trusts: {proof.note}")
+    return proof.as_json() if proof else None, [pin.as_json() for pin in pins.pins]
+
+
+def _signed(proof: Mapping[str, Any]) -> str:
+    if proof["proven"]:
+        return f"by {proof['principals']}, {proof['fingerprint']}"
+    return f"{proof['fingerprint']} says so, not proven" if proof["signed"] else "no"
+
+
+def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:
+    """What the serving release is opened with; None where nothing was measured."""
+    try:
+        found = tuning.read(prefix.tuning_of(prefix.releases / current)) if current else None
+    except EdgepackError as error:
+        notes.append(f"{error.what}: {error.why}")
+        return None
+    return dataclasses.asdict(found) if found else None
+
+
+def _summary(receipt: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
+    if receipt is None:
+        return None
+    bundle = receipt.get("bundle")
+    return {
+        "verb": str(receipt.get("verb")),
+        "verdict": receipt.get("verdict"),
+        "release_id": bundle.get("release_id") if isinstance(bundle, dict) else None,
+        "error": receipt.get("error"),
+    }

@@ -1,0 +1,1 @@
+"""Metrics, intervals, verdicts and checks."""

@@ -1,0 +1,1 @@
+"""Helpers that know nothing of bundles: durable files, hashing, texts, locks, progress."""

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgepack.bundle.binaries import loader
+from edgepack.bundle.binaries.elf import Binary
+from edgepack.errors import StageFailedError
+from edgepack.targets.profiles import Cuda, Profile
+
+ORIN = Cuda(version="12.6", sm=("87",))
+
+
+def binary(*libraries: str, paths: tuple[str, ...] = (), stack: bool = False, text: bool = False) -> Binary:
+    return Binary(
+        "EM_X86_64",
+        64,
+        frozenset(),
+        frozenset(libraries),
+        search_paths=paths,
+        executable_stack=stack,
+        text_relocations=text,
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["$ORIGIN", "${ORIGIN}", "$ORIGIN/../../fakelib.libs", "$ORIGIN/../../nvidia/cublas/lib", "$ORIGIN/./x"]
+)
+def test_paths_within_the_bundle_are_fine(path: str) -> None:
+    assert list(loader.check_search_paths("fakelib/core/a.so", binary(paths=(path,)))) == []
+
+
+def test_a_file_at_the_top_may_look_beside_itself() -> None:
+    assert list(loader.check_search_paths("a.so", binary(paths=("$ORIGIN", "$ORIGIN/a.libs")))) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".", "lib", "../lib", "/tmp", "/tmp/build/lib", "/var/tmp/x", "/dev/shm", "/tmp/", "/opt/../tmp"),
+        *("//tmp/x", "///tmp", "/run/lock", "/var/lock/x", "/proc/self/cwd", "/proc/self/cwd/lib"),
+    ],
+)
+def test_places_that_anybody_fills_are_refused(path: str) -> None:
+    with pytest.raises(
+        StageFailedError, match=r"fakelib/a\.so would load libraries that are not the bundle's"
+    ) as caught:
+        list(loader.check_search_paths("fakelib/a.so", binary(paths=("$ORIGIN", path))))
+    assert "RPATH" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("", "the folder that a program is started in"),
+        ("/usr/local/cuda/lib64", "as it was on the machine that built it"),
+        ("/home/builder/lib", "as it was on the machine that built it"),
+        ("/tmpfs/lib", "as it was on the machine that built it"),
+        ("$ORIGIN/../..", "outside of the bundle"),
+        ("$ORIGIN/../../../lib", "outside of the bundle"),
+    ],
+)
+def test_other_places_are_told(path: str, told: str) -> None:
+    [line] = loader.check_search_paths("fakelib/a.so", binary(paths=(path,)))
+    assert line.startswith("fakelib/a.so ")
+    assert path in line
+    assert told in line
+
+
+def test_libraries_that_the_device_must_have_leave_out_glibc_and_what_is_carried() -> None:
+    files = {"a.so": binary("libc.so.6", "libm.so.6", "libmvec.so.1", "libresolv.so.2", "libz.so.1", "libx.so")}
+    assert loader.needed(files, {"libx.so"}) == ("libz.so.1",)
+
+
+def test_what_nobody_promises_is_told(profile: Profile) -> None:
+    files = {"b.so": binary("libgomp.so.1", "libstdc++.so.6"), "a.so": binary("libgomp.so.1")}
+    [line] = loader.check_needed(files, (), profile)
+    assert line == "a.so needs libgomp.so.1: neither carried nor part of every system"
+
+
+def test_libraries_of_a_gpu_are_told_where_there_is_none(profile: Profile) -> None:
+    [line] = loader.check_needed({"a.so": binary("libcublas.so.12")}, (), profile)
+    assert "the target has no GPU" in line
+
+
+def test_libraries_of_the_gpu_stack_are_fine_where_it_is_there(profile: Profile) -> None:
+    libraries = (
+        "libcuda.so.1",
+        "libcudart.so.12",
+        "libcublasLt.so.12",
+        "libcufft.so.11",
+        "libcudnn.so.9",
+    )
+    files = {"a.so": binary(*libraries)}
+    assert list(loader.check_needed(files, (), replace(profile, cuda=ORIN))) == []
+
+
+@pytest.mark.parametrize(
+    ("library", "has"),
+    [("libcudart.so.13", "CUDA 12.6"), ("libcublas.so.11", "CUDA 12.6")],
+)
+def test_another_release_of_the_gpu_stack_is_refused(profile: Profile, library: str, has: str) -> None:
+    meant = replace(profile, cuda=ORIN)
+    with pytest.raises(StageFailedError) as caught:
+        list(loader.check_needed({"pkg/a.so": binary(library)}, (), meant))
+    assert caught.value.why == f"it needs {library}, and the target has {has}"
+    assert list(loader.check_needed({"pkg/a.so": binary(library)}, {library}, meant)) == [], "it is carried"
+
+
+def test_a_part_for_tensorrt_is_told(profile: Profile) -> None:
+    for meant in (profile, replace(profile, cuda=ORIN)):
+        [line] = loader.check_needed({"a.so": binary("libnvinfer.so.10", "libnvonnxparser.so.10")}, (), meant)
+        assert line.startswith("a.so needs libnvinfer.so.10, libnvonnxparser.so.10: edgepack does not use TensorRT")
+
+
+def test_what_hardened_systems_refuse_is_told() -> None:
+    assert list(loader.check_flags("a.so", binary())) == []
+    [stack] = loader.check_flags("a.so", binary(stack=True))
+    assert "executable stack" in stack
+    [text] = loader.check_flags("a.so", binary(text=True))
+    assert "text relocations" in text

@@ -1,0 +1,108 @@
+"""The writer of bundles: one form, whatever the circumstances."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgepack.bundle.archive import write_bundle
+from edgepack.errors import StageFailedError
+from edgepack_runtime.bundle.archive import DEFLATED, STORED, Archive
+
+MEMBERS = {"__main__.py": b"print('ran')\n", "a/text.txt": b"word " * 1000, "b.bin": bytes(range(256)), "empty": b""}
+
+
+def test_python_runs_it_and_zipfile_reads_it(tmp_path: Path) -> None:
+    out = tmp_path / "x.edgepack"
+    write_bundle(MEMBERS, out)
+    done = subprocess.run([sys.executable, str(out)], capture_output=True, text=True, check=True)
+    assert done.stdout == "ran\n"
+    with zipfile.ZipFile(out) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == sorted(MEMBERS)
+        assert {name: archive.read(name) for name in archive.namelist()} == MEMBERS
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {info.external_attr >> 16 for info in archive.infolist()} == {0o100644}
+        assert not any(info.extra or info.comment for info in archive.infolist())
+        assert archive.comment.startswith(b"edgepack1 sha256=")
+
+
+def test_deflates_only_where_that_is_smaller(tmp_path: Path) -> None:
+    out = tmp_path / "x.edgepack"
+    write_bundle(MEMBERS, out)
+    with Archive(out) as archive:
+        methods = {path: member.method for path, member in archive.members.items()}
+        sizes = {path: member.compressed_size for path, member in archive.members.items()}
+    assert methods == {"__main__.py": STORED, "a/text.txt": DEFLATED, "b.bin": STORED, "empty": STORED}
+    assert sizes["b.bin"] == 256
+    assert sizes["empty"] == 0
+
+
+def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_bundle(MEMBERS, first)
+    files: dict[str, Path | bytes] = {}
+    for number, (path, data) in enumerate(reversed(MEMBERS.items())):
+        file = tmp_path / str(number)
+        file.write_bytes(data)
+        file.chmod(0o600 + number)
+        os.utime(file, (number, number))
+        files[path] = file
+    before = os.umask(0o077)
+    try:
+        write_bundle(files, second)
+    finally:
+        os.umask(before)
+    assert first.read_bytes() == second.read_bytes()
+    assert second.stat().st_mode & 0o777 == 0o644
+
+
+@given(
+    contents=st.dictionaries(
+        st.from_regex(r"[a-z]{1,4}(/[a-z\u4e00-\u4e10]{1,4}){0,2}\.x", fullmatch=True),
+        st.binary(max_size=3000),
+        max_size=6,
+    )
+)
+@settings(max_examples=50)
+def test_the_reader_gives_back_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
+) -> None:
+    out = tmp_path_factory.mktemp("zip") / "x.edgepack"
+    write_bundle(contents, out)
+    with Archive(out) as archive:
+        archive.check_digest()
+        assert {path: archive.read(path, 3000) for path in archive.members} == contents
+        assert list(archive.members) == sorted(contents)
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../x", "a//b", "a\\b", "", "a\nb", "nul\0"])
+def test_refuses_paths_that_could_leave_the_release(tmp_path: Path, path: str) -> None:
+    with pytest.raises(StageFailedError, match="cannot hold a file named"):
+        write_bundle({path: b""}, tmp_path / "x.edgepack")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    out = tmp_path / "x.edgepack"
+    out.write_bytes(b"old")
+    with pytest.raises(StageFailedError, match="cannot be written"):
+        write_bundle({"a": b"1", "b": tmp_path / "missing"}, out)
+    assert out.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_says_which_file_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack_runtime.bundle.archive.MAX_BUNDLE_BYTES", 2000)
+    with pytest.raises(StageFailedError, match=r"a/text\.txt is too large"):
+        write_bundle(MEMBERS, tmp_path / "x.edgepack")
+    monkeypatch.setattr("edgepack_runtime.bundle.archive.MAX_BUNDLE_BYTES", 500)
+    with pytest.raises(StageFailedError, match="the bundle is too large"):
+        write_bundle(dict.fromkeys("abcdefgh", b""), tmp_path / "x.edgepack")

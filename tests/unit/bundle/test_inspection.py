@@ -1,0 +1,136 @@
+"""What bundles tell of themselves, and of each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from edgepack import cli
+from edgepack.artifacts import LedgerRow, proportion
+from edgepack.bundle.archive import write_bundle
+from edgepack.bundle.inspect import compare, inspect
+from edgepack.console import build_tables
+from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
+from edgepack_runtime.errors import ExitCode
+
+CONTENT = {
+    "__main__.py": b"print()\n",
+    "model/model.onnx": b"\x12\xb5\x17" + b"m" * 2997,
+    "model/model.json": json.dumps({"labels": ["好", "差"], "max_length": 32}).encode(),
+    "site/numpy/core.so": b"n" * 2000,
+    "site/numpy.libs/blas.so": b"b" * 1000,
+    "site/numpy-2.0.dist-info/METADATA": b"x" * 10,
+    "site/tokenizers/lib.so": b"t" * 500,
+    "golden/rows.jsonl": b"{}\n",
+}
+
+
+def bundle(
+    path: Path, *, accuracy: int = 18, metric: str = "accuracy", version: str = "1.2.0", **changed: bytes | None
+) -> Path:
+    """A bundle of CONTENT; `changed` replaces members (`model__model_onnx` for model/model.onnx) or takes them away."""
+    names = {name.replace("/", "__").replace(".", "_"): name for name in CONTENT}
+    content = CONTENT | {names.get(key, key): value for key, value in changed.items()}
+    files = {name: value for name, value in content.items() if value is not None}
+    score = replace(proportion(accuracy, 20), metric=metric)
+    manifest = Manifest(
+        name="hotel",
+        version=version,
+        sequence=1_002_000,
+        task="text-classification",
+        target=TargetFacts("linux-x86_64-cpu", "Linux", "x86_64", "glibc", "2.28", "3.11", "CPUExecutionProvider"),
+        model={"precision": "int8"},
+        gates={"accuracy": {"min": 0.8, "max_drop_points": None}, "latency": None},
+        ledger=(asdict(LedgerRow("INT8 ONNX", score, 2.5, parity=0.03)),),
+        tools={"numpy": "2.0"},
+        recipe_sha256="0" * 64,
+        files=tuple(FileEntry(n, len(files[n]), hashlib.sha256(files[n]).hexdigest()) for n in sorted(files)),
+    )
+    write_bundle({**files, "manifest.json": dump(manifest)}, path)
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+
+
+def test_the_parts_add_up(tmp_path: Path) -> None:
+    path = bundle(tmp_path / "a.edgepack")
+    found = inspect(path)
+    assert sum(part["packed"] for part in found["parts"].values()) == found["bundle_bytes"] == path.stat().st_size
+    assert sum(part["unpacked"] for part in found["parts"].values()) == found["unpacked_bytes"]
+    assert found["parts"]["golden"]["unpacked"] == 3
+    assert found["packages"] == {"numpy": 3000, "tokenizers": 500}
+
+
+def test_limits_within_limits_are_shown_and_open_ones_are_not() -> None:
+    asked = {
+        "p50_ms": None,
+        "threads": 1,
+        "by_length": [{"max_tokens": 32, "p50_ms": None, "p95_ms": 3.0}, {"max_tokens": 64, "p95_ms": 5.0}],
+        "open_loop": {"rate_per_s": 20.0, "p95_ms": 25.0, "p99_ms": None},
+        "sustained": None,
+    }
+    assert build_tables._limits(asked) == (
+        "threads 1, by_length (max_tokens 32, p95_ms 3.0), by_length (max_tokens 64, p95_ms 5.0), "
+        "open_loop (rate_per_s 20.0, p95_ms 25.0)"
+    )
+
+
+def test_inspect_shows_what_a_person_asks_for(tmp_path: Path) -> None:
+    result = run("inspect", bundle(tmp_path / "a.edgepack"))
+    assert result.exit_code == 0, result.output
+    for words in (
+        "hotel 1.2.0 for linux-x86_64-cpu (1.2.0-",
+        "2 labels: 好, 差",
+        "int8, cuts texts to 32 tokens",
+        "Linux on x86_64, glibc 2.28 or newer, Python 3.11",
+        "numpy 2.0",
+        "min 0.8\n",
+        "INT8 ONNX  90.0 %    2.5  3.0e-02",
+    ):
+        assert words in result.stdout, words
+    assert "max_drop_points" not in result.stdout  # not limited
+    assert "latency" not in result.stdout
+    assert json.loads(run("inspect", tmp_path / "a.edgepack", "--json").stdout)["sequence"] == 1_002_000
+
+
+def test_a_ledger_in_another_metric_says_so(tmp_path: Path) -> None:
+    shown = run("inspect", bundle(tmp_path / "a.edgepack", metric="entity_f1")).stdout
+    assert "stage      entity F1  MiB" in shown and "accuracy  MiB" not in shown
+
+
+def test_a_damaged_bundle_is_not_inspected(tmp_path: Path) -> None:
+    path = bundle(tmp_path / "a.edgepack")
+    path.write_bytes(path.read_bytes()[:-1])
+    for command in (["inspect", path], ["diff", path, path]):
+        assert run(*command).exit_code == ExitCode.BUNDLE_INVALID
+
+
+def test_equal_bundles_do_not_differ(tmp_path: Path) -> None:
+    one, two = bundle(tmp_path / "a.edgepack"), bundle(tmp_path / "b.edgepack")
+    assert compare(inspect(one), inspect(two)) == {"values": {}, "files": {}}
+    assert run("diff", one, two).stdout == "the two bundles hold the same\n"
+
+
+def test_a_difference_is_told_by_value_and_by_file(tmp_path: Path) -> None:
+    one = bundle(tmp_path / "a.edgepack")
+    two = bundle(
+        tmp_path / "b.edgepack", version="1.3.0", accuracy=17,
+        model__model_onnx=b"\x12\x9d\x1f" + b"M" * 3997, golden__rows_jsonl=None, LICENSE=b"free",
+    )  # fmt: skip
+    found = compare(inspect(one), inspect(two))
+    assert found["values"]["version"] == ["1.2.0", "1.3.0"]
+    assert found["values"]["ledger.INT8 ONNX.accuracy"] == [0.9, 0.85]
+    assert found["values"]["parts.model.unpacked"][1] - found["values"]["parts.model.unpacked"][0] == 1000
+    assert "tools.numpy" not in found["values"]
+    assert found["files"] == {
+        "model": {"changed": ["model/model.onnx"]},
+        "golden": {"went": ["golden/rows.jsonl"]},
+        "other": {"came": ["LICENSE"]},
+    }
+    assert "files of model: 1 changed (model/model.onnx)" in run("diff", one, two).stdout

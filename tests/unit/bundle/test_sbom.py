@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import ComponentType
+
+from edgepack import __version__
+from edgepack.artifacts import Score
+from edgepack.bundle import sbom
+from edgepack.bundle.site_packages import Package
+
+MODEL = sbom.Model(
+    name="hotel-sentiment",
+    version="1.2.0",
+    sha256="1" * 64,
+    task="text-classification",
+    precision="int8",
+    labels=("负面", "正面"),
+    score=Score(0.9, 0.88, 0.92, 2000, 0.95),
+    float_score=Score(0.905, 0.885, 0.925, 2000, 0.95),
+    datasets=(sbom.Dataset("train", 8000, "a" * 64), sbom.Dataset("test", 2000, "b" * 64)),
+    ancestors=("ernie-3.0-tiny-nano-v2-zh",),
+)
+NUMPY = Package("numpy", "2.4.6", "numpy-2.4.6-cp311.whl", "2" * 64, "BSD-3-Clause AND 0BSD", (), 9, 100, 50)
+CRATES = "licenses/tokenizers-0.23.3/sboms/crates.cyclonedx.json"
+TOKENIZERS = Package("tokenizers", "0.23.3", "tokenizers.whl", "3" * 64, "Apache-2.0", (CRATES,), 3, 70, 60)
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return dict(json.loads(sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], "linux-x86_64-cpu")))
+
+
+def component(document: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (entry for entry in document["components"] if entry["name"] == name)
+    return dict(found)
+
+
+def test_it_is_cyclonedx_that_the_library_reads_back(document: dict[str, Any]) -> None:
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    bom: Any = Bom.from_json(document)  # type: ignore[attr-defined]
+    kinds = {found.name: found.type for found in bom.components}
+    assert kinds == {
+        "hotel-sentiment-model": ComponentType.MACHINE_LEARNING_MODEL,
+        "hotel-sentiment-train": ComponentType.DATA,
+        "hotel-sentiment-test": ComponentType.DATA,
+        "edgepack-runtime": ComponentType.LIBRARY,
+        "numpy": ComponentType.LIBRARY,
+        "tokenizers": ComponentType.LIBRARY,
+    }
+    assert bom.validate()
+
+
+def test_each_wheel_has_package_url_hash_and_licence(document: dict[str, Any]) -> None:
+    numpy = component(document, "numpy")
+    assert numpy["purl"] == "pkg:pypi/numpy@2.4.6?file_name=numpy-2.4.6-cp311.whl"
+    assert numpy["hashes"] == [{"alg": "SHA-256", "content": "2" * 64}]
+    assert numpy["licenses"] == [{"expression": "BSD-3-Clause AND 0BSD"}]
+    assert component(document, "tokenizers")["externalReferences"] == [{"type": "bom", "url": CRATES}]
+
+
+def test_the_model_carries_what_was_measured(document: dict[str, Any]) -> None:
+    model = component(document, "hotel-sentiment-model")
+    assert model["hashes"][0]["content"] == MODEL.sha256
+    accuracy, of_float = model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
+    assert accuracy["value"] == "0.900000"
+    assert accuracy["confidenceInterval"] == {"lowerBound": "0.880000", "upperBound": "0.920000"}
+    assert accuracy["slice"] == "the shipped file: test split, 2000 rows, 0.95 confidence"
+    assert of_float["value"] == "0.905000"
+    assert of_float["slice"].startswith("the float file")
+    assert "负面, 正面" in model["modelCard"]["modelParameters"]["outputs"][0]["format"]
+
+
+def test_a_float_model_is_measured_once() -> None:
+    document = json.loads(sbom.bill_of_materials(replace(MODEL, precision="float32"), [NUMPY], "t"))
+    card = component(document, "hotel-sentiment-model")["modelCard"]
+    assert len(card["quantitativeAnalysis"]["performanceMetrics"]) == 1
+
+
+def test_the_data_are_named_by_digest(document: dict[str, Any]) -> None:
+    model, train = component(document, "hotel-sentiment-model"), component(document, "hotel-sentiment-train")
+    assert model["modelCard"]["modelParameters"]["datasets"] == [{"ref": "data-train"}, {"ref": "data-test"}]
+    assert (train["bom-ref"], train["type"]) == ("data-train", "data")
+    assert train["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+    assert train["properties"] == [{"name": "edgepack:rows", "value": "8000"}]
+    [depends] = [entry for entry in document["dependencies"] if entry["ref"] == "model"]
+    assert depends["dependsOn"] == ["data-test", "data-train"]
+
+
+def test_where_the_model_comes_from_is_told(document: dict[str, Any]) -> None:
+    [ancestor] = component(document, "hotel-sentiment-model")["pedigree"]["ancestors"]
+    assert (ancestor["name"], ancestor["type"]) == ("ernie-3.0-tiny-nano-v2-zh", "machine-learning-model")
+    scratch = json.loads(sbom.bill_of_materials(replace(MODEL, ancestors=()), [], "t"))
+    assert "pedigree" not in component(scratch, "hotel-sentiment-model")
+
+
+def test_licence_texts_are_named_where_they_lie() -> None:
+    text = "licenses/numpy-2.4.6/LICENSE.txt"
+    document = json.loads(sbom.bill_of_materials(MODEL, [replace(NUMPY, license_files=(text,))], "t"))
+    assert component(document, "numpy")["externalReferences"] == [{"type": "license", "url": text}]
+
+
+def test_what_made_it_is_named(document: dict[str, Any]) -> None:
+    [tool] = document["metadata"]["tools"]["components"]
+    assert (tool["name"], tool["version"]) == ("edgepack", __version__)
+
+
+def test_the_same_content_gives_the_same_bytes_and_no_time() -> None:
+    first = sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], "t")
+    assert sbom.bill_of_materials(MODEL, [TOKENIZERS, NUMPY], "t") == first
+    assert b"timestamp" not in first
+
+
+def test_other_content_gets_another_serial_number(document: dict[str, Any]) -> None:
+    other = json.loads(sbom.bill_of_materials(replace(MODEL, version="1.2.1"), [NUMPY, TOKENIZERS], "linux-x86_64-cpu"))
+    assert other["serialNumber"] != document["serialNumber"]
+    assert document["serialNumber"].startswith("urn:uuid:")

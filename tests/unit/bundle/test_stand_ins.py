@@ -1,0 +1,77 @@
+"""What travels in place of texts that stay at home says nothing of them but how long they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgepack.artifacts import Row
+from edgepack.bundle import golden
+from edgepack.bundle.golden import stand_ins
+from edgepack.progress import SILENT
+from edgepack.recipe.gates import GoldenRows
+from edgepack_runtime.inference.predictor import Predictor
+
+MakeModel = Callable[..., Path]
+TEXTS = ["房间很大", "服务", "wifi 很好!", "", "差" * 700, "\u200b\n"]
+
+
+@pytest.fixture
+def model(tmp_path: Path, make_model: MakeModel) -> Path:
+    return make_model(tmp_path / "model", seed=1)
+
+
+def characters(rows: list[Row]) -> set[str]:
+    return set("".join(text for row in rows for text in row.texts))
+
+
+def test_they_are_as_long_for_the_model_and_of_its_own_characters(model: Path) -> None:
+    made = stand_ins([Row(text, "0") for text in TEXTS], model)
+    predictor = Predictor(model)
+    assert [predictor.tokens(row.item) for row in made] == [predictor.tokens(text) for text in TEXTS]
+    assert len(made[4].text) == 700  # cut by the model, not here
+    vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert characters(made) <= set(vocabulary)
+    assert not set(TEXTS) - {""} & {row.text for row in made}
+    assert all(row.label == () for row in made)
+
+
+def test_they_are_the_same_in_every_build(model: Path) -> None:
+    rows = [Row("房间" * n, "0") for n in range(1, 9)]
+    assert stand_ins(rows, model) == stand_ins(rows, model)
+
+
+def test_of_pairs_both_are_made_up(model: Path) -> None:
+    [made] = stand_ins([Row("房间", "0", "服务不好")], model)
+    assert (len(made.text), len(made.text_pair or "")) == (2, 4)
+
+
+def test_a_vocabulary_without_chinese_still_has_texts(model: Path) -> None:
+    vocab = model / "vocab.txt"
+    kept = [
+        line if not "一" <= line <= "鿿" else f"x{n}" for n, line in enumerate(vocab.read_text("utf-8").split("\n"))
+    ]
+    vocab.write_text("\n".join(kept), encoding="utf-8")
+    assert stand_ins([Row("房间", "0")], model) == [Row("好好", ())]
+
+
+def test_no_text_of_the_rows_is_among_what_travels(model: Path) -> None:
+    rows = [Row(f"房间{'很大' * (4 + n % 7)}", "01"[n % 2]) for n in range(40)]
+    at_home = GoldenRows(carry=False)
+    made = golden.make(model, model, "float32", rows, "label", SILENT, wanted=at_home)
+    assert made.texts_jsonl is not None
+    travels = [json.loads(line) for raw in (made.golden_jsonl, made.texts_jsonl) for line in raw.decode().splitlines()]
+    assert not {row["text"] for row in travels} & {row.text for row in rows}
+    assert len(made.texts_jsonl.splitlines()) == len(made.rows_jsonl.splitlines()) == 40
+    assert set(golden.PROBES) <= {row.text for row in made.texts}
+    assert {one.text for one in made.examples.wrong} <= {f"#{n}" for n in range(1, 41)}
+    assert golden.make(model, model, "float32", rows, "label", SILENT).texts_jsonl is None
+
+
+def test_so_many_rows_are_taken_as_the_recipe_says(model: Path) -> None:
+    rows = [Row("好" * (1 + n % 5), "01"[n % 2]) for n in range(40)]
+    made = golden.make(model, model, "float32", rows, "label", SILENT, wanted=GoldenRows(rows=10))
+    assert len(made.rows_jsonl.splitlines()) == 10

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.bundle import wheels
+from edgepack.bundle import wheels as complete
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.progress import SILENT
+from edgepack.targets import context as supply
+from edgepack.targets import facts
+from edgepack.targets.context import Supply
+from edgepack.targets.profiles import Profile
+
+MakeWheel = Callable[..., Path]
+DIGEST = "a" * 64
+
+PROFILE = Profile("p", "", "Linux", "x86_64", "glibc", "3.11", ("3.11",), "EM_X86_64", 64, "lock.txt")
+
+
+@pytest.fixture(autouse=True)
+def small_locks_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two wheels are enough to see how they are had; what a bundle needs is `test_complete.py`'s matter."""
+    monkeypatch.setattr(complete, "require", lambda *names, **options: None)
+
+
+def lock_of(*files: Path) -> str:
+    return "".join(f"{'=='.join(file.name.split('-')[:2])} \\\n    --hash=sha256:{digest_of(file)}\n" for file in files)
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def use_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda text: monkeypatch.setattr(facts, "text", lambda *path: text)
+
+
+class Index:
+    """Stands in for pip: serves wheels of a folder whose hash the requirements name, and counts calls."""
+
+    def __init__(self, *files: Path) -> None:
+        self.files = files
+        self.calls: list[str] = []
+
+    def __call__(self, requirements: Path, folder: Path, profile: Profile) -> None:
+        text = requirements.read_text(encoding="utf-8")
+        self.calls.append(text)
+        for file in self.files:
+            if digest_of(file) in text:
+                shutil.copy(file, folder)
+
+
+def test_markers_are_those_of_the_target() -> None:
+    text = f"""# comment
+        numpy==2.2.6 ; python_full_version < '3.11' \\
+            --hash=sha256:{DIGEST}
+        numpy==2.4.6 ; python_full_version == '3.11.*' \\
+            --hash=sha256:{DIGEST} \\
+            --hash=sha256:{"b" * 64}
+        numpy==2.5.5 ; python_full_version >= '3.12' --hash=sha256:{DIGEST}
+        oldonly==1.0 ; python_version < '3.10' --hash=sha256:{DIGEST}
+        winonly==1.0 ; sys_platform == 'win32' --hash=sha256:{DIGEST}
+        armonly==1.0 ; platform_machine == 'aarch64' --hash=sha256:{DIGEST}
+        """
+    for python, version in (("3.10", "2.2.6"), ("3.11", "2.4.6"), ("3.12", "2.5.5")):
+        (only,) = wheels.parse_lock(text, replace(PROFILE, python=python))
+        assert (only.name, only.version) == ("numpy", version)
+    assert wheels.parse_lock(text, PROFILE)[0].sha256 == {DIGEST, "b" * 64}
+
+
+INDEX = "index-url"  # an option of pip's that a lock must not have
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "numpy==1.0",
+        f"numpy>=1.0 --hash=sha256:{DIGEST}",
+        f"numpy==1.* --hash=sha256:{DIGEST}",
+        f"numpy --hash=sha256:{DIGEST}",
+        f"numpy[extra]==1.0 --hash=sha256:{DIGEST}",
+        f"numpy @ file:///tmp/x.whl --hash=sha256:{DIGEST}",
+        "numpy==1.0 --hash=md5:d41d8cd98f00b204e9800998ecf8427e",
+        f"numpy==1.0 --hash=sha256:{DIGEST[:-1]}",
+        f"numpy==1.0 --{INDEX}=x --hash=sha256:{DIGEST}",
+        f"--extra-{INDEX} somewhere",
+        f"numpy==1.0 --hash=sha256:{DIGEST}\nNumPy==1.1 --hash=sha256:{DIGEST}",
+        f"numpy==1.0 ; nonsense --hash=sha256:{DIGEST}",
+    ],
+)
+def test_nothing_unlocked_gets_in(line: str) -> None:
+    with pytest.raises(EnvironmentUnfitError, match="lock is damaged"):
+        wheels.parse_lock(line, PROFILE)
+
+
+names = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?", fullmatch=True)
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+
+
+@given(st.dictionaries(names, st.tuples(st.integers(0, 99), st.sets(digests, min_size=1)), max_size=5), st.booleans())
+def test_what_a_lock_says_is_what_is_read(packages: dict[str, tuple[int, set[str]]], one_line: bool) -> None:
+    separator = " " if one_line else " \\\n    "
+    text = "".join(
+        separator.join([f"{name}=={minor}.{minor}", *(f"--hash=sha256:{digest}" for digest in sorted(found))]) + "\n"
+        for name, (minor, found) in packages.items()
+    )
+    assert wheels.parse_lock(text, PROFILE) == tuple(
+        wheels.Locked(name, f"{minor}.{minor}", frozenset(found)) for name, (minor, found) in sorted(packages.items())
+    )
+
+
+@given(st.text() | st.text("nump=1.0<> ;'\"\\\n#-hashs25:abc()", max_size=80))
+def test_any_text_is_a_lock_or_a_clear_error(text: str) -> None:
+    try:
+        wheels.parse_lock(text, PROFILE)
+    except EnvironmentUnfitError as error:
+        assert error.why
+
+
+def test_fetched_once_then_found(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(two, one))
+    index = Index(one, two)
+    found = wheels.fetch(profile, Supply({}, tmp_path / "cache"), SILENT, download=index)
+    assert [path.name for path in found] == [one.name, two.name]
+    assert [path.parent.name for path in found] == [digest_of(one), digest_of(two)]
+    assert wheels.fetch(profile, Supply({}, tmp_path / "cache"), SILENT, download=index) == found
+    assert len(index.calls) == 2  # one for each package
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_serves_comes_from_a_lock_of_its_own(
+    tmp_path: Path, make_wheel: MakeWheel, monkeypatch: pytest.MonkeyPatch, profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    locks = {profile.lock: lock_of(two), "serve.txt": lock_of(one)}
+    monkeypatch.setattr(facts, "text", lambda folder, name: locks[name])
+    serving = replace(profile, serve_lock="serve.txt")
+    found = wheels.fetch(serving, Supply({}, tmp_path), SILENT, serve=True, download=Index(one, two))
+    assert [path.name for path in found] == [one.name, two.name]
+    found = wheels.fetch(serving, Supply({}, tmp_path), SILENT, download=Index())
+    assert [path.name for path in found] == [two.name]
+    with pytest.raises(EnvironmentUnfitError, match="serve: true"):
+        wheels.fetch(replace(profile, serve_lock=""), Supply({}, tmp_path), SILENT, serve=True, download=Index())
+
+
+def test_only_what_is_missing_is_asked_for_and_only_by_hash(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one))
+    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(one))
+    use_lock(lock_of(one, two))
+    index = Index(one, two)
+    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    assert index.calls == [f"bbb==1.0 \\\n    --hash=sha256:{digest_of(two)}\n"]
+
+
+def test_a_damaged_cached_wheel_is_fetched_anew(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(lock_of(wheel))
+    index = Index(wheel)
+    (cached,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    content = bytearray(cached.read_bytes())
+    content[len(content) // 2] ^= 1
+    cached.write_bytes(content)
+    (again,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    assert again.read_bytes() == wheel.read_bytes()
+    assert len(index.calls) == 2
+
+
+def test_offline_a_damaged_wheel_is_missing_and_stays(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    """A cache may be on a stick that cannot be written."""
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(lock_of(wheel))
+    (cached,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(wheel))
+    cached.write_bytes(b"damaged")
+    with pytest.raises(EnvironmentUnfitError, match="nor to be had"):
+        wheels.fetch(profile, Supply({}, tmp_path, offline=True), SILENT)
+    assert cached.read_bytes() == b"damaged"
+
+
+def test_a_cache_that_takes_no_wheel_is_told(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(lock_of(wheel))
+    (tmp_path / digest_of(wheel)).write_bytes(b"a file where a folder is to be")
+    with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
+        wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(wheel))
+    assert "--wheel-cache" in caught.value.fix
+
+
+def test_a_wheel_with_another_hash_never_enters_the_cache(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    wheel = make_wheel({"a.py": "1"})
+    use_lock(f"fakelib==1.0 --hash=sha256:{DIGEST}")
+
+    def mirror(requirements: Path, folder: Path, profile: Profile) -> None:
+        shutil.copy(wheel, folder)
+
+    with pytest.raises(EnvironmentUnfitError, match=r"fakelib==1\.0"):
+        wheels.fetch(profile, Supply({}, tmp_path / "cache"), SILENT, download=mirror)
+    assert not list((tmp_path / "cache").rglob("*.whl"))
+
+
+def test_offline_says_what_to_do(tmp_path: Path, use_lock: Callable[[str], None], profile: Profile) -> None:
+    use_lock(f"numpy==2.4.6 --hash=sha256:{DIGEST}")
+
+    def offline(requirements: Path, folder: Path, profile: Profile) -> None:
+        raise EnvironmentUnfitError("pip could not", why="no route to host")
+
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=offline)
+    assert "numpy==2.4.6" in caught.value.what
+    assert caught.value.why == "no route to host"
+    assert str(tmp_path) in caught.value.what
+    assert "edgepack fetch --target test-target --wheel-cache" in caught.value.fix
+    assert "PIP_FIND_LINKS" in caught.value.fix
+
+
+def test_a_wheel_of_another_platform_is_not_taken_from_the_cache(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-win_amd64")
+    ours = make_wheel({"a.py": "2"}, tag="cp310-abi3-manylinux_2_5_x86_64")
+    older = make_wheel({"a.py": "3"}, tag="cp39-abi3-manylinux_2_5_x86_64")
+    use_lock("fakelib==1.0 " + " ".join(f"--hash=sha256:{digest_of(file)}" for file in (foreign, ours, older)) + "\n")
+    for file in (foreign, ours, older):
+        place = tmp_path / digest_of(file) / file.name
+        place.parent.mkdir(parents=True)
+        shutil.copy(file, place)
+    (found,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT)
+    assert found.name == ours.name
+
+
+def test_pip_is_asked_for_hashed_wheels_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: wheels.Download, profile: Profile
+) -> None:
+    asked: list[list[str]] = []
+
+    class Done:
+        returncode, stdout, stderr = 1, "looking\n", "ERROR: nothing found"
+
+    monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        pip_download(tmp_path / "r.txt", tmp_path, replace(profile, machine="aarch64", glibc="2.31", python="3.8"))
+    assert "nothing found" in caught.value.why
+    assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} <= set(asked[0])
+    assert not [word for word in asked[0] if re.match("--(extra-)?index|--find|-i$|-f$", word)]
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EDGEPACK_CACHE", str(tmp_path / "mine"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert supply.default_cache() == tmp_path / "mine"
+    monkeypatch.setenv("EDGEPACK_CACHE", "")
+    assert supply.default_cache() == tmp_path / "xdg/edgepack"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert supply.default_cache() == tmp_path / ".cache/edgepack"
+
+
+def test_offline_never_asks_pip(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one))
+    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(one))
+    index = Index(one, two)
+    offline = Supply({}, tmp_path, offline=True)
+    assert wheels.fetch(profile, offline, SILENT, download=index)[0].name == one.name
+    use_lock(lock_of(one, two))
+    with pytest.raises(EnvironmentUnfitError, match=r"bbb==1\.0") as caught:
+        wheels.fetch(profile, offline, SILENT, download=index)
+    assert "without --offline" in caught.value.fix
+    assert index.calls == []
+
+
+def test_what_came_stays_when_the_next_cannot_be_had(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(one, two))
+    with pytest.raises(EnvironmentUnfitError, match=r"(?m): bbb==1\.0$"):
+        wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(one))
+    index = Index(two)
+    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    assert len(index.calls) == 1
+
+
+def test_a_wheel_that_does_not_load_there_never_enters_the_cache(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    """Though a lock names it: locks name the wheels of all platforms."""
+    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-manylinux_2_17_aarch64")
+    use_lock(lock_of(foreign))
+    target = replace(profile, glibc="2.31")
+    with pytest.raises(EnvironmentUnfitError, match="fakelib") as caught:
+        wheels.fetch(target, Supply({}, tmp_path / "cache"), SILENT, download=Index(foreign))
+    assert "does not load on the target" in caught.value.why
+    assert not list(tmp_path.glob("cache/*/*.whl"))
+
+
+def test_a_wheel_by_path_is_taken_instead_of_the_locked_one(
+    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+) -> None:
+    locked, other = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+    use_lock(lock_of(locked, other))
+    mine = make_wheel({"a.py": "mine"}, name="aaa", version="2.0")
+    supply = Supply({}, tmp_path / "cache", given={profile.name: (mine,)})
+    index = Index(locked, other)
+    found = wheels.fetch(profile, supply, SILENT, download=index)
+    assert found[0] == mine
+    assert found[1].name == other.name
+    assert len(index.calls) == 1
+
+
+def test_pip_is_asked_for_the_targets_platforms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: wheels.Download, profile: Profile
+) -> None:
+    asked: list[list[str]] = []
+
+    class Done:
+        returncode, stdout, stderr = 0, "", ""
+
+    monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
+    pip_download(tmp_path / "r.txt", tmp_path, replace(profile, machine="aarch64", glibc="2.31", python="3.8"))
+    pairs = list(zip(asked[0], asked[0][1:], strict=False))
+    assert {("--python-version", "3.8"), ("--implementation", "cp"), ("--abi", "cp38"), ("--abi", "abi3")} <= set(pairs)
+    platforms = [value for name, value in pairs if name == "--platform"]
+    assert platforms[0] == "manylinux_2_31_aarch64"
+    assert platforms[-2:] == ["manylinux2014_aarch64", "linux_aarch64"]
+    assert not [value for value in platforms if "x86" in value]

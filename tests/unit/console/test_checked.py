@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from edgepack.artifacts import BundleArtifact, Check, Checks
+from edgepack.console.console import Console
+from edgepack.results import Build
+
+
+@pytest.fixture
+def bundle(built: Build) -> BundleArtifact:
+    return built.deliveries[0].bundle
+
+
+def shown(*bundles: BundleArtifact) -> list[str]:
+    out = io.StringIO()
+    Console(stdout=out, stderr=io.StringIO()).checks(bundles)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_each_bundle_has_a_row_and_what_takes_room_stands_below(bundle: BundleArtifact) -> None:
+    jetson = replace(
+        bundle,
+        target="jetpack6",
+        checks=Checks((Check("glibc", "2.34", "<= 2.35"), Check("opset", "17", "<= 23"))),
+    )
+    assert shown(bundle, jetson) == [
+        "checked for       ELF  glibc         opset",
+        "linux-x86_64-cpu  18   2.28          -",
+        "jetpack6          -    2.34 <= 2.35  17 <= 23",
+        "found, and what the target allows; where it does not say, the device compares",
+        "linux-x86_64-cpu: onnxruntime-gpu 1.23.0: machine code for sm_87, no PTX; for sm_87",
+        "linux-x86_64-cpu: a.so looks for libraries in /opt/lib, as it was on the machine that built it",
+    ]
+
+
+def test_without_checks_there_is_no_table(bundle: BundleArtifact) -> None:
+    assert shown() == shown(replace(bundle, checks=Checks())) == []

@@ -1,0 +1,207 @@
+"""Reports of several builds side by side; a file that is no report is an error."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console as RichConsole
+
+from edgepack.cli import main
+from edgepack.console import build_tables
+from edgepack.errors import UsageError
+from edgepack.report import document
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(built: Any, tmp_path: Path) -> Write:
+    """Writes the report of a build with the given values."""
+    (tmp_path / "dist").mkdir()
+
+    def of(
+        version: str, *, value: float = 0.8955, epochs: float = 3.0, cpu: str | None = None, name: str = "",
+        metric: str = "accuracy", others_cores: float | None = 0.0, **latency: Any,
+    ) -> Path:  # fmt: skip
+        report = document.make(built)
+        receipt = report["targets"][0]["receipt"]
+        receipt["accuracy"] |= {"value": value, "metric": metric}
+        receipt["conditions"]["cpu_model"] = cpu or receipt["conditions"]["cpu_model"]
+        receipt["latency"] |= {"contention": {"others_cores": others_cores}, "stable": True, "threads": 1, **latency}
+        report["recipe"]["teacher"]["epochs"] = epochs
+        report["version"], report["name"] = version, name or report["name"]
+        report["tools"] = {"python": "3.11.7"}
+        file = tmp_path / "dist" / f"{report['name']}-{version}.report.json"
+        file.write_text(document.dumps(report), encoding="utf-8")
+        return file
+
+    return of
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["report", *map(str, arguments)])
+
+
+def test_figures_and_changes(write: Write) -> None:
+    found = build_tables.read([write("1.2.0"), write("1.3.0", value=0.91, epochs=4.0), write("1.4.0", epochs=4.0)])
+    assert [(row.build, row.target, row.verdict) for row in found.builds] == [
+        (version, "linux-x86_64-cpu", "fail") for version in ("1.2.0", "1.3.0", "1.4.0")
+    ]
+    first = found.builds[0]
+    assert (first.metric, first.score, first.test_rows) == ("accuracy", 0.8955, 794)
+    assert (first.p50_ms, first.p95_ms, first.onnx_bytes, first.bundle_bytes) == (1.248, 2.02, 11_429_478, 25_856_000)
+    assert [change.values for change in found.changes] == [{"recipe.teacher.epochs": (3.0, 4.0)}, {}]
+    assert (found.changes[0].before, found.changes[0].after) == ("1.2.0", "1.3.0")
+
+
+def test_a_folder_is_read_by_version(write: Write, tmp_path: Path) -> None:
+    for version in ("1.10.0", "1.9.0", "1.2.0"):
+        write(version)
+    assert [row.build for row in build_tables.read([tmp_path / "dist"]).builds] == ["1.2.0", "1.9.0", "1.10.0"]
+
+
+def test_names_of_builds_differ(write: Write, tmp_path: Path) -> None:
+    found = build_tables.read([write("1.0.0"), write("1.0.0", name="comments")])
+    assert [row.build for row in found.builds] == ["hotel-sentiment 1.0.0", "comments 1.0.0"]
+    file, copy = write("1.0.0"), tmp_path / "other.report.json"
+    shutil.copy(file, copy)
+    found = build_tables.read([file, copy, write("1.1.0")])
+    assert [row.build for row in found.builds] == [f"1.0.0 ({file})", f"1.0.0 ({copy})", "1.1.0"]
+
+
+@pytest.mark.parametrize("width", [50, 80, 100, 200])
+@pytest.mark.parametrize("live", [True, False])
+def test_no_figure_is_cut_on_a_terminal(write: Write, width: int, live: bool) -> None:
+    found = build_tables.read([write("1.2.0"), write("1.3.0", others_cores=1.0)])
+    out = RichConsole(width=width, force_terminal=live, color_system=None, file=io.StringIO())
+    for part in build_tables.tables(found, live=live, width=width):
+        out.print(part)
+    printed = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in printed
+    for figure in (
+        "1.2.0",
+        "89.5 % [87.2, 91.5]",
+        "794",
+        "1.25",
+        "2.02",
+        "1.25*",
+        "10.9",
+        "24.7",
+        "fail",
+        "packed MiB",
+    ):
+        assert figure in printed, figure
+
+
+def test_the_command_prints_a_table_and_the_changes(write: Write) -> None:
+    files = write("1.2.0"), write("1.3.0", value=0.91, epochs=4.0)
+    result = run(*files)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert " ".join(lines[1].split()) == "1.2.0 linux-x86_64-cpu fail 89.5 % [87.2, 91.5] 794 1.25 2.02 10.9 24.7"
+    assert lines[3:] == ["1.2.0 -> 1.3.0", "  recipe.teacher.epochs: 3.0 -> 4.0"]
+    as_json = json.loads(run(*files, "--json").output)
+    assert [row["build"] for row in as_json["builds"]] == ["1.2.0", "1.3.0"]
+    assert as_json["changes"] == [
+        {"before": "1.2.0", "after": "1.3.0", "values": {"recipe.teacher.epochs": [3.0, 4.0]}}
+    ]
+
+
+def test_a_build_of_other_data_is_a_change(write: Write) -> None:
+    before, after = write("1.0.0"), write("1.1.0")
+    report = json.loads(after.read_text(encoding="utf-8"))
+    report["data"]["splits"]["test"]["sha256"] = "0" * 64
+    after.write_text(json.dumps(report), encoding="utf-8")
+    assert f"  data.test.sha256: {'0' * 64} -> " in run(after, before).output
+
+
+@pytest.mark.parametrize(
+    ("latency", "disturbed"),
+    [
+        ({"others_cores": 0.02}, False),
+        ({"others_cores": 1.34}, True),
+        ({"others_cores": None}, True),
+        ({"contention": None}, True),
+        ({"stable": False}, True),
+    ],
+)
+def test_times_of_a_busy_machine_are_marked(write: Write, latency: dict[str, Any], disturbed: bool) -> None:
+    output = run(write("1.0.0"), write("1.1.0", **latency)).output
+    assert ("1.25*" in output, "* these times may be the machine's" in output) == (disturbed, disturbed)
+    assert "1.25 " in output
+
+
+@pytest.mark.parametrize(
+    ("values", "warning"),
+    [
+        ({"cpu": "Cortex-A76"}, "times are from different CPUs and cannot be compared: AMD EPYC 7B13, Cortex-A76"),
+        ({"threads": 2}, "times are with different numbers of threads and cannot be compared: 1, 2"),
+        ({"metric": "macro_f1"}, "scores are in different metrics and cannot be compared: accuracy, macro F1"),
+        ({}, ""),
+    ],
+)
+def test_figures_that_cannot_be_compared(write: Write, values: dict[str, Any], warning: str) -> None:
+    output = run(write("1.0.0"), write("1.1.0", **values)).output
+    assert warning in output
+    assert ("cannot be compared" in output) is bool(values)
+
+
+def test_the_page_of_several_builds_was_removed(write: Write) -> None:
+    result = run(write("1.0.0"), write("1.1.0"), "--html", "page.html")
+    assert result.exit_code == 2
+    assert "fix: `edgepack report --json` prints every figure" in result.stderr
+
+
+def test_an_unknown_verdict_is_an_error(write: Write) -> None:
+    file = write("1.0.0")
+    report = json.loads(file.read_text(encoding="utf-8"))
+    report["targets"][0]["verdict"] = ""
+    file.write_text(json.dumps(report), encoding="utf-8")
+    result = run(file, file)
+    assert result.exit_code == 2, result.output
+    assert "verdict: Input should be 'pass', 'fail', 'inconclusive', 'not run here' or 'no gates'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "Invalid JSON"),
+        ("[]", "the file:"),
+        ('{"report": 1}', "name: Field required"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_is_no_report(content: str | None, why: str, tmp_path: Path, write: Write) -> None:
+    file = tmp_path / "x.report.json"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        build_tables.read([write("1.0.0"), file])
+    assert "x.report.json" in caught.value.what and why in caught.value.why
+
+
+def test_one_report_is_nothing_to_compare(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to compare"):
+        build_tables.read([write("1.0.0")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no report"):
+        build_tables.read([tmp_path / "empty"])
+
+
+@given(st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_any_other_json_is_an_error(value: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "a.report.json")
+        file.write_text(json.dumps(value), encoding="utf-8")
+        with pytest.raises(UsageError):
+            build_tables.read([file, file])

@@ -1,0 +1,179 @@
+"""Which columns are texts, labels, spans or tags."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgepack.data.draft.columns import choose_columns, separator_between_labels
+from edgepack.data.draft.profile import Column, profile
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.model import Columns
+
+TEXTS = [f"第{number}位客人说房间很{'大' if number % 2 else '小'}，早餐也还可以" for number in range(24)]
+
+
+def file(folder: Path, *columns: list[object], header: str = "") -> Path:
+    """A TSV with these columns."""
+    rows = ["\t".join(map(str, row)) for row in zip(*columns, strict=True)]
+    (folder / "a.tsv").write_text("\n".join([*([header] if header else []), *rows]) + "\n", encoding="utf-8")
+    return folder / "a.tsv"
+
+
+def chosen(path: Path) -> tuple[str, str]:
+    columns: Columns = choose_columns(profile(path))
+    return columns.text, columns.label
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(path))
+    (finding,) = error.value.findings
+    return finding.reason
+
+
+IDS: list[object] = [f"r-{number:05}" for number in range(24)]
+DATES: list[object] = [f"2024-05-{number + 1:02} 12:00:00" for number in range(24)]
+LABELS: list[object] = [number % 3 for number in range(24)]
+SOURCES: list[object] = ["web" if number % 2 else "app" for number in range(24)]
+WORDS: list[object] = list(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("columns", "header", "expected"),
+    [
+        ([WORDS, LABELS], "", ("1", "2")),
+        ([IDS, LABELS, WORDS, DATES], "id\tstars\treview\tdate", ("review", "stars")),
+        ([IDS, SOURCES, WORDS, LABELS], "id\tsource\t评论\t标签", ("评论", "标签")),  # the name tells
+        ([IDS, LABELS, WORDS], "nr\tkind\twords", ("words", "kind")),  # the content tells
+        ([WORDS, SOURCES], "Text\tLabel", ("Text", "Label")),
+    ],
+)
+def test_columns_are_found_by_name_or_content(
+    tmp_path: Path, columns: list[list[object]], header: str, expected: tuple[str, str]
+) -> None:
+    assert chosen(file(tmp_path, *columns, header=header)) == expected
+
+
+def test_keys_of_json_objects_are_columns(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": i, "review": text, "score": i % 2, "tags": None}) for i, text in enumerate(TEXTS)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert chosen(tmp_path / "a.jsonl") == ("review", "score")
+
+
+def test_nothing_to_choose_from_is_said_with_what_there_is(tmp_path: Path) -> None:
+    reason = refused(file(tmp_path, IDS, WORDS, header="id\treview"))
+    assert reason.startswith("no column seems to hold labels")
+    assert "`id` with 24 values of 7 characters" in reason
+
+
+@pytest.mark.parametrize("name", ["text_pair", "other"])
+def test_two_long_texts_are_a_pair(tmp_path: Path, name: str) -> None:
+    path = file(tmp_path, WORDS, WORDS[::-1], LABELS, header=f"text\t{name}\tlabel")
+    assert choose_columns(profile(path)).wanted == {"text": "text", "text_pair": name, "label": "label"}
+
+
+def test_the_texts_of_a_pair_keep_their_order(tmp_path: Path) -> None:
+    longer: list[object] = [f"{word}，真的" for word in WORDS]
+    path = file(tmp_path, IDS, WORDS, longer, LABELS, header="nr\tone\tother\tlabel")
+    assert choose_columns(profile(path)).wanted == {"text": "one", "text_pair": "other", "label": "label"}
+    path = file(tmp_path, longer, LABELS, WORDS)
+    assert choose_columns(profile(path)).wanted == {"text": "1", "text_pair": "3", "label": "2"}
+
+
+def test_titles_ids_and_dates_make_no_pair(tmp_path: Path) -> None:
+    titles: list[object] = [f"第{number}条" for number in range(24)]
+    path = file(tmp_path, WORDS, titles, IDS, DATES, LABELS, header="review\theading\tid\tdate\tlabel")
+    assert chosen(path) == ("review", "label")
+
+
+def lines(folder: Path, *records: dict[str, object]) -> Path:
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    return folder / "a.jsonl"
+
+
+@pytest.mark.parametrize("key", ["spans", "entities", "tags"])
+def test_lists_of_spans_are_token_classification(tmp_path: Path, key: str) -> None:
+    spans: list[list[object]] = [[], *([{"start": 0, "end": 1, "label": "x"}] for _ in TEXTS[1:])]
+    path = lines(tmp_path, *({"text": text, key: found} for text, found in zip(TEXTS, spans, strict=True)))
+    assert choose_columns(profile(path)) == Columns(text="text", spans=key)
+
+
+@pytest.mark.parametrize("keys", [("tokens", "tags"), ("words", "ner_tags"), ("text", "label")])
+def test_lists_of_tokens_and_tags_are_token_classification(tmp_path: Path, keys: tuple[str, str]) -> None:
+    tags = ["B-x", "I-x", *["O"] * 30]
+    path = lines(tmp_path, *({keys[0]: list(text), keys[1]: tags[: len(text)]} for text in TEXTS))
+    assert choose_columns(profile(path)) == Columns(tokens=keys[0], tags=keys[1])
+
+
+def test_tags_by_number_and_spans_of_another_form_are_refused(tmp_path: Path) -> None:
+    path = lines(tmp_path, *({"tokens": list(text), "ner_tags": [0] * len(text)} for text in TEXTS))
+    assert "`ner_tags` hold neither" in refused(path)
+    path = lines(tmp_path, *({"text": text, "entities": [["x", 0, 1]]} for text in TEXTS))
+    assert "`entities` hold neither" in refused(path)
+
+
+def test_spans_in_the_cells_of_a_table_are_found(tmp_path: Path) -> None:
+    spans: list[object] = [json.dumps([{"start": 0, "end": 1, "label": "x"}])] * len(TEXTS)
+    assert choose_columns(profile(file(tmp_path, WORDS, spans, header="text\tspans"))).task == "token-classification"
+
+
+def test_a_tag_on_each_line_is_token_classification(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("北 B-city\n京 I-city\n很 O\n\n大 O\n", encoding="utf-8")
+    found = profile(tmp_path / "a.txt")
+    assert found.form.tagged
+    assert choose_columns(found).task == "token-classification"
+
+
+def test_lists_of_words_are_any_number_of_labels(tmp_path: Path) -> None:
+    made: list[list[str]] = [[], ["价格"], ["价格", "服务"]]
+    path = lines(tmp_path, *({"text": text, "topics": made[n % 3]} for n, text in enumerate(TEXTS)))
+    assert choose_columns(profile(path)) == Columns(text="text", labels="topics")
+
+
+@pytest.mark.parametrize("separator", ["|", ";", ","])
+def test_labels_with_separators_are_any_number_of_labels(tmp_path: Path, separator: str) -> None:
+    cells: list[object] = [separator.join(("价格", "服务", "位置")[: n % 4]) for n in range(24)]
+    columns = choose_columns(profile(file(tmp_path, WORDS, cells, header="text\tlabel")))
+    assert columns == Columns(text="text", labels="label")
+
+
+@pytest.mark.parametrize(
+    ("values", "separator"),
+    [
+        ({"a", "b", "a|b"}, "|"),
+        ({"a, b", "a, c", "b, c"}, ","),
+        ({"rock, hard", "pop"}, None),
+        ({"Asia, East", "Asia, West", "Europe"}, None),
+        ({"a", "b"}, None),
+    ],
+)
+def test_what_recurs_between_separators_is_a_label(values: set[str], separator: str | None) -> None:
+    assert separator_between_labels(Column("label", values=values)) == separator
+
+
+@pytest.mark.parametrize(
+    ("values", "refusal"),
+    [
+        ([f"{n * 0.137 - 1:.3f}" for n in range(24)], True),
+        ([f"{n}.5" for n in range(24)], True),
+        (list(range(24)), False),  # as years or numbers of classes may be
+        ([f"{n % 10 / 2}" for n in range(24)], False),  # stars
+        ([f"v{n}.{n}" for n in range(24)], False),
+    ],
+)
+def test_measurements_are_no_labels(tmp_path: Path, values: list[object], refusal: bool) -> None:
+    path = file(tmp_path, [*WORDS], values, header="text\tscore")
+    if refusal:
+        assert "`score` holds 24 different numbers" in refused(path)
+        assert refused(path).endswith("these look like measurements, not labels")
+    else:
+        assert chosen(path) == ("text", "score")
+
+
+def test_more_measurements_than_are_counted_are_named(tmp_path: Path) -> None:
+    texts: list[object] = [f"第{n}位客人说房间很大" for n in range(1100)]
+    path = file(tmp_path, texts, [f"{n}.25" for n in range(1100)], header="text\tlabel")
+    assert "`label` holds more than 1000 different numbers" in refused(path)

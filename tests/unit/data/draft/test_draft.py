@@ -1,0 +1,337 @@
+"""Recipes drafted from data: what is written passes the checks, and nothing else happens."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgepack.data.draft.draft import Drafted, draft
+from edgepack.data.loader import Splits, load_splits
+from edgepack.data.recipe_checks import check_suited
+from edgepack.data.split_stats import SPLIT_NAMES, SplitName
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
+from edgepack.progress import SILENT
+from edgepack.recipe.loader import load_recipe
+from edgepack.recipe.model import Recipe
+
+WORDS = ("房间很大", "早餐不错", "服务热情", "位置方便", "价格公道", "有点吵")
+ROWS = [(f"{WORDS[n % 6]}，第 {n} 次来{WORDS[n // 6 % 6]}", "正面" if n % 3 else "负面") for n in range(120)]
+GOLDEN = Path(__file__).parents[2] / "golden" / "draft.yaml"
+
+
+def table(file: Path, separator: str = "\t", encoding: str = "utf-8", header: bool = True) -> Path:
+    with file.open("w", encoding=encoding, newline="") as stream:
+        writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
+        writer.writerows([("text", "label")] * header + ROWS)
+    return file
+
+
+def json_lines(file: Path) -> Path:
+    lines = [json.dumps({"review": f"{text}\n完", "stars": label}, ensure_ascii=False) for text, label in ROWS]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def made(recipe: Path) -> tuple[Recipe, Splits]:
+    """As `edgepack check` reads them."""
+    loaded = load_recipe(recipe, {"linux-x86_64-cpu"})
+    return loaded, load_splits(loaded.data)
+
+
+def drafted(data: Path, recipe: Path) -> Drafted:
+    return draft({"train": data}, recipe, SILENT)
+
+
+def test_a_draft_reads_as_written_down(tmp_path: Path) -> None:
+    (tmp_path / "hotel").mkdir()
+    drafted(table(tmp_path / "hotel" / "reviews.tsv"), tmp_path / "recipe.yaml")
+    assert (tmp_path / "recipe.yaml").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "encoding", "header"),
+    [
+        ("a.tsv", "\t", "utf-8", True),
+        ("a.csv", ",", "utf-8-sig", True),
+        ("a.csv", ";", "gb18030", True),
+        ("a.csv", "\t", "utf-16", True),
+        ("a.txt", "\t", "gb18030", False),
+        ("数据 $HOME.tsv", "|", "utf-8", False),
+    ],
+)
+def test_tables_of_any_form_are_split(tmp_path: Path, name: str, separator: str, encoding: str, header: bool) -> None:
+    done = drafted(table(tmp_path / name, separator, encoding, header), tmp_path / "recipe.yaml")
+    assert [file.name for file in done.files] == ["recipe.yaml", "train.tsv", "dev.tsv", "test.tsv"]
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert loaded.student.max_length == 16
+    assert [len(rows) for rows in splits.rows.values()] == [96, 12, 12]
+    assert not splits.warnings
+    read = sorted((row.text, row.label) for rows in splits.rows.values() for row in rows)
+    assert read == sorted(ROWS)
+
+
+def test_json_lines_are_split_and_line_ends_become_spaces(tmp_path: Path) -> None:
+    done = drafted(json_lines(tmp_path / "a.jsonl"), tmp_path / "recipe.yaml")
+    assert "Tabs and line ends in 120 texts became spaces, which are the same to the model." in done.lines
+    splits = made(tmp_path / "recipe.yaml")[1]
+    assert sorted(row.text for rows in splits.rows.values() for row in rows) == sorted(f"{text} 完" for text, _ in ROWS)
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_three_files_that_can_be_read_are_named_as_they_are(tmp_path: Path, suffix: str) -> None:
+    files = {name: tmp_path / "data" / f"{name}.{suffix}" for name in ("train", "dev", "test")}
+    (tmp_path / "data").mkdir()
+    for number, (name, file) in enumerate(files.items()):
+        rows = [(f"{name}: {text}", label) for text, label in ROWS[40 * number : 40 * number + 40]]
+        if suffix == "jsonl":
+            file.write_text("\n".join(json.dumps({"评论": t, "好坏": label}) for t, label in rows), encoding="utf-8")
+        else:
+            with file.open("w", encoding="utf-8", newline="") as stream:
+                csv.writer(stream, delimiter="\t" if suffix == "tsv" else ",").writerows([("评论", "好坏"), *rows])
+    before = {file: file.read_bytes() for file in files.values()}
+    done = draft(files, tmp_path / "recipe.yaml", SILENT)  # type: ignore[arg-type]
+    assert done.files == (tmp_path / "recipe.yaml",)
+    assert {file: file.read_bytes() for file in before} == before
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert (loaded.data.columns.text, loaded.data.columns.label) == ("评论", "好坏")
+    assert f"train: data/train.{suffix}\n" in (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    assert [len(rows) for rows in splits.rows.values()] == [40, 40, 40]
+
+
+def test_rows_that_a_given_test_file_holds_are_left_out(tmp_path: Path) -> None:
+    held = [f"{text}！\t{label}" for text, label in ROWS[:9]]
+    (tmp_path / "held.tsv").write_text("\n".join(["text\tlabel", *held]), encoding="utf-8")
+    given = {"train": table(tmp_path / "a.csv", ","), "test": tmp_path / "held.tsv"}
+    done = draft(given, tmp_path / "recipe.yaml", SILENT)  # type: ignore[arg-type]
+    assert "9 training rows that dev or test hold too, or nearly so, were left out." in done.lines
+    splits = made(tmp_path / "recipe.yaml")[1]
+    assert {name: len(rows) for name, rows in splits.rows.items()} == {"train": 100, "dev": 11, "test": 9}
+    assert not splits.warnings
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_said(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.tsv")
+    file.write_text(file.read_text(encoding="utf-8") + "\t正面\n一\t二\t三\n", encoding="utf-8")
+    done = drafted(file, tmp_path / "recipe.yaml")
+    assert [f"{finding.line}: {finding.severity}: {finding.reason}" for finding in done.findings] == [
+        "122: warning: the text is empty; left out",
+        "123: warning: this row has 3 fields, and the header has 2; left out",
+    ]
+    made(tmp_path / "recipe.yaml")
+
+
+def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.tsv")
+    drafted(file, tmp_path / "recipe.yaml")
+    with pytest.raises(UsageError, match=r"recipe\.yaml is there already"):
+        drafted(file, tmp_path / "recipe.yaml")
+    with pytest.raises(UsageError, match=r"train\.tsv is there already"):
+        drafted(file, tmp_path / "other.yaml")
+    assert not (tmp_path / "other.yaml").exists()
+    draft({"train": file}, tmp_path / "recipe.yaml", SILENT, force=True)
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "test.tsv", "recipe.yaml"])
+def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
+    file = table(tmp_path / name)
+    before = file.read_bytes()
+    with pytest.raises(UsageError, match="one of the files to read"):
+        draft({"train": file}, tmp_path / "recipe.yaml", SILENT, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("text\tlabel\n" + "".join(f"文本{n}\t好\n" for n in range(9)), "every row has the label `好`"),
+        ("text\tlabel\n很好\t1\n太吵\t0\n", "the test split has 0 rows"),
+        ("", "the file is empty"),
+        ("just\nlines\n", "this is no table"),
+        ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
+        ("sep=;\ntext;label\n很好;1\n太吵;0\n", "only tells Excel"),
+        ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),
+        ("text,label\n" + '很好,正\n太吵,负\n"不错,正\n' + "一般,负\n很小,正\n" * 9 + '位置",负\n', "look like rows"),
+        ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "stands twice"),
+        ("text,label\n" + "很好,1\n太吵,0\n" * 3 + '"不错,1\n一般,0\n', "broken CSV"),
+    ],
+)
+def test_data_that_cannot_be_used_leave_nothing_behind(tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(file, tmp_path / "recipe.yaml")
+    assert any(reason in finding.reason for finding in error.value.findings)
+    assert all(finding.file == file for finding in error.value.findings)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    made(drafted(table(tmp_path / "a.tsv"), tmp_path / "new" / "folder" / "recipe.yaml").files[0])
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnfitError, match="cannot be written"):
+        drafted(table(tmp_path / "a.tsv"), tmp_path / "a.tsv" / "recipe.yaml")
+
+
+def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
+    lists, old = tmp_path / "list.json", tmp_path / "old.jsonl"
+    lists.write_text('["a"]', encoding="utf-8")
+    old.write_text('{"text": "a", "label": "1"}\r{"text": "b", "label": "0"}\r', encoding="utf-8")
+    for file, words in ((lists, "one JSON list"), (old, "carriage returns alone")):
+        with pytest.raises(RecipeInvalidError) as error:
+            drafted(file, tmp_path / "recipe.yaml")
+        assert words in error.value.findings[0].reason
+
+
+def test_traditional_chinese_in_big5_is_converted(tmp_path: Path) -> None:
+    rows = [f"房間很大，早餐也不錯，第 {n} 次來,{'正面' if n % 3 else '負面'}\n" for n in range(60)]
+    (tmp_path / "a.csv").write_text("".join(["text,label\n", *rows]), encoding="big5")
+    done = drafted(tmp_path / "a.csv", tmp_path / "recipe.yaml")
+    assert done.lines[0].startswith(f"{tmp_path / 'a.csv'}: Big5, comma-separated")
+    assert set(made(tmp_path / "recipe.yaml")[1].labels["train"]) == {"正面", "負面"}
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "words"),
+    [
+        ("部屋は広くて朝ごはんもおいしかったです", "cp932", "probably Shift_JIS"),
+        ("방이 넓고 직원들도 아주 친절했습니다", "euc_kr", "probably EUC-KR"),
+        ("das Frühstück war schön", "latin-1", "may be Windows-1252 (Latin-1) or Windows-1250"),
+        ("номер большой и чистый", "cp1251", "this line is not UTF-8"),
+    ],
+)
+def test_what_is_not_chinese_is_not_converted(tmp_path: Path, text: str, encoding: str, words: str) -> None:
+    rows = [f"{text} {n}\t{n % 2}\n" for n in range(60)]
+    (tmp_path / "a.tsv").write_bytes("".join(["text\tlabel\n", *rows]).encode(encoding))
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.tsv", tmp_path / "recipe.yaml")
+    assert words in error.value.findings[0].reason
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]
+
+
+def test_utf8_that_was_cut_is_not_read_as_something_else(tmp_path: Path) -> None:
+    raw = table(tmp_path / "a.tsv").read_bytes().rstrip()
+    (tmp_path / "a.tsv").write_bytes(raw[:-1])
+    raw.removesuffix(b"\n")[:-1].decode("gb18030", errors="replace")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.tsv", tmp_path / "recipe.yaml")
+    assert "ends in the middle of a character" in error.value.findings[0].reason
+
+
+def many(file: Path, rows: int) -> Path:
+    """As many different rows."""
+    lines = [f"{WORDS[n % 6]}，第 {n} 次来{WORDS[n // 6 % 6]}\t{'正面' if n % 3 else '负面'}\n" for n in range(rows)]
+    file.write_text("".join(["text\tlabel\n", *lines]), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(("rows", "points"), [(300, None), (1200, 5.0), (1800, 3.0), (3000, 2.0), (7000, 1.0)])
+def test_a_draft_has_only_limits_that_its_test_rows_show(tmp_path: Path, rows: int, points: float | None) -> None:
+    done = drafted(many(tmp_path / "a.tsv", rows), tmp_path / "recipe.yaml")
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    text = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    too_few = [line for line in done.lines if "test rows are too few" in line]
+    assert ("test rows show it to about ±" in text) is (points is not None)
+    if points is None:
+        assert loaded.gates.accuracy is None
+        assert len(too_few) == 1
+        return
+    assert loaded.gates.accuracy is not None
+    assert loaded.gates.accuracy.max_drop_points == points
+    assert not too_few
+    labels = list(splits.labels["train"])
+    assert (
+        check_suited(loaded, len(splits.rows["train"]), labels, splits.lengths, Path("a"), lambda: splits.rows["test"])
+        == []
+    )
+
+
+def test_a_gate_of_spans_counts_texts(tmp_path: Path) -> None:
+    rows = ["北 B-city\n京 I-city\n" * 8 + "".join(f"{c} O\n" for c in f"的第{n}家") for n in range(1200)]
+    (tmp_path / "a.conll").write_text("\n".join(rows), encoding="utf-8")
+    drafted(tmp_path / "a.conll", tmp_path / "recipe.yaml")
+    gate = made(tmp_path / "recipe.yaml")[0].gates.accuracy
+    assert gate is not None
+    assert (gate.metric, gate.max_drop_points) == ("entity_f1", 5.0)
+
+
+@pytest.mark.parametrize(("rows", "calibration"), [(120, 96), (400, 256)])
+def test_no_more_rows_calibrate_than_there_are(tmp_path: Path, rows: int, calibration: int) -> None:
+    drafted(many(tmp_path / "a.tsv", rows), tmp_path / "recipe.yaml")
+    assert f"calibration: {{from: train, rows: {calibration}}}" in (tmp_path / "recipe.yaml").read_text(
+        encoding="utf-8"
+    )
+
+
+def tagged(file: Path, name: str, tags: tuple[str, str] = ("B-city", "I-city")) -> Path:
+    rows = [f"北 {tags[0]}\n京 {tags[1]}\n" + "".join(f"{c} O\n" for c in f"{name}的第{n}家") for n in range(20)]
+    file.write_text("\n".join(rows), encoding="utf-8")
+    return file
+
+
+def test_three_tagged_files_are_named_as_they_are(tmp_path: Path) -> None:
+    given: dict[SplitName, Path] = {name: tagged(tmp_path / f"{name}.conll", name) for name in SPLIT_NAMES}
+    assert draft(given, tmp_path / "recipe.yaml", SILENT).files == (tmp_path / "recipe.yaml",)
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert loaded.task == "token-classification"
+    assert [len(rows) for rows in splits.rows.values()] == [20, 20, 20]
+    assert "metric: entity_f1" in (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+
+
+def test_tagged_lines_are_written_as_spans(tmp_path: Path) -> None:
+    drafted(tagged(tmp_path / "a.txt", "a"), tmp_path / "recipe.yaml")
+    first = json.loads((tmp_path / "train.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert first["text"].startswith("北京a的第")
+    assert first["spans"] == [{"start": 0, "end": 2, "label": "city"}]
+    assert made(tmp_path / "recipe.yaml")[1].labels["train"] == {"city": 16}
+
+
+def test_labels_with_another_separator_are_named_as_they_are(tmp_path: Path) -> None:
+    given: dict[SplitName, Path] = {name: tmp_path / f"{name}.csv" for name in SPLIT_NAMES}
+    for name, file in given.items():
+        rows = [f"{name} 的第 {n} 条,{';'.join(('服务', '价格', '房间')[: n % 4])}" for n in range(40)]
+        file.write_text("\n".join(["text,topics", *rows]), encoding="utf-8")
+    draft(given, tmp_path / "recipe.yaml", SILENT)
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert (loaded.data.columns.labels, loaded.data.label_separator) == ("topics", ";")
+    assert splits.labels["train"] == {"服务": 30, "价格": 20, "房间": 10}
+
+
+def test_files_of_two_tasks_are_refused(tmp_path: Path) -> None:
+    given: dict[SplitName, Path] = {
+        "train": table(tmp_path / "a.tsv"),
+        "test": tagged(tmp_path / "b.conll", "b"),
+    }
+    with pytest.raises(RecipeInvalidError) as error:
+        draft(given, tmp_path / "recipe.yaml", SILENT)
+    assert [finding.reason for finding in error.value.findings] == [
+        "it seems to be for token-classification by `spans`, and a.tsv for text-classification by `label`"
+    ]
+
+
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+CONTENT = st.one_of(
+    st.binary(max_size=200),
+    st.text('text\tlabel\n,;|"{}[]: 01好坏的很。\ufeff\x00', max_size=200).map(lambda text: text.encode()),
+)
+
+
+@SAME_FOLDER
+@given(CONTENT, st.sampled_from(["a.tsv", "a.csv", "a.jsonl", "a.txt"]))
+def test_any_bytes_end_in_a_recipe_or_in_findings(tmp_path: Path, raw: bytes, name: str) -> None:
+    (tmp_path / name).write_bytes(raw)
+    try:
+        draft({"train": tmp_path / name}, tmp_path / "recipe.yaml", SILENT, force=True)
+    except RecipeInvalidError as error:
+        assert error.findings
+    except EdgepackError:
+        pytest.fail("data that cannot be used are findings")
+    else:
+        made(tmp_path / "recipe.yaml")

@@ -1,0 +1,95 @@
+"""Guesses about tables that say nothing about themselves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.data.detect import (
+    is_json_object,
+    likely_columns,
+    likely_separator,
+    looks_like_a_row,
+    looks_tagged,
+    split_lines,
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["text\tlabel", "a, b\t1", "c\t0"], "\t"),
+        (["text,label", '"a, b",1', "c,0"], ","),
+        (["text;label", "a, b;1", "c;0"], ";"),
+        (["text|label", "a, b|1", "c|0"], "|"),
+        (["text,label", "a,1", "b", "c,1"], ","),  # one broken line of four is no argument
+        (["text,label", "a", "b,1"], None),
+        (["only texts", "without labels"], None),
+        ([" ", ""], None),
+        (['text,"label', "never closed,1"], ","),
+        ([], None),
+    ],
+)
+def test_the_separator_is_what_cuts_all_lines_alike(lines: list[str], expected: str | None) -> None:
+    assert likely_separator(lines) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "below", "expected"),
+    [
+        (["text", "label"], [["text", "label"]], False),  # known names speak for a header whatever else holds
+        (["评论内容", "情感"], [["很好", "正面"], ["太吵", "负面"]], False),
+        (["很好", "正面"], [["太吵", "负面"], ["不错", "正面"]], True),
+        (["很好", "1"], [["太吵", "0"]], True),
+        (["很好", "-1.5"], [["太吵", "0"]], True),
+        (["房间很大，早餐也好", "好评"], [["太吵", "差评"]], True),
+        (["x" * 41, "a"], [["y", "b"]], True),
+        (["same", "same"], [], True),
+        (["id", "review"], [["1", "good"], ["2", "bad"]], False),
+        (["id", "review"], [], False),
+    ],
+)
+def test_a_first_line_is_a_row_if_it_is_like_the_others(
+    first: list[str], below: list[list[str]], expected: bool
+) -> None:
+    assert looks_like_a_row(first, below) is expected
+
+
+def test_the_longest_column_is_the_text() -> None:
+    rows = [["1", "房间很大", "正面"], ["2", "太吵了", "负面"], ["3", "服务热情", "正面"], ["broken"]]
+    assert likely_columns(rows) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["北 B-city", "京 I-city", "", "很 O", "大 O"], True),
+        (["北\tNN\tB-city", "京\tNN\tE-city"], True),
+        (["很 O", "大 O"], False),  # as rows with the label O could be
+        (["房间很大\tgood", "太吵了\tbad"], False),
+    ],
+)
+def test_tagged_tokens_are_recognised(lines: list[str], expected: bool) -> None:
+    assert looks_tagged(lines) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [('{"a": 1}', True), ("[1]", False), ("{a}", False), ("", False), ("{" * 5000, False)]
+)
+def test_json_objects_are_recognised(line: str, expected: bool) -> None:
+    assert is_json_object(line) is expected
+
+
+LINES = st.lists(st.text("ab,;|\t\"'{}[] \r\n\x000好。", max_size=20), max_size=12)
+
+
+@given(LINES)
+def test_no_lines_confuse_the_guesses(lines: list[str]) -> None:
+    separator = likely_separator(lines)
+    looks_tagged(lines)
+    if separator is not None:
+        rows = list(split_lines([line for line in lines if line.strip()], separator))
+        looks_like_a_row(rows[0], rows[1:])
+        text, label = likely_columns(rows)
+        assert text != label

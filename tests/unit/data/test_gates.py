@@ -1,0 +1,77 @@
+"""How wide intervals of gates are with so many test rows, and labels that no row has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgepack.artifacts import Row
+from edgepack.data.gates import DROPS, check_gate, describe_gate, drop_half_width, half_width, suggested_drop
+from edgepack.recipe.gates import AccuracyGate
+from edgepack_runtime.stats import intervals, scoring
+
+ONE = [Row(f"第{n}条", "yes" if n % 10 == 0 else "no") for n in range(200)]
+
+
+def gate(**keys: Any) -> AccuracyGate:
+    return AccuracyGate.model_validate({"metric": "accuracy", **keys})
+
+
+@pytest.mark.parametrize(("rows", "points"), [(20, 15.2), (200, 4.4), (2000, 1.3)])
+def test_the_half_width_is_that_of_the_gate(rows: int, points: float) -> None:
+    truths = ["a"] * rows
+    found = scoring.interval("accuracy", truths, ["b"] * (rows // 10) + ["a"] * (rows - rows // 10), 0.95)
+    assert half_width(rows, 0.95) == pytest.approx(50 * (found.high - found.low))
+    assert half_width(rows, 0.95) == pytest.approx(points, abs=0.1)
+    assert half_width(rows, 0.99) > half_width(rows, 0.95)
+
+
+def test_a_line_says_how_wide_the_intervals_are() -> None:
+    told = "gates.accuracy: 200 golden rows give an interval of about ±4.4 points where 90% are right"
+    assert describe_gate(gate(min=0.99), 200, ONE) == told
+    assert describe_gate(gate(max_drop_points=1.0), 200, ONE) == f"{told}, and about ±2.3 points for a drop"
+    sampled = describe_gate(gate(min=0.5), 200, ONE, most=20)
+    assert sampled.startswith("gates.accuracy: 20 golden rows give an interval of")
+
+
+@pytest.mark.parametrize("keys", [{"metric": "macro_f1", "min": 0.5}, {"per_class": {"recall": 0.5}}])
+def test_where_classes_count_the_rarest_label_is_named(keys: dict[str, Any]) -> None:
+    assert describe_gate(gate(**keys), 200, ONE).endswith("; the rarest label, 'yes', has 20 of them: ±15.2 points")
+    assert describe_gate(gate(**keys), 9, [Row("x", ())] * 9).endswith("where 90% are right")
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        ({"min": 0.9}, None),
+        ({"metric": "micro_f1", "min": 0.9}, None),
+        ({"metric": "macro_f1", "min": 0.9}, "'a', 'b', 'c' and 1 more"),
+        ({"per_class": {"f1": 0.1}}, "'a', 'b', 'c' and 1 more"),
+        ({"per_class": {"recall_of": {"a": 0.1, "no": 0.2}}}, "'a'"),
+    ],
+)
+def test_labels_without_a_test_row_are_named(keys: dict[str, Any], names: str | None) -> None:
+    found = check_gate(gate(**keys), ONE, ["no", "yes", "a", "b", "c", "d"])
+    reason = f"`gates.accuracy` asks for figures of {names}, and no test row has such a label: they are unknown"
+    assert found == ([] if names is None else [(reason, "add test rows of every label")])
+
+
+def test_the_positive_label_without_a_test_row_is_named() -> None:
+    ((reason, _),) = check_gate(gate(metric="f1", min=0.5), [Row("x", "0")] * 50, ["0", "1"])
+    assert reason.startswith("`gates.accuracy` asks for figures of '1', and no test row")
+    assert check_gate(gate(metric="f1", min=0.5), ONE, ["no", "yes"]) == []
+
+
+@pytest.mark.parametrize("rows", [100, 250, 700, 2000])
+def test_a_suggested_limit_passes_with_some_answers_changed(rows: int) -> None:
+    points = suggested_drop(rows, 0.95)
+    assert points in DROPS
+    changed = max(1, rows // 200)
+    found = intervals.paired_drop(changed, changed, rows, 0.95)
+    assert found.value == 0 and 100 * found.high <= points
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 12, 30])
+def test_too_few_rows_have_no_limit(rows: int) -> None:
+    assert suggested_drop(rows, 0.95) is None and drop_half_width(rows, 0.95) > DROPS[-1]

@@ -1,0 +1,248 @@
+"""Rows of every task from the values of a record, and what is wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgepack.artifacts import Row
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.tables import read_rows
+from edgepack.recipe.model import Columns
+from edgepack_runtime.util.spans import Span
+
+PAIRS = Columns(text_pair="text_pair")
+MANY = Columns(labels="labels")
+SPANS = Columns(spans="spans")
+TOKENS = Columns(tokens="tokens", tags="tags")
+
+
+def read(folder: Path, name: str, content: str, columns: Columns, separator: str = "|") -> tuple[list[Row], list[str]]:
+    (folder / name).write_text(content, encoding="utf-8", newline="")
+    log = FindingLog(folder / name)
+    rows = [row for _, row in read_rows(folder / name, columns, log, label_separator=separator)]
+    return rows, [f"{finding.line}: {finding.severity}: {finding.reason}" for finding in log.findings()]
+
+
+def record(folder: Path, columns: Columns, **values: object) -> tuple[list[Row], list[str]]:
+    """One line of JSON."""
+    return read(folder, "a.jsonl", json.dumps(values, ensure_ascii=False), columns)
+
+
+def test_pairs_are_read_by_name_and_by_number(tmp_path: Path) -> None:
+    expected = [Row("如何还款", "1", "怎么还款")]
+    assert read(tmp_path, "a.tsv", "text\ttext_pair\tlabel\n如何还款\t怎么还款\t1\n", PAIRS) == (expected, [])
+    numbers = Columns(text="2", text_pair="3", label="1")
+    assert read(tmp_path, "a.csv", "1,如何还款,怎么还款\n", numbers) == (expected, [])
+    assert record(tmp_path, PAIRS, text="如何还款", text_pair="怎么还款", label=1) == (expected, [])
+
+
+def test_two_equal_texts_are_a_pair_like_others(tmp_path: Path) -> None:
+    assert record(tmp_path, PAIRS, text="好", text_pair="好", label=1) == ([Row("好", "1", "好")], [])
+
+
+def test_what_a_pair_lacks_is_named(tmp_path: Path) -> None:
+    assert record(tmp_path, PAIRS, text="好", text_pair=" ", label=1)[1] == ["1: error: the second text is empty"]
+    assert record(tmp_path, PAIRS, text=3, text_pair="好", label=1)[1] == ["1: error: the first text is no JSON string"]
+    assert record(tmp_path, PAIRS, text="好", label=1)[1] == [
+        "1: error: this line lacks `text_pair`; it has `text`, `label`"
+    ]
+    found = read(tmp_path, "a.tsv", "text\tlabel\n好\t1\n", PAIRS)[1]
+    assert found == ["1: error: the column `text_pair` is not in the header, which is `text`, `label`"]
+
+
+def test_a_table_of_pairs_without_a_header_has_its_columns_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text(
+        "如何还款？\t怎么还款呢？\t1\n" * 3 + "如何开通？\t怎么开通？\t0\n", encoding="utf-8"
+    )
+    log = FindingLog(tmp_path / "a.tsv")
+    assert list(read_rows(tmp_path / "a.tsv", PAIRS, log)) == []
+    assert '`columns: {text: "1", text_pair: "2", label: "3"}`' in log.findings()[0].fix
+
+
+def test_a_header_where_columns_are_counted_is_named(tmp_path: Path) -> None:
+    numbers = Columns(text="1", text_pair="2", label="3")
+    found = read(tmp_path, "a.tsv", "sentence1\tsentence2\tlabel\n甲\t乙\t1\n", numbers)[1]
+    assert "the first line seems to be a header" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("价格|服务", ("价格", "服务")),
+        (" 服务 | 价格 |", ("价格", "服务")),
+        ("服务", ("服务",)),
+        ("", ()),
+        ("服务|服务", ("服务",)),
+        ('["价格", "服务"]', ("价格", "服务")),
+        ("[价格]", ("[价格]",)),
+        ("价格,服务", ("价格,服务",)),
+    ],
+)
+def test_labels_of_a_cell_stand_between_separators(tmp_path: Path, cell: str, labels: tuple[str, ...]) -> None:
+    assert read(tmp_path, "a.tsv", f"text\tlabels\n好\t{cell}\n", MANY) == ([Row("好", labels)], [])
+
+
+def test_another_separator_can_be_asked_for(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.tsv", "text\tlabels\n好\tb、a\n", MANY, "、") == ([Row("好", ("a", "b"))], [])
+
+
+@pytest.mark.parametrize(
+    ("value", "labels"),
+    [(["b", "a", "b"], ("a", "b")), ([], ()), (None, ()), ([2, 10], ("10", "2")), ("b|a", ("a", "b"))],
+)
+def test_labels_of_json_are_a_list(tmp_path: Path, value: object, labels: tuple[str, ...]) -> None:
+    assert record(tmp_path, MANY, text="好", labels=value) == ([Row("好", labels)], [])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (3, "the labels are neither a JSON list nor text"),
+        ({"a": 1}, "the labels are neither a JSON list nor text"),
+        ([["a"]], "the label is neither a string nor a whole number"),
+        (["a", ""], "the label is empty"),
+        (["x" * 201], "the label has 201 characters, and 200 at most make sense"),
+    ],
+)
+def test_labels_that_are_none_are_named(tmp_path: Path, value: object, reason: str) -> None:
+    assert record(tmp_path, MANY, text="好", labels=value) == ([], [f"1: error: {reason}"])
+
+
+def test_spans_are_sorted_and_may_touch(tmp_path: Path) -> None:
+    spans = [{"start": 2, "end": 4, "label": "b"}, {"start": 0, "end": 2, "label": "a", "text": "北京", "id": 7}]
+    assert record(tmp_path, SPANS, text="北京大学", spans=spans) == (
+        [Row("北京大学", (Span(0, 2, "a"), Span(2, 4, "b")))],
+        [],
+    )
+    assert record(tmp_path, SPANS, text="北京大学", spans=[]) == ([Row("北京大学", ())], [])
+
+
+def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
+    stream = io.StringIO(newline="")
+    csv.writer(stream).writerows([("text", "spans"), ("北京", json.dumps([{"start": 0, "end": 2, "label": "a"}]))])
+    assert read(tmp_path, "a.csv", stream.getvalue(), SPANS) == ([Row("北京", (Span(0, 2, "a"),))], [])
+
+
+@pytest.mark.parametrize(
+    ("spans", "reason"),
+    [
+        (
+            [{"start": 1, "end": 5, "label": "a"}],
+            "the span 1 to 5 (`a`) is not within the text, which has 4 characters",
+        ),
+        (
+            [{"start": -1, "end": 2, "label": "a"}],
+            "the span -1 to 2 (`a`) is not within the text, which has 4 characters",
+        ),
+        ([{"start": 2, "end": 2, "label": "a"}], "the span 2 to 2 (`a`) holds no character"),
+        ([{"start": 3, "end": 1, "label": "a"}], "the span 3 to 1 (`a`) holds no character"),
+        (
+            [{"start": 0, "end": 1, "label": "a", "text": "北京"}],
+            "the span 0 to 1 (`a`) is '北' in the text, and its own `text` says '北京'",
+        ),
+        (
+            [{"start": 0, "end": 1.0, "label": "a"}],
+            "a span is no object with `start`, `end` (whole numbers) and `label`",
+        ),
+        (
+            [{"start": 0, "end": True, "label": "a"}],
+            "a span is no object with `start`, `end` (whole numbers) and `label`",
+        ),
+        ([[0, 1, "a"]], "a span is no object with `start`, `end` (whole numbers) and `label`"),
+        ([{"start": 0, "end": 1}], "the label is empty"),
+        (None, "the spans are no JSON list"),
+        ("0-1", "the spans are no JSON list"),
+        ("[", "the spans are no JSON list"),
+        ('[{"start": 0, "end": 1, "label": "\\ud83d"}]', "the spans are no JSON list"),
+    ],
+)
+def test_spans_that_do_not_fit_are_errors(tmp_path: Path, spans: object, reason: str) -> None:
+    assert record(tmp_path, SPANS, text="北京大学", spans=spans) == ([], [f"1: error: {reason}"])
+
+
+def test_spans_that_overlap_are_kept_with_a_warning(tmp_path: Path) -> None:
+    book, company = {"start": 0, "end": 3, "label": "book"}, {"start": 1, "end": 2, "label": "company"}
+    rows, found = record(tmp_path, SPANS, text="北京大学", spans=[company, book])
+    assert rows == [Row("北京大学", (Span(0, 3, "book"), Span(1, 2, "company")))]
+    told = "the span 0 to 3 (`book`) and the span 1 to 2 (`company`) overlap"
+    assert found == [f"1: warning: {told}: only the first is learnt, and both are asked for"]
+
+
+def test_a_span_that_stands_twice_counts_once(tmp_path: Path) -> None:
+    span = {"start": 0, "end": 2, "label": "a"}
+    assert record(tmp_path, SPANS, text="北京大学", spans=[span, span]) == ([Row("北京大学", (Span(0, 2, "a"),))], [])
+
+
+def test_white_space_at_the_edges_of_a_span_is_a_warning(tmp_path: Path) -> None:
+    rows, found = record(tmp_path, SPANS, text="北京 大学", spans=[{"start": 0, "end": 3, "label": "a"}])
+    assert rows == [Row("北京 大学", (Span(0, 3, "a"),))]
+    assert found == ["1: warning: the span 0 to 3 (`a`) has white space at its edges: '北京 '"]
+
+
+def test_tokens_and_tags_make_text_and_spans(tmp_path: Path) -> None:
+    tokens, tags = ["IBM", "Corp", "在", "北", "京"], ["B-org", "I-org", "O", "B-city", "E-city"]
+    assert record(tmp_path, TOKENS, tokens=tokens, tags=tags) == (
+        [Row("IBM Corp在北京", (Span(0, 8, "org"), Span(9, 11, "city")))],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "tags", "reason"),
+    [
+        (["北", "京"], ["O"], "there are 2 tokens and 1 tags"),
+        (["北"], ["M-x"], "`M-x` is no tag of BIO or BIOES"),
+        (["北"], [0], "the tags are no JSON list of strings, each with a character at least"),
+        (["北", ""], ["O", "O"], "the tokens are no JSON list of strings, each with a character at least"),
+        ("北京", ["O", "O"], "the tokens are no JSON list of strings, each with a character at least"),
+        ([], [], "the text is empty"),
+    ],
+)
+def test_tokens_and_tags_that_do_not_fit_are_errors(tmp_path: Path, tokens: object, tags: object, reason: str) -> None:
+    assert record(tmp_path, TOKENS, tokens=tokens, tags=tags) == ([], [f"1: error: {reason}"])
+
+
+def test_half_characters_inside_lists_are_errors(tmp_path: Path) -> None:
+    for columns, line in (
+        (MANY, '{"text": "a", "labels": ["\\ud83d"]}'),
+        (SPANS, '{"text": "a", "spans": [{"start": 0, "end": 1, "label": "\\ud83d"}]}'),
+        (PAIRS, '{"text": "a", "text_pair": "\\ud83d", "label": 1}'),
+    ):
+        rows, found = read(tmp_path, "a.jsonl", line, columns)
+        assert rows == []
+        assert found == ["1: error: an escape such as \\ud83d stands alone: half a character"]
+
+
+VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 9) | st.floats(0, 9) | st.text("北a |[]{}", max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["start", "end", "label", "text"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+KEYS = ("text", "text_pair", "label", "labels", "spans", "tokens", "tags")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.fixed_dictionaries(dict.fromkeys(KEYS, VALUE)), st.sampled_from([PAIRS, MANY, SPANS, TOKENS]))
+def test_any_values_make_a_row_that_holds_or_a_finding(
+    tmp_path: Path, values: dict[str, object], columns: Columns
+) -> None:
+    rows, found = record(tmp_path, columns, **values)
+    errors = [finding for finding in found if "error" in finding]
+    assert len(rows) == 1 - bool(errors)
+    for row in rows:
+        assert row.text.strip()
+        assert isinstance(row.label, str) or list(row.label) == sorted(row.label)
+        spans = [item for item in row.label if isinstance(item, Span)]
+        assert all(0 <= span.start < span.end <= len(row.text) for span in spans)
+        assert all(before.end <= after.start for before, after in pairwise(spans))

@@ -1,0 +1,135 @@
+"""Split files: rows with their lines, and every finding where it stands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgepack.artifacts import Row
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.tables import read_rows
+from edgepack.data.text_digests import is_unseen
+from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.model import Columns
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
+FILES = sorted(file.name for file in GOLDEN.iterdir() if file.suffix != ".txt")
+
+
+NUMBERS = {
+    "numbers.tsv": Columns(text="1", label="2"),
+    "number-range.tsv": Columns(text="1", label="3"),
+    "numbered-header.tsv": Columns(text="1", label="2"),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """All that was read of one file."""
+
+    rows: tuple[Row, ...]
+    lines: tuple[int, ...]
+    findings: tuple[Finding, ...]
+
+
+def read_table(file: Path, columns: Columns) -> Table:
+    log = FindingLog(file)
+    read = list(read_rows(file, columns, log))
+    return Table(tuple(row for _, row in read), tuple(line for line, _ in read), log.findings())
+
+
+def read(folder: Path, name: str, content: str | bytes, columns: Columns | None = None) -> Table:
+    raw = content.encode() if isinstance(content, str) else content
+    (folder / name).write_bytes(raw)
+    return read_table(folder / name, columns or Columns())
+
+
+def test_the_golden_tables_were_found() -> None:
+    assert {Path(name).suffix for name in FILES} == {".tsv", ".csv", ".jsonl"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_and_findings_read_as_written_down(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(GOLDEN)
+    table = read_table(Path(name), NUMBERS.get(name, Columns()))
+    rows = zip(table.lines, table.rows, strict=True)
+    found = "".join(f"{line}: {row.label}: {row.text!r}\n" for line, row in rows)
+    found += "".join(f"{finding}\n" for finding in table.findings)
+    assert found == Path(f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_and_byte_order_marks_are_no_content(tmp_path: Path, end: str, mark: bytes) -> None:
+    for name, separator in (("a.tsv", "\t"), ("a.csv", ",")):
+        text = end.join([f"label{separator}text", f"1{separator}很好", ""])
+        table = read(tmp_path, name, mark + text.encode())
+        assert (table.rows, table.lines, table.findings) == ((Row("很好", "1"),), (2,), ())
+
+
+def test_tsv_takes_quotes_and_odd_line_separators_as_text(tmp_path: Path) -> None:
+    text = 'say "hi\u2028there\x85 \x0b"'
+    assert read(tmp_path, "a.tsv", f"text\tlabel\n{text}\tx\n").rows == (Row(text, "x"),)
+
+
+def test_other_columns_are_left_alone(tmp_path: Path) -> None:
+    columns = Columns(text="review", label="stars")
+    table = read(tmp_path, "a.tsv", "id\tstars\treview\n7\t5\t很好\n", columns)
+    assert table.rows == (Row("很好", "5"),)
+
+
+def test_a_file_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
+    table = read_table(tmp_path / "absent.tsv", Columns())
+    assert [finding.severity for finding in table.findings] == ["error"]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
+    lambda text: not is_unseen(text)
+)
+LABEL = st.text(st.characters(exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cc", "Cf"]), min_size=1, max_size=8)
+ROWS = st.lists(st.tuples(TEXT, LABEL), min_size=1, max_size=6)
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@SAME_FOLDER
+@given(ROWS)
+def test_csv_and_jsonl_give_back_what_was_written(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+    expected = tuple(Row(text, label) for text, label in rows)
+    stream = io.StringIO(newline="")
+    csv.writer(stream, quoting=csv.QUOTE_ALL).writerows([("text", "label"), *rows])
+    table = read(tmp_path, "a.csv", stream.getvalue())
+    assert not errors(list(table.findings))
+    assert table.rows == expected
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    table = read(tmp_path, "a.jsonl", "\n".join(lines))
+    assert not errors(list(table.findings))
+    assert table.rows == expected
+    assert table.lines == tuple(range(1, len(rows) + 1))
+
+
+@SAME_FOLDER
+@given(st.sampled_from(["a.tsv", "a.csv", "a.jsonl"]), st.binary(max_size=200))
+def test_any_bytes_get_an_answer(tmp_path: Path, name: str, raw: bytes) -> None:
+    table = read(tmp_path, name, raw)
+    assert table.rows or table.findings or name != "a.jsonl"
+    assert len(table.rows) == len(table.lines)
+
+
+TABLE_LIKE = st.text(alphabet="textlab\t,\n\r\"'{}[]:\\ud80 10\ufffd酒\x00", max_size=80)
+
+
+@SAME_FOLDER
+@given(st.sampled_from(["a.tsv", "a.csv", "a.jsonl"]), TABLE_LIKE)
+def test_anything_that_looks_like_a_table_gets_an_answer(tmp_path: Path, name: str, body: str) -> None:
+    head = {"a.tsv": "text\tlabel\n", "a.csv": "text,label\n", "a.jsonl": '{"text": "a", "label": 1}\n'}[name]
+    table = read(tmp_path, name, head + body)
+    bound = (head + body).count("\n") + body.count("\r") + 1
+    assert all(finding.line is None or 1 <= finding.line <= bound for finding in table.findings)
+    assert all(row.text.strip() and row.label for row in table.rows)

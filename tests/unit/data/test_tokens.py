@@ -1,0 +1,128 @@
+"""Tokens and tags: joined with their offsets, and read from CoNLL files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.artifacts import Row
+from edgepack.data.finding_log import FindingLog
+from edgepack.data.rows import join, tag_problem
+from edgepack.data.tables import read_rows
+from edgepack.recipe.model import Columns
+from edgepack_runtime.util.spans import Span, tags_of_spans
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [
+        (["北", "京"], "北京"),
+        (["Barack", "Obama", "在", "WTO", "2024", "，", "ok"], "Barack Obama在WTO 2024，ok"),
+        (["Müller", "é", "a"], "Mülleréa"),  # only ASCII letters and digits take a space
+        (["New York", "City"], "New York City"),
+        ([], ""),
+    ],
+)
+def test_words_of_ascii_take_a_space_and_others_none(tokens: list[str], text: str) -> None:
+    joined, offsets = join(tokens)
+    assert joined == text
+    assert [joined[start:end] for start, end in offsets] == tokens
+
+
+@given(st.lists(st.text(min_size=1, max_size=4), max_size=12))
+def test_offsets_give_the_tokens_back(tokens: list[str]) -> None:
+    joined, offsets = join(tokens)
+    assert [joined[start:end] for start, end in offsets] == tokens
+    assert len(joined) - sum(map(len, tokens)) <= max(0, len(tokens) - 1)
+
+
+@pytest.mark.parametrize("tag", ["O", "B-x", "I-a-b", "E-x", "S-地址"])
+def test_tags_of_both_schemes_are_known(tag: str) -> None:
+    assert tag_problem(tag) is None
+
+
+@pytest.mark.parametrize("tag", ["M-x", "U-x", "B_x", "x-B", "B-", "B", "o", "", "0"])
+def test_other_tags_are_named(tag: str) -> None:
+    problem = tag_problem(tag)
+    assert problem is not None
+    assert f"`{tag}` is no tag" in problem[0]
+
+
+def read(folder: Path, content: str, name: str = "a.conll") -> tuple[list[tuple[int, Row]], list[str]]:
+    (folder / name).write_text(content, encoding="utf-8")
+    log = FindingLog(folder / name)
+    rows = list(read_rows(folder / name, Columns(spans="spans"), log))
+    return rows, [f"{finding.line}: {finding.severity}: {finding.reason}" for finding in log.findings()]
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.BIO"])
+@pytest.mark.parametrize("separator", ["\t", " "])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_sentence_is_a_row(tmp_path: Path, name: str, separator: str, end: str) -> None:
+    lines = ["-DOCSTART- O", "", "北 B-city", "京 I-city", "有 O", "", "", "IBM B-org", "PC S-thing", "很 O"]
+    rows, found = read(tmp_path, end.join(lines).replace(" ", separator), name)
+    assert found == []
+    assert rows == [
+        (3, Row("北京有", (Span(0, 2, "city"),))),
+        (8, Row("IBM PC很", (Span(0, 3, "org"), Span(4, 6, "thing")))),
+    ]
+
+
+def test_columns_between_token_and_tag_are_passed_over(tmp_path: Path) -> None:
+    rows, found = read(tmp_path, "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n")
+    assert (rows, found) == ([(1, Row("EU rejects", (Span(0, 2, "ORG"),)))], [])
+
+
+def test_broken_sequences_are_read_as_conlleval_does(tmp_path: Path) -> None:
+    rows, found = read(tmp_path, "甲 O\n乙 I-x\n丙 I-y\n丁 E-y\n")
+    assert (rows, found) == ([(1, Row("甲乙丙丁", (Span(1, 2, "x"), Span(2, 4, "y"))))], [])
+
+
+def test_a_line_that_is_wrong_is_named_and_its_sentence_left_out(tmp_path: Path) -> None:
+    rows, found = read(tmp_path, "甲 O\n乙\n\n丙 M-x\n丁 O\n\n戊 O\n\n\t\tO\n")
+    assert rows == [(7, Row("戊", ()))]
+    assert found == [
+        "2: error: this line has 1 field, and a token and its tag are wanted",
+        "9: error: this line has 1 field, and a token and its tag are wanted",
+        "4: error: `M-x` is no tag of BIO or BIOES",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("", "the file is empty"), ("甲 O\r乙 O\r", "its lines end in carriage returns alone, as on old Macs")],
+)
+def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, content: str, reason: str) -> None:
+    assert read(tmp_path, content) == ([], [f"None: error: {reason}"])
+
+
+# A text of characters that nobody sees (Cf) is a finding, and no row.
+_CHARACTERS = st.characters(exclude_categories=["Cs", "Cc", "Cf", "Z"], exclude_characters="\ufffd")  # that one warns
+TOKEN = st.text(_CHARACTERS, min_size=1, max_size=3).filter(str.strip)
+NAME = st.sampled_from(["x", "y", "b-c"])
+CHUNKS = st.lists(st.tuples(st.lists(TOKEN, min_size=1, max_size=3), st.none() | NAME), min_size=1, max_size=6)
+
+
+@given(CHUNKS, st.sampled_from(["BIO", "BIOES"]))
+def test_spans_survive_being_written_as_tags(tmp_path_factory: pytest.TempPathFactory, chunks, scheme) -> None:  # type: ignore[no-untyped-def]
+    text, offsets = join([token for tokens, _ in chunks for token in tokens])
+    spans, first = [], 0
+    for tokens, name in chunks:
+        last = first + len(tokens) - 1
+        if name is not None:
+            spans.append(Span(offsets[first][0], offsets[last][1], name))
+        first = last + 1
+    tags = tags_of_spans(spans, offsets, scheme)
+    lines = "\n".join(f"{text[start:end]}\t{tag}" for (start, end), tag in zip(offsets, tags, strict=True))
+    assert read(tmp_path_factory.mktemp("conll"), lines) == ([(1, Row(text, tuple(spans)))], [])
+
+
+@given(st.text("甲乙a1 \t\n\rOBIES-x", max_size=60))
+def test_anything_gets_an_answer(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
+    rows, found = read(tmp_path_factory.mktemp("conll"), content)
+    assert rows or found or not content.strip().replace("-DOCSTART-", "")
+    for _, row in rows:
+        assert all(isinstance(span, Span) and row.text[span.start : span.end].strip() for span in row.label)

@@ -1,0 +1,121 @@
+"""Which way to quantize is taken, and which parts go back to float; the trials are made up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+from tests.unit.onnx_graph.test_parts import ranged
+
+from edgepack.artifacts import Quantization, Tried
+from edgepack.export.int8_search import Trials, choose, elsewhere
+from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.quantize import WORDS, int8_parts
+from edgepack.progress import SILENT
+
+WHOLE = ranged()
+ALL = int8_parts(WHOLE)
+
+
+@dataclass
+class MadeUp:
+    """Trials of a model whose INT8 parts cost these points, and as many nats; one row is worth `row` points."""
+
+    costs: dict[str, float]
+    row: float = 0.01
+    extra: dict[str, float] = field(default_factory=dict)  # of ways, points
+    rows: tuple[int, ...] = tuple(range(100))
+    names: list[str] = field(default_factory=list)
+
+    def tried(self, name: str, encoder: Encoder) -> Tried:
+        self.names.append(name)
+        return Tried(name, self.extra.get(name, 0.0) + self.divergence(encoder), self.divergence(encoder))
+
+    def divergence(self, encoder: Encoder) -> float:
+        return sum(self.costs.get(part, 0.0) for part in int8_parts(encoder))
+
+    def may_lose(self, limit_points: float | None) -> float:
+        return math.inf if limit_points is None else max(limit_points, self.row)
+
+
+def taken(trials: MadeUp, limit_points: float | None, *ways: Quantization) -> tuple[Encoder, Any]:
+    given = [(way, WHOLE) for way in ways or (Quantization("ptq", "hist", ()),)]
+    return choose(given, cast(Trials, trials), limit_points, SILENT)
+
+
+def test_what_stays_within_the_limit_stays_int8() -> None:
+    encoder, made = taken(MadeUp({"head": 0.4}), 0.5)
+    assert int8_parts(encoder) == ALL
+    assert made.kept_float == ()
+    assert made.drop_points == pytest.approx(0.4)
+    assert made.parts[0].part == "head"
+    assert {part.part for part in made.parts} == set(ALL)
+
+
+def test_the_dearest_parts_go_back_until_the_limit_holds() -> None:
+    costs = {"layers.1.down": 0.3, "head": 0.9, WORDS: 0.6, "layers.0.up": 0.1}
+    encoder, made = taken(MadeUp(costs), 0.5)
+    assert made.kept_float == ("head", WORDS)
+    assert made.drop_points == pytest.approx(0.4)
+    assert set(int8_parts(encoder)) == set(ALL) - {"head", WORDS}
+    assert not encoder.embeddings.int8
+
+
+def test_a_limit_of_nothing_is_one_row() -> None:
+    costs = {"head": 0.9, WORDS: 0.6}
+    assert taken(MadeUp(costs, row=1.0), 0.0)[1].kept_float == ("head",)
+    assert taken(MadeUp(costs, row=0.5), 0.0)[1].kept_float == ("head", WORDS)
+
+
+def test_a_loss_of_the_limit_itself_is_within_it() -> None:
+    costs = {"head": 0.1, WORDS: 0.2}
+    assert sum(costs.values()) > 0.3  # in floating point
+    assert taken(MadeUp(costs), 0.3)[1].kept_float == ()
+    assert taken(MadeUp(costs), 0.299)[1].kept_float == (WORDS,)
+
+
+def test_another_engine_that_loses_more_keeps_more_in_float() -> None:
+    costs = {"head": 0.9, WORDS: 0.3, "layers.1.down": 0.1}
+    first, made = taken(MadeUp(costs), 0.5)
+    assert made.kept_float == ("head",)
+    same, as_made = elsewhere(first, made, cast(Trials, MadeUp(costs)), SILENT)
+    assert (int8_parts(same), as_made) == (int8_parts(first), made)
+    worse = {name: 2 * cost for name, cost in costs.items()}
+    there, made_there = elsewhere(first, made, cast(Trials, MadeUp(worse)), SILENT)
+    assert made_there.kept_float == ("head", WORDS)
+    assert made_there.drop_points == pytest.approx(0.2)
+    assert set(int8_parts(there)) == set(ALL) - {"head", WORDS}
+    assert replace(made_there, kept_float=made.kept_float, drop_points=made.drop_points) == made
+
+
+def test_without_a_limit_nothing_goes_back() -> None:
+    made = taken(MadeUp({"head": 90.0}), None)[1]
+    assert made.kept_float == ()
+    assert made.limit_points is None
+
+
+def test_when_nothing_helps_everything_is_float_and_it_ends() -> None:
+    class Stubborn(MadeUp):
+        def tried(self, name: str, encoder: Encoder) -> Tried:
+            return Tried(name, 7.0, 0.1)
+
+    encoder, made = taken(Stubborn({}), 0.5)
+    assert int8_parts(encoder) == ()
+    assert set(made.kept_float) == set(ALL)
+    assert made.drop_points == 7.0
+
+
+def test_the_way_that_loses_least_is_taken_and_of_equals_the_one_that_diverges_least() -> None:
+    ways = [Quantization("ptq", name, ()) for name in ("hist", "kl", "avg")] + [Quantization("dynamic", None, ())]
+    trials = MadeUp({}, extra={"ptq (hist)": 0.3, "ptq (kl)": 0.1, "ptq (avg)": 0.2, "dynamic": 0.4})
+    made = taken(trials, 0.5, *ways)[1]
+    assert made.way == "ptq (kl)"
+    assert [one.way for one in made.tried] == ["ptq (hist)", "ptq (kl)", "ptq (avg)", "dynamic"]
+
+    class Equal(MadeUp):
+        def tried(self, name: str, encoder: Encoder) -> Tried:
+            return Tried(name, 0.25, {"ptq (hist)": 0.02, "dynamic": 0.01}.get(name, 0.03))
+
+    assert taken(Equal({}), 0.5, *ways)[1].way == "dynamic"

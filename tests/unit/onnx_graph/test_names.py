@@ -1,0 +1,116 @@
+"""Two exports of one network become the same bytes, whatever the exporter called things."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgepack.errors import StageFailedError
+from edgepack.onnx_graph.utils import name_by_position
+
+F = TensorProto.FLOAT
+
+
+def exported(prefix: str, *, swap: bool = False) -> onnx.ModelProto:
+    """clip(x @ w + b) - b, with every inner name made of `prefix`, and the constants in either order."""
+    nodes = [
+        helper.make_node("MatMul", ["x", f"{prefix}.w"], [f"{prefix}.1"], name=f"{prefix}/MatMul"),
+        helper.make_node("Add", [f"{prefix}.1", f"{prefix}.b"], [f"{prefix}.2"], name=f"{prefix}/Add"),
+        helper.make_node("Clip", [f"{prefix}.2", "", f"{prefix}.max"], [f"{prefix}.3"]),
+        helper.make_node("Sub", [f"{prefix}.3", f"{prefix}.b"], [f"{prefix}.out"]),
+    ]
+    w = numpy_helper.from_array(np.eye(3, dtype=np.float32), f"{prefix}.w")
+    b = numpy_helper.from_array(np.arange(3, dtype=np.float32), f"{prefix}.b")
+    most = numpy_helper.from_array(np.float32(2), f"{prefix}.max")
+    unread = numpy_helper.from_array(np.float32(9), f"{prefix}.unread")
+    graph = helper.make_graph(
+        nodes,
+        prefix,
+        [helper.make_tensor_value_info("x", F, ["n", 3])],
+        [helper.make_tensor_value_info(f"{prefix}.out", F, ["n", 3])],
+        [unread, most, b, w] if swap else [w, b, most, unread],
+        value_info=[helper.make_tensor_value_info(f"{prefix}.1", F, ["n", 3])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def run(model: onnx.ModelProto) -> np.ndarray:
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"x": np.float32([[1, 2, 3], [-4, 0, 4]])})[0])
+
+
+def test_other_names_and_orders_give_the_same_bytes() -> None:
+    one, two = exported("linear_0"), exported("linear_24", swap=True)
+    assert one.SerializeToString() != two.SerializeToString()
+    for model in (one, two):
+        name_by_position(model, "logits")
+    assert one.SerializeToString() == two.SerializeToString()
+
+
+def test_it_computes_the_same() -> None:
+    model = exported("linear_0")
+    before = run(model)
+    name_by_position(model, "logits")
+    onnx.checker.check_model(model, full_check=True)
+    np.testing.assert_array_equal(run(model), before)
+
+
+def test_names_tell_the_place() -> None:
+    model = exported("linear_0", swap=True)
+    name_by_position(model, "logits")
+    graph = model.graph
+    assert [(node.name, *node.input, *node.output) for node in graph.node] == [
+        ("MatMul_1", "x", "MatMul_1.1", "MatMul_1"),
+        ("Add_1", "MatMul_1", "Add_1.1", "Add_1"),
+        ("Clip_1", "Add_1", "", "Clip_1.2", "Clip_1"),
+        ("Sub_1", "Clip_1", "Add_1.1", "logits"),
+    ]
+    assert [item.name for item in graph.initializer] == ["MatMul_1.1", "Add_1.1", "Clip_1.2"]
+    assert [value.name for value in graph.output] == ["logits"]
+
+
+def test_an_output_that_is_read_inside_too_keeps_one_name() -> None:
+    model = exported("l")
+    model.graph.output[0].name = "l.2"
+    name_by_position(model, "logits")
+    assert list(model.graph.node[1].output) == ["logits"]
+    assert model.graph.node[2].input[0] == "logits"
+
+
+def test_several_outputs_are_refused() -> None:
+    model = exported("l")
+    model.graph.output.append(helper.make_tensor_value_info("l.1", F, ["n", 3]))
+    with pytest.raises(StageFailedError, match="has 2 outputs"):
+        name_by_position(model, "logits")
+
+
+def with_a_branch() -> onnx.ModelProto:
+    """Adds b or what follows from it, which only the branches of an `If` read."""
+    model = exported("l")
+    graph = model.graph
+    branches = [
+        helper.make_graph(
+            [helper.make_node(operator, ["l.out", "l.unread"], ["y"])],
+            operator,
+            [],
+            [helper.make_empty_tensor_value_info("y")],
+        )
+        for operator in ("Add", "Sub")
+    ]
+    graph.initializer.append(numpy_helper.from_array(np.bool_(True), "yes"))
+    graph.node.append(helper.make_node("If", ["yes"], ["z"], then_branch=branches[0], else_branch=branches[1]))
+    graph.output[0].name = "z"
+    return model
+
+
+def test_of_a_graph_that_holds_others_the_output_alone_is_renamed() -> None:
+    model = with_a_branch()
+    before, nodes = run(model), [node.SerializeToString() for node in model.graph.node]
+    for _ in range(2):
+        name_by_position(model, "logits")
+        assert [value.name for value in model.graph.output] == ["logits"]
+        assert [node.SerializeToString() for node in model.graph.node[:-1]] == nodes
+        np.testing.assert_array_equal(run(model), before)

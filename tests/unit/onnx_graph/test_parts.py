@@ -1,0 +1,51 @@
+"""Parts that are INT8 or float as a whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, run, scales_of, some_ids
+
+from edgepack.onnx_graph.compose import compose, fastest
+from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.quantize import WORDS, in_float, int8_parts, with_ranges
+from edgepack.onnx_graph.recognise import recognise
+
+
+def ranged(name: str = "texts-33") -> Encoder:
+    encoder = recognise(exported(name))
+    return with_ranges(encoder, scales_of(encoder), embeddings=True)
+
+
+def test_queries_keys_and_values_are_one_part() -> None:
+    parts = int8_parts(ranged())
+    assert parts[0] == WORDS
+    assert parts[1:5] == tuple(f"layers.0.{role}" for role in ("query_key_value", "output", "up", "down"))
+    assert parts[-2:] == ("pooler", "head")
+    assert len(parts) == 1 + 2 * 4 + 2
+
+
+def test_a_float_encoder_has_none() -> None:
+    assert int8_parts(recognise(exported("texts-33"))) == ()
+
+
+@pytest.mark.parametrize("part", int8_parts(ranged()))
+def test_one_part_in_float_leaves_the_others_int8(part: str) -> None:
+    mixed = in_float(ranged(), [part])
+    assert set(int8_parts(mixed)) == set(int8_parts(ranged())) - {part}
+    graph = compose(mixed, fastest(pairs=False), OrtCpuForm()).graph
+    count = sum(item.data_type == TensorProto.INT8 and len(item.dims) == 2 for item in graph.initializer)
+    whole = compose(ranged(), fastest(pairs=False), OrtCpuForm()).graph
+    before = sum(item.data_type == TensorProto.INT8 and len(item.dims) == 2 for item in whole.initializer)
+    # The last layer computes the queries of the first token by themselves, so that there the part is two products.
+    assert before - count == (2 if part == "layers.1.query_key_value" else 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_all_parts_in_float_nothing_is_lost(name: str) -> None:
+    layout, ids = fastest(pairs=False), some_ids()
+    encoder = ranged(name)
+    back = compose(in_float(encoder, int8_parts(encoder)), layout, OrtCpuForm())
+    assert np.array_equal(run(back, ids), run(compose(encoder, layout), ids))

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgepack_runtime
+from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow, ModelFile, proportion
+from edgepack.bundle import wheels
+from edgepack.bundle.head import main_source
+from edgepack.errors import StageFailedError
+from edgepack.pipeline.stages import bundle
+from edgepack.progress import SILENT
+from edgepack.recipe.model import Recipe
+from edgepack.targets import profiles
+from edgepack.targets.context import Supply
+from edgepack.targets.profiles import Host, load_profiles
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.verify import verify_file
+from edgepack_runtime.cli import parser
+from edgepack_runtime.errors import ExitCode
+
+MakeWheel = Callable[..., Path]
+MakeModel = Callable[..., Path]
+TARGET = "linux-x86_64-cpu"
+LEDGER = (LedgerRow("student", proportion(18, 20)), LedgerRow("onnx-int8", proportion(17, 20), 1.5, 1.2, 1.4, 0.03))
+
+
+@pytest.fixture(autouse=True)
+def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWheel) -> None:
+    """Whatever runs the tests can build; its wheels are one fake."""
+    profile = profiles.load_profiles()[TARGET]
+    fitting = Host(profile.system, profile.machine, profile.libc, "CPython", profile.pythons[-1])
+    monkeypatch.setattr(profiles, "this_host", lambda: fitting)
+    wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
+    server = make_wheel({"starlette/__init__.py": "x = 1\n", "aserver-1.0.dist-info/LICENSE": "free\n"}, name="aserver")
+    both = {False: [wheel], True: [wheel, server]}
+    monkeypatch.setattr(wheels, "fetch", lambda profile, supply, progress, *, serve: both[serve])
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    return Recipe.model_validate(
+        {
+            "edgepack": 1,
+            "name": "hotel",
+            "version": "1.2.3",
+            "data": {"train": "/somewhere/train.tsv", "test": "/somewhere/test.tsv"},
+            "student": {"model": "ernie-3.0-tiny-nano-v2-zh"},
+            "gates": {"accuracy": {"min": 0.8}},
+        }
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataArtifact:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [{"text": f"房间很大{'不好' * (i % 3)}", "label": str(i % 2)} for i in range(20)]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (folder / "test.jsonl").write_text(text, encoding="utf-8")
+    return DataArtifact(folder, labels=("0", "1"), rows={"test": 20}, warnings=())
+
+
+@pytest.fixture
+def export(tmp_path: Path, make_model: MakeModel) -> ExportArtifact:
+    folder = tmp_path / "export"
+    make_model(folder / "onnx-float", seed=1)
+    make_model(folder / "onnx-int8", seed=2, precision="int8")
+    float_model = ModelFile("onnx-float", "float32", 4_000, LEDGER[1], {})
+    small_model = ModelFile("onnx-int8", "int8", 1_000, LEDGER[1], {})
+    return ExportArtifact(folder, LEDGER[0], float_model, small_model, "int8", "smaller and faster")
+
+
+Build = Callable[[Path], BundleArtifact]
+
+
+@pytest.fixture
+def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
+    def run(out: Path) -> BundleArtifact:
+        out.mkdir(parents=True)
+        return bundle.run(recipe, TARGET, export, data, LEDGER, Supply(), out, SILENT)
+
+    return run
+
+
+def test_the_bundle_is_what_a_device_accepts(tmp_path: Path, build: Build) -> None:
+    made = build(tmp_path / "out")
+    manifest, raw = verify_file(made.path)
+    assert made.file_name == "hotel-1.2.3-linux-x86_64-cpu.edgepack"
+    assert (manifest.name, manifest.version, manifest.sequence) == ("hotel", "1.2.3", 1_002_003)
+    assert made.manifest_sha256 == hashlib.sha256(raw).hexdigest()
+    assert made.bundle_bytes == made.path.stat().st_size == sum(made.bytes_by_part.values())
+    assert made.unpacked_bytes == manifest.total_bytes + len(raw)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [made.file_name]
+
+
+def test_the_exact_set_of_files(tmp_path: Path, build: Build) -> None:
+    made = build(tmp_path / "out")
+    runtime = Path(edgepack_runtime.__path__[0])
+    expected = {
+        f"edgepack_runtime/{path.relative_to(runtime).as_posix()}"
+        for path in runtime.rglob("*")
+        if path.suffix in (".py", ".html") or path.name == "py.typed"
+    }
+    expected |= {"__main__.py", "manifest.json", "README.txt", "sbom.cdx.json"}
+    expected |= {"model/model.onnx", "model/model.json", "model/vocab.txt"}
+    expected |= {"golden/golden.jsonl", "golden/rows.jsonl"}
+    expected |= {"site/fakelib/__init__.py", "site/fakelib-1.0.dist-info/METADATA"}
+    expected |= {"licenses/fakelib-1.0/LICENSE", "licenses/edgepack-0.1.0/Apache-2.0.txt"}
+    with zipfile.ZipFile(made.path) as opened:
+        assert set(opened.namelist()) == expected
+        launcher = (runtime / "launcher.py").read_bytes()
+        assert opened.read("edgepack_runtime/launcher.py") == launcher
+        assert opened.read("__main__.py") == main_source()
+
+
+def test_a_server_travels_only_where_the_recipe_says_so(
+    tmp_path: Path, build: Build, recipe: Recipe, export: ExportArtifact, data: DataArtifact
+) -> None:
+    without, _ = verify_file(build(tmp_path / "without").path)
+    (tmp_path / "with").mkdir()
+    serving = recipe.model_copy(update={"serve": True})
+    with_it, _ = verify_file(
+        bundle.run(serving, TARGET, export, data, LEDGER, Supply(), tmp_path / "with", SILENT).path
+    )
+    found = [{entry.path for entry in manifest.files} for manifest in (without, with_it)]
+    assert {path.split("/")[1] for path in found[1] - found[0]} >= {"starlette"}
+    assert not [path for path in found[0] if path.startswith("site/starlette")]
+    assert "edgepack_runtime/serve/page.html" in found[0] & found[1]  # the runtime is the same everywhere
+
+
+def test_the_manifest_says_what_was_measured_and_asked_for(tmp_path: Path, build: Build, recipe: Recipe) -> None:
+    manifest, _ = verify_file(build(tmp_path / "out").path)
+    assert manifest.model["precision"] == "int8"
+    assert (manifest.model["onnx_bytes"], manifest.model["float_onnx_bytes"]) == (1_000, 4_000)
+    assert manifest.model["golden_tolerance"] > 0
+    assert manifest.gates == recipe.gates.model_dump(mode="json")
+    assert [row["stage"] for row in manifest.ledger] == ["student", "onnx-int8"]
+    assert manifest.ledger[1]["score"]["n"] == 20
+    assert manifest.target == contract.TargetFacts(
+        TARGET, "Linux", "x86_64", "glibc", "2.0", profiles.load_profiles()[TARGET].python, "CPUExecutionProvider"
+    )
+    assert {"edgepack", "python", "onnxruntime"} <= set(manifest.tools)
+    assert manifest.recipe_sha256 == bundle.recipe_sha256(recipe)
+
+
+def test_twice_the_same_bytes(tmp_path: Path, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build(tmp_path / "here")
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    monkeypatch.chdir(tmp_path)
+    second = build(tmp_path / "a" / "much" / "longer" / "place")
+    assert first.path.read_bytes() == second.path.read_bytes()
+
+
+def test_the_launcher_starts_from_the_bundle(tmp_path: Path, build: Build) -> None:
+    made = build(tmp_path / "out")
+    command = [sys.executable, "-I", "-S", str(made.path), "verify", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ok"] is True
+
+
+def test_float_ships_with_the_float_tolerance(
+    tmp_path: Path, recipe: Recipe, export: ExportArtifact, data: DataArtifact
+) -> None:
+    made = bundle.run(recipe, TARGET, replace(export, shipped="float32"), data, LEDGER, Supply(), tmp_path, SILENT)
+    manifest, _ = verify_file(made.path)
+    assert manifest.model["precision"] == "float32"
+    assert 0 < manifest.model["golden_tolerance"] < 0.01
+    with zipfile.ZipFile(made.path) as opened:
+        shipped = (export.folder / "onnx-float/model.onnx").read_bytes()
+        assert opened.read("model/model.onnx") == shipped
+
+
+def test_a_model_folder_that_lacks_a_file_is_named(tmp_path: Path, build: Build, export: ExportArtifact) -> None:
+    build(tmp_path / "complete")
+    members = bundle._model(export)
+    assert set(members) == {"model/model.json", "model/model.onnx", "model/vocab.txt"}
+    (export.folder / "onnx-int8/vocab.txt").unlink()
+    with pytest.raises(StageFailedError, match=r"vocab\.txt"):
+        bundle._model(export)
+
+
+def test_an_empty_test_split_is_refused(tmp_path: Path, build: Build, data: DataArtifact) -> None:
+    (data.folder / "test.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(StageFailedError, match="test split is empty"):
+        build(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("lower", "higher"), [("0.0.1", "0.1.0"), ("1.9.999", "1.10.0"), ("1.999.999", "2.0.0")])
+def test_sequence_orders_versions(lower: str, higher: str) -> None:
+    assert bundle.sequence(lower) < bundle.sequence(higher)
+
+
+@pytest.mark.parametrize("version", ["1.1000.0", "1.0.1000"])
+def test_versions_that_would_share_a_number_are_refused(version: str) -> None:
+    with pytest.raises(StageFailedError, match=re.escape(version)):
+        bundle.sequence(version)
+
+
+def test_recipe_digest_knows_values_and_not_folders(recipe: Recipe) -> None:
+    def changed(**update: Any) -> str:
+        return bundle.recipe_sha256(recipe.model_copy(update=update))
+
+    moved = recipe.data.model_copy(update={"train": "/elsewhere/deep/train.tsv"})
+    other = recipe.data.model_copy(update={"train": "/somewhere/other.tsv"})
+    assert changed(data=moved) == bundle.recipe_sha256(recipe)
+    assert changed(data=other) != bundle.recipe_sha256(recipe)
+    assert changed(version="1.2.4") != bundle.recipe_sha256(recipe)
+
+
+def readme(tmp_path: Path, build: Build) -> str:
+    with zipfile.ZipFile(build(tmp_path / "out").path) as opened:
+        return opened.read("README.txt").decode()
+
+
+def test_the_readme_names_every_verb_and_no_other(tmp_path: Path, build: Build) -> None:
+    english, chinese = readme(tmp_path, build).split("中文说明")
+    verbs = set(parser.build_parser(parser.Context("hotel", tmp_path / "f", None)).verbs)
+    for half in (english, chinese):
+        assert set(re.findall(r"^  (?:python3 FILE|PREFIX/bin/hotel) ([a-z]+)", half, re.MULTILINE)) == verbs
+
+
+def test_the_readme_names_every_exit_code(tmp_path: Path, build: Build) -> None:
+    for half in readme(tmp_path, build).split("中文说明"):
+        assert [int(code) for code in re.findall(r"^ {2,3}(\d+)  \S", half, re.MULTILINE)] == [*ExitCode]
+
+
+def test_the_readme_is_filled_in(tmp_path: Path, build: Build) -> None:
+    text = readme(tmp_path, build)
+    assert "$" not in text
+    assert "hotel-1.2.3-linux-x86_64-cpu.edgepack" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = bundle.inputs(load_profiles()[TARGET], Supply(), serve=False)
+    assert before == bundle.inputs(load_profiles()[TARGET], Supply(), serve=False)
+    monkeypatch.setattr("edgepack.targets.facts.digest", lambda: "other")
+    assert bundle.inputs(load_profiles()[TARGET], Supply(), serve=False) != before

@@ -1,0 +1,180 @@
+"""What lies in `dist` is whole, has passed, and is written again when it is not as it was."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssh_keys import make_key, needs_ssh_keygen
+from tests.unit.conftest import ungated_of
+
+from edgepack.bundle.archive import write_bundle
+from edgepack.bundle.signing import verified
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.pipeline import delivery
+from edgepack.pipeline.delivery import require_writable
+from edgepack.recipe.gates import GoldenRows
+from edgepack.recipe.model import Sign
+from edgepack.report import document, html
+from edgepack.results import NotRunHere
+from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
+
+
+def deliver(build: Any, dist: Path) -> list[Path]:
+    return delivery.deliver(build, document.make(build), dist)
+
+
+NAMES = ["report.html", "report.json", "junit.xml", "models", "sha256"]
+
+
+@pytest.fixture
+def passed(built: Any, tmp_path: Path) -> Any:
+    """A build whose gate passed, with files where its artifacts say."""
+    item = built.deliveries[0]
+    bundle = replace(item.bundle, folder=tmp_path / "made")
+    bundle.folder.mkdir()
+    bundle.path.write_bytes(b"the bundle")
+    exported = tmp_path / "export"
+    (exported / "onnx-int8").mkdir(parents=True)
+    (exported / "onnx-int8" / "model.onnx").write_bytes(b"the model")
+    (exported / "texts.txt").write_text("好\n", encoding="utf-8")
+    gate = replace(item.gate, verdict="pass", exit_code=0)
+    delivery = replace(item, bundle=bundle, gate=gate)
+    return replace(built, export=replace(built.export, folder=exported), deliveries=(delivery,))
+
+
+def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    paths = deliver(passed, dist)
+    assert paths[0].read_bytes() == b"the bundle"
+    assert [path.name.removeprefix("hotel-sentiment-1.2.0.") for path in paths[1:]] == NAMES
+    done = subprocess.run(["sha256sum", "-c", paths[-1].name], cwd=dist, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "onnx-int8/model.onnx: OK" in done.stdout
+    assert not [path for path in dist.iterdir() if path not in paths]
+
+
+def test_a_bundle_of_a_recipe_without_gates_is_delivered(passed: Any, tmp_path: Path) -> None:
+    ungated = ungated_of(passed)
+    assert ungated.deliveries[0].verdict == "no gates"
+    assert deliver(ungated, tmp_path / "dist")[0].read_bytes() == b"the bundle"
+
+
+def test_rows_that_stay_at_home_lie_beside_their_bundle_and_in_no_list(passed: Any, tmp_path: Path) -> None:
+    item, dist = passed.deliveries[0], tmp_path / "dist"
+    bundle = replace(item.bundle, rows_name=f"{item.bundle.path.stem}.rows.jsonl")
+    (bundle.folder / str(bundle.rows_name)).write_text("很好\n", encoding="utf-8")
+    paths = deliver(replace(passed, deliveries=(replace(item, bundle=bundle),)), dist)
+    rows = dist / str(bundle.rows_name)
+    assert rows in paths and rows.read_text(encoding="utf-8") == "很好\n"
+    assert rows.stat().st_mode & 0o777 == 0o600
+    assert rows.name not in paths[-1].read_text(encoding="utf-8")
+    assert "texts.txt" in paths[-1].read_text(encoding="utf-8")  # texts of the test rows
+    gates = passed.recipe.gates.model_copy(update={"golden": GoldenRows(carry=False)})
+    at_home = replace(passed, recipe=passed.recipe.model_copy(update={"gates": gates}))
+    assert "texts.txt" not in deliver(at_home, tmp_path / "at home")[-1].read_text(encoding="utf-8")
+    assert not list((tmp_path / "at home").rglob("texts.txt"))
+    failed = replace(item, bundle=bundle, gate=replace(item.gate, verdict="fail", exit_code=6))
+    assert rows not in deliver(replace(passed, deliveries=(failed,)), dist) and not rows.exists()
+    rows.touch()
+    deliver(passed, dist)  # the next build carries them
+    assert not rows.exists()
+
+
+def test_nothing_is_drawn_again_when_nothing_changed(
+    passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(passed, tmp_path / "dist")
+
+    def never(report: object) -> str:
+        raise AssertionError("the page was drawn again")
+
+    monkeypatch.setattr(html, "render", never)
+    deliver(passed, tmp_path / "dist")
+
+
+@pytest.mark.parametrize("name", ["report.html", "junit.xml", "sha256", "report.json", "models/onnx-int8/model.onnx"])
+@pytest.mark.parametrize("damage", ["emptied", "removed"])
+def test_what_is_not_as_it_was_is_written_again(passed: Any, tmp_path: Path, name: str, damage: str) -> None:
+    dist = tmp_path / "dist"
+    deliver(passed, dist)
+    file = dist / f"hotel-sentiment-1.2.0.{name}"
+    before = file.read_bytes()
+    if damage == "emptied":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+    deliver(passed, dist)
+    assert file.read_bytes() == before
+
+
+def test_a_bundle_that_did_not_pass_is_taken_away(passed: Any, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    bundle = deliver(passed, dist)[0]
+    item = passed.deliveries[0]
+    failed = replace(passed, deliveries=(replace(item, gate=replace(item.gate, verdict="fail", exit_code=6)),))
+    assert bundle not in deliver(failed, dist)
+    assert not bundle.exists()
+
+
+def test_a_bundle_that_could_not_be_gated_here_is_delivered(passed: Any, tmp_path: Path) -> None:
+    (item,) = passed.deliveries
+    not_run = replace(passed, deliveries=(replace(item, gate=NotRunHere("it is for aarch64", "type this")),))
+    assert deliver(not_run, tmp_path / "dist")[0].read_bytes() == b"the bundle"
+
+
+def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dist = tmp_path / "dist"
+    deliver(passed, dist)
+    before = {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()}
+
+    def full(report: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(html, "render", full)
+    changed = replace(passed, recipe=passed.recipe.model_copy(update={"task": "another"}))
+    with pytest.raises(StageFailedError, match="cannot be written"):
+        deliver(changed, dist)
+    assert {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()} == before
+    assert len(list(dist.iterdir())) == 6  # and no folder of half-written files
+
+
+def test_a_place_that_cannot_be_written_shows_before_anything_is_built(tmp_path: Path) -> None:
+    require_writable(tmp_path / "new" / "dist")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
+        require_writable(tmp_path / "file" / "dist")
+    assert "--dist" in caught.value.fix
+
+
+@needs_ssh_keygen
+def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stage's result stays unsigned, and the key is not touched again for one that lies there signed."""
+    key = make_key(tmp_path, "release")
+    passed = replace(passed, recipe=passed.recipe.model_copy(update={"sign": Sign(key=str(key))}))
+    made = passed.deliveries[0].bundle.path
+    entry = FileEntry("a", 1, hashlib.sha256(b"a").hexdigest())
+    facts = TargetFacts("test", "Linux", "x86_64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
+    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, (entry,))
+    write_bundle({"a": b"a", "manifest.json": dump(manifest)}, made)
+    before, dist = made.read_bytes(), tmp_path / "dist"
+    bundle = deliver(passed, dist)[0]
+    assert verified(bundle, key.with_name("release.pub"))[1].proven
+    assert made.read_bytes() == before
+    first = bundle.read_bytes()
+    monkeypatch.setattr("edgepack.bundle.signing._signature", lambda *args: pytest.fail("the key was touched again"))
+    deliver(passed, dist)
+    assert bundle.read_bytes() == first
+    text = (dist / "hotel-sentiment-1.2.0.report.json").read_text(encoding="utf-8")
+    assert '"key": "release"' in text
+    assert str(tmp_path) not in text
+    done = subprocess.run(
+        ["sha256sum", "-c", "hotel-sentiment-1.2.0.sha256"], cwd=dist, capture_output=True, check=False
+    )
+    assert done.returncode == 0

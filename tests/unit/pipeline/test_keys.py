@@ -1,0 +1,327 @@
+"""What decides a stage's result, and what does not."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgepack.artifacts import ModelArtifact
+from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
+from edgepack.pipeline.workspace import Result, Workspace
+from edgepack.progress import SILENT
+from edgepack.recipe.loader import load_recipe
+from edgepack.targets.context import Supply
+
+RECIPE = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
+teacher: {model: ./weights/base}
+student: {model: ./weights/nano}
+"""
+STAGES = ("data", "teacher", "student", "quantize", "export")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A recipe with its data and weights."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.tsv").write_text(f"text\tlabel\n{split} a\t1\n{split} b\t0\n", encoding="utf-8")
+    for name in ("base", "nano"):
+        weights = folder / "weights" / name
+        weights.mkdir(parents=True)
+        (weights / "config.json").write_text("{}", encoding="utf-8")
+        for file in ("model_state.pdparams", "vocab.txt"):
+            (weights / file).write_text(name, encoding="utf-8")
+    return folder
+
+
+Note = Callable[[StageCall[Any], Result[Any]], Result[Any]]
+
+
+def keys(folder: Path, *settings: str, note: Note = lambda call, result: result) -> dict[str, str]:
+    """The key of every stage until the choice of a candidate, by stage and candidate.
+
+    The data are made; the other results are named by their keys alone, and go through `note`.
+    """
+    recipe = load_recipe(folder / "recipe.yaml", {"linux-x86_64-cpu"}, settings)
+    workspace, results, found = Workspace(folder.parent / "results"), Results(), {}
+    calls = StageCalls(recipe, Supply())
+    for call in calls:
+        if call.target is not None:
+            break
+        work = call.work(results)
+        assert isinstance(work, Work)
+        for name in calls.candidates_of(call) or ("",):
+            found[f"{call.stage} {name}".rstrip()] = work.key.digest
+        named: Any = SimpleNamespace(max_length=64, labels=("0", "1"), train_seconds=1.0)
+        result: Result[Any] = Result(named, work.key.digest, {"model_state.pdparams": work.key.digest})
+        if call is calls.data:
+            result = workspace.build(work.key, functools.partial(run, work))
+        results[call] = note(call, result)
+    return found
+
+
+def run(work: Work[Any], out: Path) -> Any:
+    return work.run(out, out / "checkpoint", SILENT)
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in STAGES if before.get(stage) != after.get(stage)]
+
+
+def test_where_a_project_lies_decides_nothing(project: Path) -> None:
+    before = keys(project)
+    moved = project.rename(project.with_name("moved"))
+    assert changed(before, keys(moved)) == []
+
+
+def test_what_files_and_folders_are_called_decides_nothing(project: Path) -> None:
+    before = keys(project)
+    (project / "train.tsv").rename(project / "training.tsv")
+    (project / "weights" / "base").rename(project / "weights" / "large")
+    assert changed(before, keys(project, "data.train=training.tsv", "teacher.model=./weights/large")) == []
+
+
+def test_the_same_rows_in_another_file_are_read_anew_and_train_nothing(project: Path) -> None:
+    before = keys(project)
+    rows = (project / "train.tsv").read_text(encoding="utf-8")
+    (project / "train.csv").write_text(rows.replace("\t", ","), encoding="utf-8")
+    assert changed(before, keys(project, "data.train=train.csv")) == ["data"]
+
+
+def test_what_a_clock_said_of_a_training_decides_nothing_after_it(project: Path) -> None:
+    clock = itertools.count()
+
+    def clocked(call: StageCall[Any], result: Result[Any]) -> Result[Any]:
+        """As trained again: the files of the model are the same, and what `artifact.json` has is not."""
+        if not issubclass(call.kind, ModelArtifact):
+            return result
+        now = str(next(clock))
+        return Result(result.artifact, now, {**result.files, "artifact.json": now})
+
+    assert changed(keys(project, note=clocked), keys(project, note=clocked)) == []
+
+
+def test_texts_without_labels_reach_the_student_that_learns_from_them_and_no_teacher(project: Path) -> None:
+    (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
+    more = "data.unlabelled=more.txt"
+    assert changed(keys(project), keys(project, more)) == ["data", *STAGES[2:]]
+    with_them = keys(project, more)
+    with (project / "more.txt").open("a", encoding="utf-8") as stream:
+        stream.write("a third\n")
+    assert changed(with_them, keys(project, more)) == ["data", *STAGES[2:]]
+
+
+def test_other_names_of_labels_train_everything_anew(project: Path) -> None:
+    """The rows may be the same: a sample that misses a rare label has it in the model nevertheless."""
+    with (project / "train.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("rare\t2\n")
+    before = keys(project, "data.train_rows=2", "data.seed=1")
+    text = (project / "train.tsv").read_text(encoding="utf-8")
+    (project / "train.tsv").write_text(text.replace("rare\t2", "rare\t3"), encoding="utf-8")
+    assert changed(before, keys(project, "data.train_rows=2", "data.seed=1")) == list(STAGES)
+
+
+@pytest.mark.parametrize(
+    ("file", "stages"),
+    [
+        ("train.tsv", STAGES),
+        ("test.tsv", STAGES),
+        ("weights/base/model_state.pdparams", STAGES[1:]),
+        ("weights/nano/vocab.txt", STAGES[2:]),
+    ],
+)
+def test_what_files_hold_decides(project: Path, file: str, stages: tuple[str, ...]) -> None:
+    before = keys(project)
+    with (project / file).open("a", encoding="utf-8") as stream:
+        stream.write("more\t1\n")
+    assert changed(before, keys(project)) == list(stages)
+
+
+@pytest.mark.parametrize(
+    ("setting", "stages"),
+    [
+        ("data.seed=1", ("data", *STAGES[3:])),  # no rows are drawn to train on, only to calibrate with
+        ("data.train_rows=1", STAGES),
+        ("data.calibration.rows=64", STAGES[3:]),
+        ("teacher.epochs=1", STAGES[1:]),
+        ("student.epochs=1", STAGES[2:]),
+        ("quantize.observer=abs_max", STAGES[3:]),
+        ("quantize.method=qat", STAGES[3:]),
+        ("gates.cold_start.ms=900", ()),
+        ("version=9.0.0", ()),
+    ],
+)
+def test_a_change_of_one_section_reruns_what_depends_on_it(
+    project: Path, setting: str, stages: tuple[str, ...]
+) -> None:
+    assert changed(keys(project), keys(project, setting)) == list(stages)
+
+
+def test_how_a_quantized_training_goes_decides(project: Path) -> None:
+    def of(*settings: str) -> dict[str, str]:
+        return keys(project, "quantize.method=qat", *settings)
+
+    for setting in ("quantize.qat={epochs: 2}", "quantize.qat={quanter: lsq}", "quantize.embeddings=float"):
+        assert changed(of(), of(setting)) == list(STAGES[3:])
+    assert changed(of(), of("quantize.qat={epochs: 1}")) == []  # the default
+
+
+def test_how_many_train_decides_and_not_which_nor_where_they_meet(project: Path) -> None:
+    def of(device: str, *nodes: str) -> dict[str, str]:
+        return keys(project, f"teacher.device={device}", *(f"teacher.nodes={{{node}}}" for node in nodes))
+
+    met = 'count: 2, master: "10.0.0.1:8379"'
+    assert changed(of("gpu:0,1"), of("gpu:2,3")) == []
+    assert changed(of("gpu"), of("gpu:1")) == []
+    assert changed(of("gpu:0,1", met), of("gpu:4,5", 'count: 2, master: "other:1"')) == []
+    assert changed(of("gpu:0,1", met), of("gpu:0,1,2,3")) == []  # four processes either way
+    for other in (of("gpu:0,1,2"), of("gpu:0,1", met), of("gpu:0"), of("cpu")):
+        assert changed(of("gpu:0,1"), other) == list(STAGES[1:])
+    linear = "teacher.scale_learning_rate=linear"
+    assert changed(keys(project), keys(project, linear)) == []  # nothing to scale it with
+    two = "teacher.device=gpu:0,1"
+    assert changed(keys(project, two), keys(project, two, linear)) == list(STAGES[1:])
+
+
+def test_without_distillation_the_teacher_decides_nothing_of_its_student(project: Path) -> None:
+    alone = keys(project, "student.distill=null")
+    assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]
+
+
+PRUNED = ("data", "teacher", "student", "prune", "quantize", "export")
+
+
+def of_pruned(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in PRUNED if before.get(stage) != after.get(stage)]
+
+
+def test_a_vocabulary_is_pruned_after_the_training_and_before_what_works_on_the_model(project: Path) -> None:
+    pruned = keys(project, "student.vocabulary=prune")
+    assert of_pruned(keys(project), pruned) == list(PRUNED[3:])
+    assert pruned == keys(project, "student.vocabulary={prune: {min_count: 1}}")
+    assert of_pruned(pruned, keys(project, "student.vocabulary={prune: {min_count: 2}}")) == list(PRUNED[3:])
+
+
+def test_what_further_texts_hold_decides_and_not_where_they_lie(project: Path) -> None:
+    for name in ("field.txt", "same.txt"):
+        (project / name).write_text("a text\n", encoding="utf-8")
+    (project / "field.jsonl").write_text('{"text": "a text"}\n', encoding="utf-8")
+    setting = "student.vocabulary={{prune: {{texts: {}}}}}".format
+    before = keys(project, setting("field.txt"))
+    assert of_pruned(before, keys(project, setting("same.txt"))) == []
+    assert of_pruned(before, keys(project, setting("field.jsonl"))) == list(PRUNED[3:])
+    assert of_pruned(before, keys(project, "student.vocabulary=prune")) == list(PRUNED[3:])
+    (project / "field.txt").write_text("another\n", encoding="utf-8")
+    assert of_pruned(before, keys(project, setting("field.txt"))) == list(PRUNED[3:])
+
+
+def test_candidates_that_differ_in_their_vocabulary_alone_share_a_training(project: Path) -> None:
+    noted = keys(project, "search={over: {student.vocabulary: [keep, prune]}}")
+    assert noted["student vocabulary=keep"] == noted["student vocabulary=prune"] == keys(project)["student"]
+
+
+NARROWED = ("data", "teacher", "student", "narrow", "prune", "quantize", "export")
+
+
+def of_narrowed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in NARROWED if before.get(stage) != after.get(stage)]
+
+
+def test_a_student_is_narrowed_after_its_training_and_before_its_vocabulary_is_pruned(project: Path) -> None:
+    narrowed = keys(project, "student.width=0.75")
+    assert of_narrowed(keys(project), narrowed) == ["narrow", "quantize", "export"]
+    assert of_narrowed(narrowed, keys(project, "student.width=0.5")) == ["narrow", "quantize", "export"]
+    assert keys(project, "student.width=1.0") == keys(project)
+    both = keys(project, "student.width=0.75", "student.vocabulary=prune")
+    assert of_narrowed(narrowed, both) == ["prune", "quantize", "export"]
+    assert of_narrowed(keys(project, "student.vocabulary=prune"), both) == ["narrow", "prune", "quantize", "export"]
+
+
+def test_whom_a_narrowed_student_learns_from_decides(project: Path) -> None:
+    def of(*settings: str) -> dict[str, str]:
+        return keys(project, "student.width=0.75", *settings)
+
+    (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
+    assert of_narrowed(of(), of("data.unlabelled=more.txt")) == ["data", "student", "narrow", "quantize", "export"]
+    alone, untaught = of("student.distill=null"), of("teacher=null")
+    assert of_narrowed(alone, of("student.distill=null", "teacher.epochs=1")) == ["teacher"]
+    # The same student; with no teacher there is, it learns from itself once more.
+    assert of_narrowed(alone, untaught) == ["teacher", "narrow", "quantize", "export"]
+
+
+def test_candidates_that_differ_in_width_or_vocabulary_share_what_they_can(project: Path) -> None:
+    over = "search={over: {student.width: [1.0, 0.75, 0.5], student.vocabulary: [keep, prune]}}"
+    several = keys(project, over)
+    for stage, count in {"student": 1, "narrow": 2, "prune": 3, "quantize": 6}.items():
+        assert len({key for name, key in several.items() if name.startswith(f"{stage} ")}) == count
+    assert several["student width=0.5, vocabulary=keep"] == keys(project)["student"]
+    assert several["narrow width=0.75, vocabulary=prune"] == keys(project, "student.width=0.75")["narrow"]
+
+
+SEARCH = "search={over: {student.epochs: [1, 2]}}"
+MADE = ("teacher", *(f"{stage} epochs={n}" for n in (1, 2) for stage in STAGES[2:]))
+
+
+def of_candidates(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [stage for stage in (*MADE, "select") if before.get(stage) != after.get(stage)]
+
+
+def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path) -> None:
+    several = keys(project, SEARCH)
+    for epochs in (1, 2):
+        alone = keys(project, f"student.epochs={epochs}")
+        for stage in ("student", "quantize", "export"):
+            assert several[f"{stage} epochs={epochs}"] == alone[stage]
+        assert several["teacher"] == alone["teacher"]
+
+
+def test_candidates_that_differ_in_how_they_are_quantized_have_one_student(project: Path) -> None:
+    several = keys(project, "search={over: {quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}}")
+    for stage, count in {"student": 1, "quantize": 4, "export": 4, "select": 1}.items():
+        assert len({key for name, key in several.items() if name.startswith(stage)}) == count
+
+
+@pytest.mark.parametrize(
+    ("search", "stages"),
+    [
+        ("{over: {student.epochs: [1, 2]}, tolerance_points: 2}", ["select"]),
+        ("{over: {student.epochs: [1, 2, 3]}}", ["select"]),
+        ("{over: {student.epochs: [2, 1]}}", ["select"]),  # the order decides between equals
+        ("{over: {student.epochs: [1, 2]}, prefer: size}", ["select"]),
+        ("{over: {student.epochs: [1, 2]}, max_candidates: 2}", []),
+        ("{over: {student.epochs: [1, 2]}, sample: 2, seed: 3, minutes: 9}", []),
+    ],
+)
+def test_what_is_made_stays_made_when_the_search_changes(project: Path, search: str, stages: list[str]) -> None:
+    assert of_candidates(keys(project, SEARCH), keys(project, f"search={search}")) == stages
+
+
+def test_gates_and_dev_rows_decide_which_candidate_goes_on(project: Path) -> None:
+    before = keys(project, SEARCH)
+    assert of_candidates(before, keys(project, SEARCH, "gates.latency.p50_ms=3")) == ["select"]
+    with (project / "dev.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("more\t1\n")
+    assert "select" in of_candidates(before, keys(project, SEARCH))
+
+
+def test_a_change_of_the_teacher_reaches_every_candidate(project: Path) -> None:
+    assert of_candidates(keys(project, SEARCH), keys(project, SEARCH, "teacher.epochs=1")) == [*MADE, "select"]
+
+
+def test_a_search_may_be_carried_to_another_place(project: Path) -> None:
+    search = "search={over: {student.model: [./weights/nano, ./weights/base]}}"
+    before = keys(project, search)
+    assert len(before) == 9
+    assert keys(project.rename(project.with_name("moved")), search) == before

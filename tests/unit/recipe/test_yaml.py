@@ -1,0 +1,170 @@
+"""YAML text to plain data with lines; whatever the bytes, an answer and never an exception."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.recipe import yaml as parser
+from edgepack.recipe.document import Document, KeyPath
+from edgepack.recipe.yaml import decode, has_surrogate, parse
+
+FILE = Path("recipe.yaml")
+
+
+def document(text: str) -> Document:
+    parsed, findings = parse(text.encode(), FILE)
+    assert parsed is not None
+    assert findings == []
+    return parsed
+
+
+def finding(raw: bytes) -> str:
+    _, findings = parse(raw, FILE)
+    assert len(findings) == 1
+    assert findings[0].severity == "error"
+    return f"{findings[0].line}: {findings[0].reason}"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("3e-5", 3e-5),
+        ("3.0", 3.0),
+        (".5", 0.5),
+        ("-7", -7),
+        ("010", 10),
+        ("0x1F", 31),
+        ("1_000", 1000),
+        ("12:30:00", "12:30:00"),
+        ("2024-01-01", "2024-01-01"),
+        ("1.2.0", "1.2.0"),
+        ('"3"', "3"),
+        ("[1, a]", [1, "a"]),
+        ("{b: 1}", {"b": 1}),
+    ],
+)
+def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
+    found = document(f"key: {text}\n").data["key"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_every_key_and_item_has_its_line_and_what_was_written() -> None:
+    parsed = document("a: 1.20\nb:\n  c: [x,\n    y]\n  d: {e: 2}\n")
+    expected: dict[KeyPath, int] = {
+        (): 1, ("a",): 1, ("b",): 2, ("b", "c"): 3, ("b", "c", 0): 3, ("b", "c", 1): 4, ("b", "d"): 5,
+        ("b", "d", "e"): 5,
+    }  # fmt: skip
+    assert parsed.lines == expected
+    assert parsed.raw[("a",)] == "1.20"
+    assert parsed.error(("b", "c", 7, "z"), "", "").line == 3
+    assert parsed.get("b", "c", 1) == "y"
+    assert parsed.get("b", "c", 2) is None
+    assert parsed.get("b", "x", "y") is None
+
+
+def test_anchors_and_merges_give_the_values_with_their_lines() -> None:
+    parsed = document("t: &t {epochs: 3, seed: 1}\ns:\n  <<: *t\n  seed: 2\nlist: *t\n")
+    assert parsed.data["s"] == {"epochs": 3, "seed": 2}
+    assert parsed.data["list"] == {"epochs": 3, "seed": 1}
+    assert parsed.lines[("s", "epochs")] == 1
+    assert parsed.lines[("s", "seed")] == 4
+
+
+def test_a_merge_takes_sections_only() -> None:
+    assert finding(b"a: &a [1]\nb:\n  <<: *a\n") == "1: `<<` takes a section marked with an anchor"
+
+
+def test_what_is_wrong_in_an_anchor_is_said_once() -> None:
+    assert finding(b"a: &a {x: !t 1}\nb: *a\nc: {<<: *a}\n").startswith("1: the tag `!t`")
+
+
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e999"])
+def test_only_finite_numbers_are_numbers(value: str) -> None:
+    assert finding(f"a: {value}\n".encode()) == f"1: `{value}` is no finite number"
+
+
+@pytest.mark.parametrize("value", ["!t 1", "!!str 1", "!t {b: 1}", "!!python/name:os.system ''"])
+def test_tags_are_refused(value: str) -> None:
+    assert finding(f"a: {value}\n".encode()).startswith(f"1: the tag `{value.split()[0]}` does not belong here")
+
+
+@pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"- " * 2000, b"a: " + b"[" * 40 + b"]" * 40, b"a: &a [*a]"])
+def test_nesting_beyond_any_recipe_is_a_finding(raw: bytes) -> None:
+    assert finding(raw) == "None: it is nested too deeply, or an anchor contains itself"
+
+
+def test_a_file_that_is_no_recipe_by_its_size_is_not_read() -> None:
+    assert "at most" in finding(b"#" * (parser.MAX_BYTES + 1))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    assert decode(b"\xef\xbb\xbfa", FILE) == ("a", None)
+
+
+def test_the_line_of_a_byte_that_is_not_utf8() -> None:
+    text, found = decode(b"a\nb\n" + b"\xff", FILE)
+    assert text == ""
+    assert found is not None
+    assert found.line == 3
+
+
+def test_surrogates_are_seen() -> None:
+    assert has_surrogate("a\ud83d")
+    assert not has_surrogate("\U0001f600")
+
+
+def test_nothing_is_constructed(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    parse(
+        f'a: !!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path ["{touched}"]]'.encode(), FILE
+    )
+    assert not touched.exists()
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_get_an_answer(raw: bytes) -> None:
+    parsed, findings = parse(raw, FILE)
+    assert parsed is not None or findings
+
+
+YAML_LIKE = st.text(alphabet=" \t\n:-?{}[],&*#!|>'\"%@`<=~0123456789.eEnoyax酒：\\u\ufeff\x85\u2028", max_size=120)
+
+
+@given(YAML_LIKE)
+def test_anything_that_looks_like_yaml_gets_an_answer(text: str) -> None:
+    parsed, findings = parse(text.encode(), FILE)
+    assert parsed is not None or findings
+    lines = text.count("\n") + text.count("\x85") + text.count("\u2028") + 2
+    assert all(found.line is None or 1 <= found.line <= lines for found in findings)
+
+
+# YAML has no surrogate pairs, so that JSON's escapes beyond U+FFFF are none of it.
+WORDS = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=12)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(WORDS, PLAIN, max_size=4))
+def test_json_reads_as_itself(data: dict[str, object]) -> None:
+    """JSON is YAML: what goes in as JSON comes out equal, with a line for every key."""
+    parsed, findings = parse(json.dumps(data).encode(), FILE)
+    assert findings == []
+    assert parsed is not None
+    assert parsed.data == data
+    assert {path for path in parsed.lines if len(path) == 1} == {(key,) for key in data}

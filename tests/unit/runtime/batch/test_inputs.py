@@ -1,0 +1,250 @@
+"""Rows in, one by one: every row keeps its line, and a bad one costs no other."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime.batch import inputs
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.util import texts
+
+# A line of a file: no line end and no NUL (Python 3.10's csv module refuses it), and not only white space.
+LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff"), min_size=1, max_size=12)
+LINES = LINES.filter(lambda line: bool(line.strip()))
+
+
+def file(tmp_path: Path, name: str, content: str | bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def lines_of(stream: Any, name: str, *columns: str) -> Iterator[texts.Item]:
+    return inputs.items(inputs.Source(stream, name, ".txt", columns))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "很好\n  差 \n"),
+        ("a.txt", "\ufeff很好\r\n  差 "),
+        ("a.tsv", "id\ttext\n1\t很好\n2\t  差 \n"),
+        ("a.csv", '\ufefftext,id\n很好,1\n"  差 ",2\n'),
+        ("a.jsonl", '{"text": "很好", "id": 1}\n{"text": "  差 "}\n'),
+    ],
+)
+def test_all_forms_give_the_same_texts(tmp_path: Path, name: str, content: str) -> None:
+    assert inputs.read_texts(file(tmp_path, name, content)) == ["很好", "  差 "]
+
+
+def test_a_tsv_has_no_quoting(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.tsv", 'text\tid\n"好\t1\n说"好"\t2\n')
+    assert inputs.read_texts(path) == ['"好', '说"好"']
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    assert inputs.read_texts(file(tmp_path, "a.txt", "a\u2028b\x85c\x0cd\ne")) == ["a\u2028b\x85c\x0cd", "e"]
+
+
+def test_long_fields_are_read(tmp_path: Path) -> None:
+    long = "好" * 200_000
+    assert inputs.read_texts(file(tmp_path, "a.csv", f"text\n{long}\n")) == [long]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.txt", "好\n\n差\n", "line 2 of a.txt is empty"),
+        ("a.txt", "好\n \u3000\n", "line 2 of a.txt is empty"),
+        ("a.txt", b"\xe5\xa5\xbd\n\xff\n", "line 2 of a.txt is not UTF-8"),
+        ("a.txt", "", "a.txt holds no text"),
+        ("a.tsv", "text\n好\n\n", "line 3 of a.tsv has 0 fields"),
+        ("a.tsv", "id\n1\n", "no column `text`"),
+        ("a.tsv", "text\ttext\n1\t2\n", "no column `text`"),
+        ("a.tsv", "text\tid\n好\n", "line 2 of a.tsv has 1 fields; the header has 2"),
+        ("a.csv", "text,id\n,1\n", "line 2 of a.csv is empty"),
+        ("a.csv", 'text\n"好\n', "line 2 of a.csv is no row of a table"),
+        ("a.csv", b"text\n\xff\n", "line 2 of a.csv is not UTF-8"),
+        ("a.csv", "", "no column `text`"),
+        ("a.csv", "text\n", "a.csv holds no text"),
+        ("a.jsonl", '{"text": "好"}\n{"text": 3}\n', "`text` in line 2 of a.jsonl is not a text"),
+        ("a.jsonl", "[1]\n", "line 1 of a.jsonl is no JSON object"),
+        ("a.jsonl", '{"text": "好"}\n{\n', "line 2 of a.jsonl is no JSON object"),
+        ("a.xls", "", "no known ending"),
+    ],
+)
+def test_errors_name_the_line(tmp_path: Path, name: str, content: str | bytes, named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        inputs.read_texts(file(tmp_path, name, content))
+    assert named in caught.value.what
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------
+
+PAIRS = [("如何还款", "怎么还款"), ("  a ", "b\u2028")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "如何还款\t怎么还款\n  a \tb\u2028"),
+        ("a.tsv", "text_pair\tid\ttext\n怎么还款\t1\t如何还款\nb\u2028\t2\t  a \n"),
+        ("a.csv", "text,text_pair\r\n如何还款,怎么还款\r\n  a ,b\u2028\r\n"),
+        ("a.jsonl", '{"text": "如何还款", "text_pair": "怎么还款"}\n{"text_pair": "b\\u2028", "text": "  a "}\n'),
+    ],
+)
+def test_all_forms_give_the_same_pairs(tmp_path: Path, name: str, content: str) -> None:
+    assert inputs.read_texts(file(tmp_path, name, content), pair_column="text_pair") == PAIRS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.txt", "a\tb\nc\n", "line 2 of a.txt is no pair of texts"),
+        ("a.txt", "a\tb\tc\n", "line 1 of a.txt is no pair of texts"),
+        ("a.txt", "a\tb\n\n", "line 2 of a.txt is empty"),
+        ("a.txt", "a\t \n", "text 2 of line 1 of a.txt is empty"),
+        ("a.txt", "\tb\n", "text 1 of line 1 of a.txt is empty"),
+        ("a.tsv", "text\tother\n1\t2\n", "a.tsv has no column `text_pair`"),
+        ("a.tsv", "text_pair\tother\n1\t2\n", "a.tsv has no column `text`"),
+        ("a.csv", "text,text_pair\na,\n", "text 2 of line 2 of a.csv is empty"),
+        ("a.csv", "text,text_pair\n", "a.csv holds no text"),
+        ("a.jsonl", '{"text": "a"}\n', "no JSON object with a key `text` and a key `text_pair`"),
+        ("a.jsonl", '{"text": "a", "text_pair": 1}\n', "`text_pair` in line 1 of a.jsonl is not a text"),
+    ],
+)
+def test_a_bad_pair_is_named(tmp_path: Path, name: str, content: str, named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        inputs.read_texts(file(tmp_path, name, content), pair_column="text_pair")
+    assert named in caught.value.what
+
+
+def test_the_option_for_a_missing_column_is_told(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.tsv", "q1\tq2\n1\t2\n")
+    for columns, option in ((("text", "q2"), "--column"), (("q1", "text_pair"), "--pair-column")):
+        with pytest.raises(UsageError) as caught:
+            inputs.read_texts(path, *columns)
+        assert caught.value.fix.endswith(f": {option} NAME")
+    assert inputs.read_texts(path, "q1", "q2") == [("1", "2")]
+
+
+def test_pairs_on_a_stream_are_answered_line_by_line() -> None:
+    lines = lines_of(io.BytesIO("\ufeffa\tb\r\nc d\te\nf\n".encode()), "standard input", "text", "text_pair")
+    assert [next(lines), next(lines)] == [("a", "b"), ("c d", "e")]
+    with pytest.raises(UsageError, match="line 3 of standard input is no pair of texts"):
+        next(lines)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no file"):
+        inputs.read_texts(tmp_path / "a.txt")
+
+
+def test_a_stream_is_answered_line_by_line() -> None:
+    class Endless(io.RawIOBase):
+        def readline(self, size: int | None = -1) -> bytes:
+            return "好\n".encode()
+
+    stream = lines_of(Endless(), "standard input", "text")
+    assert [next(stream), next(stream)] == ["好", "好"]
+
+
+def test_a_line_without_end_is_no_text() -> None:
+    class Zeros(io.RawIOBase):
+        def readline(self, size: int | None = -1) -> bytes:
+            assert size is not None and 0 < size <= inputs.MAX_LINE_BYTES + 1
+            return b"\0" * size
+
+    with pytest.raises(UsageError, match="line 1 of /dev/zero is longer than 4 MiB"):
+        next(lines_of(Zeros(), "/dev/zero", "text"))
+
+
+# --- bad rows -------------------------------------------------------------------------------------------------
+
+
+def told(tmp_path: Path, name: str, content: bytes, *columns: str) -> list[tuple[int, object]]:
+    """For each row its line, and its item or what is wrong with it."""
+    with inputs.opened(file(tmp_path, name, content), *(columns or ("text",))) as source:
+        return [(row.line, row.item if row.error is None else row.error.what) for row in source.rows()]
+
+
+GBK = "好".encode("gbk")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.txt", b"a\n\n" + GBK + b"\nb", [(1, "a"), (2, "is empty"), (3, "is not UTF-8"), (4, "b")]),
+        (
+            "a.tsv",
+            b"id\ttext\n1\ta\n2\n\n3\t" + GBK + b"\n4\tb\n",
+            [(2, "a"), (3, "has 1 fields"), (4, "has 0 fields"), (5, "is not UTF-8"), (6, "b")],
+        ),
+        (
+            "a.csv",
+            b'text,id\n"a\nb",1\n"x"y,2\n' + GBK + b',3\n\n"c",4,5\nd,6\n"e,7\n',
+            [
+                (2, "a\nb"), (4, "no row of a table"), (5, "not UTF-8"), (6, "0 fields"), (7, "3 fields"), (8, "d"),
+                (9, "no row"),
+            ],
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n{"tex": 1}\nnull\n{"text": "' + GBK + b'"}\n[[\n{"text": "\\ud83d"}\n{"text": " "}\n',
+            [
+                (1, "a"), (2, "no JSON object"), (3, "no JSON object"), (4, "not UTF-8"), (5, "no JSON object"),
+                (6, "\ud83d"), (7, "is empty"),
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_bad_row_costs_no_other(tmp_path: Path, name: str, content: bytes, expected: list[tuple[int, str]]) -> None:
+    found = told(tmp_path, name, content)
+    assert [line for line, _ in found] == [line for line, _ in expected]
+    for (line, what), (_, wanted) in zip(found, expected, strict=True):
+        assert wanted in str(what), line
+
+
+def test_a_line_that_is_too_long_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 2**20)
+    content = b"a\n" + b"x" * (3 * 2**20) + b"\nb\n" + b"y" * (2**20 + 1)
+    found = told(tmp_path, "a.txt", content)
+    assert found == [
+        (1, "a"),
+        (2, "line 2 of a.txt is longer than 1 MiB"),
+        (3, "b"),
+        (4, "line 4 of a.txt is longer than 1 MiB"),
+    ]
+
+
+FIELDS = st.binary(max_size=6).map(lambda raw: raw.replace(b"\0", b""))
+LAYOUTS = {".txt": b"\n", ".tsv": b"\n\t", ".csv": b'\n,"\r', ".jsonl": b'\n{}"[]:'}
+
+
+@given(st.data(), st.sampled_from(sorted(LAYOUTS)), st.booleans())
+def test_whatever_a_file_holds_it_can_be_read_on_from_every_row(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, suffix: str, good: bool
+) -> None:
+    """Random bytes, with what has a meaning in that form among them; rows end where the next begins."""
+    marks = st.sampled_from([bytes([byte]) for byte in LAYOUTS[suffix]])
+    body = b"".join(data.draw(st.lists(FIELDS | marks, max_size=30)))
+    if good and suffix == ".jsonl":
+        body = json.dumps({"text": body.decode("utf-8", "replace")}).encode() + b"\n" + body
+    header = b"" if suffix in (".txt", ".jsonl") else b"text,id\n".replace(b",", b"\t" if suffix == ".tsv" else b",")
+    path = tmp_path_factory.mktemp("rows") / f"a{suffix}"
+    path.write_bytes(header + body)
+    with inputs.opened(path) as source:
+        found = list(source.rows())
+    assert all((row.item is None) != (row.error is None) for row in found)
+    ends = [row.end for row in found]
+    assert ends == sorted(set(ends)) and (not ends or ends[-1] == len(header + body))
+    assert all(before.line < after.line for before, after in itertools.pairwise(found))

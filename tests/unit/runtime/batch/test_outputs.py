@@ -1,0 +1,100 @@
+"""Answers as lines of a file: each form keeps one line for each row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime.batch import inputs
+from edgepack_runtime.batch.outputs import Form, answer_keys
+from edgepack_runtime.bundle.model_config import ModelConfig
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.util import texts
+
+LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff"), min_size=1, max_size=12)
+LINES = LINES.filter(lambda line: bool(line.strip()))
+
+
+def written(suffix: str, items: Sequence[texts.Item], found: Sequence[Mapping[str, Any]], *labels: str) -> str:
+    form = Form(suffix, list(found[0]), labels, pairs=isinstance(items[0], tuple))
+    return form.header() + "".join(map(form.answer, items, found))
+
+
+def test_tables_of_pairs_have_a_column_for_each_text() -> None:
+    found = [{"label": "1", "score": 0.5}]
+    assert written(".csv", [("a", "b,c")], found) == 'text,text_pair,label,score\na,"b,c",1,0.5\n'
+    assert written(".tsv", [("a", "b")], found) == "text\ttext_pair\tlabel\tscore\na\tb\t1\t0.5\n"
+
+
+def test_what_is_no_text_stands_in_a_table_as_json() -> None:
+    found = [{"labels": ["x", "好"], "scores": {"x": 0.9, "好": 0.5}}, {"labels": [], "scores": {}}]
+    assert written(".tsv", ["a", "b"], found) == (
+        'text\tlabels\tscores\na\t["x", "好"]\t{"x": 0.9, "好": 0.5}\nb\t[]\t{}\n'
+    )
+    spans = [{"spans": [{"start": 0, "end": 1, "label": "x", "score": 0.5, "text": "\t"}]}]
+    line = '[{"start": 0, "end": 1, "label": "x", "score": 0.5, "text": "\\t"}]'
+    assert written(".tsv", ["a"], spans) == f"text\tspans\na\t{line}\n"
+
+
+def test_with_scores_each_label_has_a_column() -> None:
+    found = [{"labels": ["x"], "scores": {"x": 0.9, "y": 0.1}}]
+    assert written(".csv", ["a"], found, "x", "y") == 'text,labels,score_x,score_y\na,"[""x""]",0.9,0.1\n'
+    assert written(".jsonl", ["a"], found, "x", "y") == '{"labels": ["x"], "scores": {"x": 0.9, "y": 0.1}}\n'
+
+
+@pytest.mark.parametrize(
+    ("suffix", "labels", "line"),
+    [
+        (".jsonl", (), '{"label": null, "score": null, "scores": null}\n'),
+        (".txt", ("x", "y"), '{"label": null, "score": null, "scores": null}\n'),
+        (".csv", ("x", "y"), ",,,,\n"),
+        (".tsv", ("x", "y"), "\t\t\t\t\n"),
+    ],
+)
+def test_a_row_without_an_answer_has_a_line_of_the_same_shape(suffix: str, labels: tuple[str, ...], line: str) -> None:
+    form = Form(suffix, ["label", "score", "scores"], labels, pairs=False)
+    assert form.missing() == line
+    found = form.answer("a", {"label": "x", "score": 0.5, "scores": {"x": 0.5, "y": 0.5}})
+    if suffix in (".csv", ".tsv"):
+        mark = line[0]
+        assert form.header().count(mark) == found.count(mark) == line.count(mark)
+    else:
+        assert list(json.loads(found)) == list(json.loads(line))
+
+
+def test_the_keys_are_those_of_the_task() -> None:
+    one = ModelConfig("text-classification", ("a", "b"), 16, "int8")
+    several = ModelConfig("text-classification", ("a", "b"), 16, "int8", multi_label=True)
+    tokens = ModelConfig("token-classification", ("O", "B-x", "I-x"), 16, "int8")
+    found = [answer_keys(config, with_scores=wanted) for config in (one, several, tokens) for wanted in (False, True)]
+    assert found == [("label", "score"), ("label", "score", "scores"), *[("labels", "scores")] * 2, *[("spans",)] * 2]
+
+
+@given(st.lists(LINES, min_size=1, max_size=5))
+def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    predictions: list[dict[str, Any]] = [{"label": "好", "score": 0.5, "scores": {"好": 0.5, "差": 0.5}} for _ in lines]
+    folder = tmp_path_factory.mktemp("out")
+    for name in ("a.csv", "a.tsv", "a.jsonl", "a.txt"):
+        path = folder / name
+        try:
+            path.write_bytes(written(path.suffix, lines, predictions, "好", "差").encode())
+        except UsageError as error:
+            assert "cannot stand in a .tsv file" in error.what
+            assert name == "a.tsv"
+            assert any("\t" in line for line in lines)
+            continue
+        if name in ("a.csv", "a.tsv"):
+            assert inputs.read_texts(path) == lines
+        else:
+            assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == predictions
+            assert "好" in path.read_text(encoding="utf-8")
+    with Path(folder / "a.csv").open(encoding="utf-8", newline="") as table:
+        found = list(csv.DictReader(table))
+    assert found[0] == {"text": lines[0], "label": "好", "score": "0.5", "score_好": "0.5", "score_差": "0.5"}

@@ -1,0 +1,388 @@
+"""`predict` from a file to a file: order, bad rows, interruptions."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_model import write_lines, write_model_folder
+
+from edgepack_runtime.batch import resume
+from edgepack_runtime.cli import main, model_commands
+from edgepack_runtime.cli.parser import Context
+from edgepack_runtime.errors import ExitCode, StageFailedError, UsageError
+from edgepack_runtime.inference.predictor import Predictor
+
+OUTSIDE = Context("edgert", bundle=None, release=None)
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model that the process is in."""
+    write_model_folder(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def predict(*options: str, given: str = "in.txt", output: str = "out.jsonl") -> int:
+    return main.run(["predict", "--model", "model", "--input", given, "--output", output, *options], OUTSIDE)
+
+
+def labels(path: Path) -> list[Any]:
+    return [json.loads(line)["label"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"model"}
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_answers_stand_in_the_order_of_the_rows(here: Path, capsys: Capture, threads: str) -> None:
+    texts = ["好" * (1 + n % 13) if n % 3 else "差" * (1 + n % 7) for n in range(500)]
+    (here / "in.txt").write_text("\n".join(texts), encoding="utf-8")
+    assert predict("--threads", threads, "--batch-tokens", "64") == 0
+    assert labels(here / "out.jsonl") == ["bad" if text.startswith("差") else "good" for text in texts]
+    assert names(here) == {"in.txt", "out.jsonl"}
+    assert capsys.readouterr() == ("", "500 predictions in out.jsonl\n")
+
+
+def test_a_bad_row_keeps_its_line_and_is_told(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_bytes("好\n\n差\n".encode() + b"\xff\n" + "好\n".encode())
+    assert predict() == 0
+    assert labels(here / "out.jsonl") == ["good", None, "bad", None, "good"]
+    found = [json.loads(line) for line in (here / "out.jsonl.errors.jsonl").read_text().splitlines()]
+    assert [(row["line"], row["error"]) for row in found] == [
+        (2, "line 2 of in.txt is empty"),
+        (4, "line 4 of in.txt is not UTF-8"),
+    ]
+    assert "invalid start byte" in found[1]["why"] and "why" not in found[0]
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        "3 predictions in out.jsonl",
+        "2 of 5 rows have no answer: out.jsonl.errors.jsonl tells why",
+    ]
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    assert predict() == 0
+    assert names(here) == {"in.txt", "out.jsonl"}  # what an older run told is gone
+
+
+def test_a_text_that_cannot_stand_in_the_output_is_a_bad_row(here: Path) -> None:
+    write_lines(here / "in.jsonl", [{"text": "好"}, {"text": "好\t差"}, {"text": "差"}])
+    assert predict(given="in.jsonl", output="out.tsv") == 0
+    lines = (here / "out.tsv").read_text(encoding="utf-8").splitlines()
+    assert [line.split("\t")[:2] for line in lines] == [["text", "label"], ["好", "good"], ["", ""], ["差", "bad"]]
+    [error] = (here / "out.tsv.errors.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(error)["line"] == 2
+
+
+def test_a_file_without_a_good_row_is_an_error(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_bytes("很好\n太差\n".encode("gbk"))
+    expected = (
+        "0 predictions in out.jsonl\n"
+        "error: 2 of 2 rows have no answer\n"
+        "  why: line 1 of in.txt is not UTF-8 "
+        "('utf-8' codec can't decode byte 0xba in position 0: invalid start byte)\n"
+        "  fix: see to the form of the file, or to its encoding; out.jsonl.errors.jsonl tells of each row\n"
+    )
+    for _ in range(2):  # nothing is left that would make a second run another one
+        assert capsys.readouterr().err == "" and predict() == ExitCode.USAGE
+        assert capsys.readouterr().err == expected
+        assert labels(here / "out.jsonl") == [None, None]
+        assert names(here) == {"in.txt", "out.jsonl", "out.jsonl.errors.jsonl"}
+
+
+def test_a_file_without_a_good_row_is_answered_when_it_is_mended(here: Path) -> None:
+    (here / "in.txt").write_bytes("很好\n很差\n".encode("gbk"))
+    for _ in range(2):
+        assert predict() == ExitCode.USAGE
+        assert sorted(path.name for path in here.glob("out*")) == ["out.jsonl", "out.jsonl.errors.jsonl"]
+    (here / "in.txt").write_text("很好\n很差\n", encoding="utf-8")
+    assert predict() == ExitCode.OK
+    assert [path.name for path in here.glob("out*")] == ["out.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "named"),
+    [
+        ("in.csv", "id\n1\n", [], "no column `text`"),
+        ("in.csv", "text\n", [], "in.csv holds no text"),
+        ("in.txt", "", [], "in.txt holds no text"),
+        ("in.doc", "好", [], "in.doc has no known ending"),
+        ("in.txt", "好\n", ["--output", "out.doc"], "out.doc has no known ending"),
+        ("in.txt", "好\n", ["--output", "in.txt"], "--input and --output are one file"),
+        ("in.txt", "好\n", ["--output", "none/out.csv"], "there is no folder"),
+        ("in.txt", "好\n", ["--output", "-"], "- is no file"),
+        ("in.txt", "好\n", ["--output", "/dev/null"], "/dev/null is no file"),
+        ("in.txt", "好\n", ["--batch-tokens", "0"], "'0' is not a whole number"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_runs(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, name: str, content: str, more: list[str], named: str
+) -> None:
+    (here / name).write_text(content, encoding="utf-8")
+    monkeypatch.setattr(model_commands, "open_model", lambda *_: pytest.fail("the model was opened"))
+    assert predict(*more, given=name) == ExitCode.USAGE
+    assert named in capsys.readouterr().err
+    assert names(here) == {name}
+
+
+def test_strict_ends_at_the_first_bad_row_and_goes_on_when_it_is_mended(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n\n差\n", encoding="utf-8")
+    assert predict("--strict") == ExitCode.USAGE
+    assert "line 2 of in.txt is empty" in capsys.readouterr().err
+    assert names(here) == {"in.txt", "out.jsonl.partial", "out.jsonl.errors.jsonl.partial"}
+    (here / "in.txt").write_text("好\n很\n差\n", encoding="utf-8")
+    assert predict("--strict", "--resume") == 0
+    assert "continuing after row 1," in capsys.readouterr().err
+    assert labels(here / "out.jsonl") == ["good", "bad", "bad"]
+
+
+def test_where_answers_are_printed_the_first_bad_row_ends_it(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n差\n\n差\n", encoding="utf-8")
+    assert main.run(["predict", "--model", "model", "--input", "in.txt"], OUTSIDE) == ExitCode.USAGE
+    shown = capsys.readouterr()
+    assert [json.loads(line)["label"] for line in shown.out.splitlines()] == ["good", "bad"]
+    assert "line 3 of in.txt is empty" in shown.err
+
+
+def test_a_pipe_can_be_answered_into_a_file(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO("好\n\n差\n".encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main.run(["predict", "--model", "model", "--output", "out.csv"], OUTSIDE) == 0
+    lines = (here / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[:2] for line in lines] == [["text", "label"], ["好", "good"], ["", ""], ["差", "bad"]]
+    assert names(here) == {"out.csv", "out.csv.errors.jsonl"}
+    assert "1 of 3 rows has no answer" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert main.run(["predict", "--model", "model", "--output", "none.csv"], OUTSIDE) == ExitCode.USAGE
+    assert "standard input holds no text" in capsys.readouterr().err
+
+
+def test_arguments_can_be_answered_into_a_file(here: Path) -> None:
+    assert main.run(["predict", "--model", "model", "好", "差\n，好好", "--output", "out.csv"], OUTSIDE) == 0
+    with (here / "out.csv").open(encoding="utf-8", newline="") as table:
+        found = [(row["text"], row["label"]) for row in csv.DictReader(table)]
+    assert found == [("好", "good"), ("差\n，好好", "good")]
+    write_model_folder(here / "model", task="text-pair-classification")
+    assert main.run(["predict", "--model", "model", "差", "好", "--output", "out.jsonl"], OUTSIDE) == 0
+    assert labels(here / "out.jsonl") == ["bad"]
+
+
+def test_an_interrupted_run_is_resumed(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "in.txt").write_text("好\n差\n" * 300, encoding="utf-8")
+    assert predict(output="whole.jsonl") == 0
+    stream = Predictor.stream_tagged
+
+    def stopping(self: Predictor, items: Any, **options: Any) -> Any:
+        for number, found in enumerate(stream(self, items, **options)):
+            if number == 101:
+                raise KeyboardInterrupt
+            yield found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "stream_tagged", stopping)
+        assert predict() == 130
+    assert "the same command with --resume continues it" in capsys.readouterr().err
+    assert predict() == ExitCode.USAGE
+    assert "continue that run with --resume" in capsys.readouterr().err
+    assert predict("--resume", "--threads", "3") == 0
+    assert "continuing after row 101," in capsys.readouterr().err
+    assert (here / "out.jsonl").read_bytes() == (here / "whole.jsonl").read_bytes()
+    assert names(here) == {"in.txt", "out.jsonl", "whole.jsonl"}
+
+
+def test_a_shorter_input_is_not_resumed(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n差\n\n", encoding="utf-8")
+    assert predict("--strict") == ExitCode.USAGE
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    assert predict("--resume") == ExitCode.USAGE
+    assert "the input has 1 rows, and the interrupted run answered 2" in capsys.readouterr().err
+    assert labels(here / "out.jsonl.partial") == ["good", "bad"]
+
+
+def test_standard_input_is_resumed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options, exit_code in (["--strict"], ExitCode.USAGE), (["--resume"], ExitCode.OK):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("好\n差\n\n好\n".encode())))
+        line = ["predict", "--model", "model", "--output", "out.jsonl", *options]
+        assert main.run(line, OUTSIDE) == exit_code
+    assert labels(here / "out.jsonl") == ["good", "bad", None, "good"]
+
+
+def test_an_error_of_the_model_keeps_what_was_answered(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "in.txt").write_text("好\n差\n好\n", encoding="utf-8")
+    stream = Predictor.stream_tagged
+
+    def failing(self: Predictor, items: Any, **options: Any) -> Any:
+        yield next(iter(stream(self, items, **options)))
+        raise StageFailedError("the model could not be run")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "stream_tagged", failing)
+        assert predict() == ExitCode.STAGE_FAILED
+    assert predict("--resume") == 0
+    assert "continuing after row 1," in capsys.readouterr().err
+    assert labels(here / "out.jsonl") == ["good", "bad", "good"]
+
+
+KILLED = """\
+import os, signal, sys
+from edgepack_runtime.batch import resume
+from edgepack_runtime.cli import main as cli
+resume._BLOCK_CHARACTERS = 300
+write, written = resume._write, []
+
+def kill(file, data, offset):
+    written.append(1)
+    if len(written) == 3:
+        write(file, data[:-7], offset)
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(file, data, offset)
+
+resume._write = kill
+raise SystemExit(cli.main())
+"""
+
+
+def test_killed_it_goes_on_without_a_row_lost_or_twice(here: Path, capsys: Capture) -> None:
+    rows = [{"text": text} for text in ("好", "", "差", "很好", "店") for _ in range(40)]
+    write_lines(here / "in.jsonl", rows)
+    assert predict(given="in.jsonl", output="whole.csv") == 0
+    line = ["predict", "--model", "model", "--input", "in.jsonl", "--output", "out.csv", "--threads", "2", "--resume"]
+    kills = 0
+    while True:
+        done = subprocess.run([sys.executable, "-c", KILLED, *line], capture_output=True, timeout=60, check=False)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL
+        assert not (here / "out.csv").exists()
+        kills += 1
+    assert kills >= 3
+    for name in ("csv", "csv.errors.jsonl"):
+        assert (here / f"out.{name}").read_bytes() == (here / f"whole.{name}").read_bytes()
+    assert names(here) == {
+        "in.jsonl",
+        *(f"{run}.{end}" for run in ("out", "whole") for end in ("csv", "csv.errors.jsonl")),
+    }
+
+
+def test_progress_is_shown_on_a_terminal_and_not_where_quiet_is_wanted(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "in.txt").write_text("好\n" * 50, encoding="utf-8")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr("edgepack_runtime.util.progress._TERMINAL_S", -1.0)
+    assert predict() == 0
+    shown = capsys.readouterr().err
+    assert "\r[" in shown and shown.endswith("\n50 predictions in out.jsonl\n")
+    assert predict("--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_windows_are_asked_for(here: Path) -> None:
+    (here / "in.txt").write_text("差" * 14 + "好" * 40, encoding="utf-8")
+    assert predict() == 0
+    assert labels(here / "out.jsonl") == ["bad"]
+    assert predict("--long", "windows") == 0
+    assert labels(here / "out.jsonl") == ["good"]
+
+
+def test_memory_does_not_grow_with_the_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are read as they are answered: never more ahead than three blocks."""
+    (here / "in.txt").write_text("好\n" * 9000, encoding="utf-8")
+    ahead = []
+    add = resume.Output.add
+
+    def watched(self: resume.Output, line: str, error: Any = None) -> None:
+        ahead.append(os.lseek(handle[0], 0, os.SEEK_CUR) - self.rows * len("好\n".encode()))
+        add(self, line, error)
+
+    handle: list[int] = []
+    opened = Path.open
+
+    def opening(self: Path, *arguments: Any, **options: Any) -> Any:
+        file = opened(self, *arguments, **options)
+        if self.name == "in.txt" and not handle:
+            handle.append(file.fileno())
+        return file
+
+    monkeypatch.setattr(resume.Output, "add", watched)
+    assert len(b"\xe5\xa5\xbd\n") * 1024 * 3 + io.DEFAULT_BUFFER_SIZE < 9000 * 4
+    monkeypatch.setattr(model_commands, "read", lambda *_, **__: [])
+    monkeypatch.setattr(Path, "open", opening)
+    assert predict() == 0
+    assert len(ahead) == 9000
+    assert max(ahead) <= 4 * 1024 * 3 + io.DEFAULT_BUFFER_SIZE
+
+
+def test_answers_cost_no_file_that_is_read(tmp_path: Path) -> None:
+    given = tmp_path / "out.jsonl.errors.jsonl"
+    given.write_text('{"text": "好"}\n', encoding="utf-8")
+    (tmp_path / "folder.jsonl").mkdir()
+
+    def options(output: str) -> argparse.Namespace:
+        return argparse.Namespace(texts=[], input=given, output=tmp_path / output)
+
+    for output in ("out.jsonl", given.name):
+        with pytest.raises(UsageError, match="are one file"):
+            model_commands.check(options(output))
+    with pytest.raises(UsageError, match="is a folder"):
+        model_commands.check(options("folder.jsonl"))
+    assert model_commands.check(options("other.jsonl")) == []
+
+
+def test_answers_take_the_place_of_no_pipe_and_of_no_link(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    os.mkfifo(here / "pipe.jsonl")
+    (here / "to-pipe.jsonl").symlink_to("pipe.jsonl")
+    (here / "circle.jsonl").symlink_to("circle.jsonl")
+    circle = "is a link that leads in a circle"
+    for name, words in (("pipe.jsonl", "is no file"), ("to-pipe.jsonl", "is no file"), ("circle.jsonl", circle)):
+        assert predict(output=name) == ExitCode.USAGE
+        assert f"error: {name} {words}" in capsys.readouterr().err
+    assert (here / "pipe.jsonl").is_fifo()
+    (here / "to-itself.jsonl").symlink_to("in.txt")
+    assert predict(output="to-itself.jsonl") == ExitCode.USAGE
+    assert "--input and --output are one file" in capsys.readouterr().err
+
+
+def test_the_name_that_was_given_decides_the_form(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    (here / "out.csv").symlink_to("there")
+    assert predict(output="out.csv") == 0
+    assert capsys.readouterr().err == "1 predictions in out.csv\n"
+    assert (here / "out.csv").is_symlink()
+    assert (here / "there").read_text(encoding="utf-8").startswith("text,label,score\n")
+
+
+def test_a_folder_that_may_not_be_written_is_told_before_anything_runs(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "in.txt").write_text("好\n", encoding="utf-8")
+    monkeypatch.setattr(model_commands, "open_model", lambda *_: pytest.fail("the model was opened"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # the user of a test may be root
+    assert predict() == ExitCode.ENVIRONMENT_UNFIT
+    assert "this user may not write into" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", [None, "out.jsonl"])
+def test_nothing_on_standard_input_is_told(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, output: str | None
+) -> None:
+    more = ["--output", output] if output else []
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert main.run(["predict", "--model", "model", *more], OUTSIDE) == ExitCode.USAGE
+    told = "error: standard input holds no text\n  fix: give at least one line with a text\n"
+    assert capsys.readouterr() == ("", told)
+    assert names(here) == set()

@@ -1,0 +1,187 @@
+"""The strict reader: structure, bounds, extraction."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from edgepack.bundle.archive import write_bundle
+from edgepack_runtime.bundle import archive as form
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.extract import extract
+from edgepack_runtime.bundle.manifest import parse
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+
+
+def opened(path: Path) -> None:
+    with Archive(path):
+        pass
+
+
+def test_what_other_tools_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", "{}")
+    with pytest.raises(BundleInvalidError, match="end record"):
+        opened(path)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 50, 102, 103, 500, -1])
+def test_a_cut_file_is_named_as_such(small_bundle: Path, tmp_path: Path, kept: int) -> None:
+    cut = tmp_path / "cut.edgepack"
+    cut.write_bytes(small_bundle.read_bytes()[:kept])
+    with pytest.raises(BundleInvalidError, match=r"cut\.edgepack is damaged") as caught:
+        opened(cut)
+    assert "cut short" in str(caught.value) or kept == -1
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_added_bytes_are_refused(small_bundle: Path, tmp_path: Path, where: str) -> None:
+    raw = small_bundle.read_bytes()
+    path = tmp_path / "x.edgepack"
+    path.write_bytes(b"#!" + raw if where == "before" else raw + b"\n")
+    with pytest.raises(BundleInvalidError):
+        opened(path)
+
+
+def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b"") -> bytes:
+    """A zip with a valid digest, whose members lie at the offsets they claim, or so."""
+    out = b""
+    for member in members:
+        out += form.local_header(member) + data[member.path] + gap
+    directory = b"".join(form.directory_entry(member) for member in members)
+    out += directory + form.end_record(len(members), len(directory), len(out))
+    import hashlib
+
+    return out + form.comment(hashlib.sha256(out[:-2]).hexdigest())
+
+
+def test_gaps_between_members_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.edgepack"
+    first = form.Member("a", form.STORED, 0, 0, 0, 0)
+    path.write_bytes(rebuilt([first], {"a": b""}))
+    opened(path)  # without a gap it is fine
+    path.write_bytes(rebuilt([first], {"a": b""}, gap=b"hidden"))
+    with pytest.raises(BundleInvalidError, match="directory"):
+        opened(path)
+    second = form.Member("b", form.STORED, 0, 0, 0, first.end + 6)
+    path.write_bytes(rebuilt([first, second], {"a": b"", "b": b""}, gap=b"hidden"))
+    with pytest.raises(BundleInvalidError, match="header of member b"):
+        opened(path)
+
+
+@pytest.mark.parametrize("names", [("b", "a"), ("a", "a"), ("../a",), ("/a",), ("a\\b",)])
+def test_unsorted_double_and_unsafe_names_are_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
+    members: list[form.Member] = []
+    for name in names:
+        members.append(form.Member(name, form.STORED, 0, 0, 0, members[-1].end if members else 0))
+    path = tmp_path / "x.edgepack"
+    path.write_bytes(rebuilt(members, dict.fromkeys(names, b"")))
+    with pytest.raises(BundleInvalidError, match="directory entry"):
+        opened(path)
+
+
+def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
+    import zlib
+
+    content = bytes(10_000_000)
+    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = deflater.compress(content) + deflater.flush()
+    member = form.Member("bomb", form.DEFLATED, 0, len(packed), 10, 0)
+    path = tmp_path / "x.edgepack"
+    path.write_bytes(rebuilt([member], {"bomb": packed}))
+    with Archive(path) as archive, pytest.raises(BundleInvalidError, match="more than its 10 bytes"):
+        archive.read("bomb", 100)
+    honest = form.Member("bomb", form.DEFLATED, zlib.crc32(content), len(packed), len(content), 0)
+    path.write_bytes(rebuilt([honest], {"bomb": packed}))
+    with Archive(path) as archive:
+        with pytest.raises(BundleInvalidError, match="at most 100 are read"):
+            archive.read("bomb", 100)
+        assert archive.read("bomb", 10_000_000) == content
+
+
+def test_bytes_after_a_deflate_stream_are_refused(tmp_path: Path) -> None:
+    import zlib
+
+    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = deflater.compress(b"abc") + deflater.flush() + b"hidden"
+    path = tmp_path / "x.edgepack"
+    member = form.Member("m", form.DEFLATED, zlib.crc32(b"abc"), len(packed), 3, 0)
+    path.write_bytes(rebuilt([member], {"m": packed}))
+    with Archive(path) as archive, pytest.raises(BundleInvalidError, match="bytes follow the end"):
+        archive.read("m", 100)
+
+
+def test_missing_and_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="there is no bundle file"):
+        opened(tmp_path / "none.edgepack")
+    with pytest.raises(UsageError, match="there is no bundle file"):
+        opened(tmp_path)
+
+    def refuse(self: Path, mode: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    file = tmp_path / "x.edgepack"
+    file.touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(EnvironmentUnfitError, match="Permission denied"):
+        opened(file)
+
+
+def test_a_failing_disk_is_damage(small_bundle: Path) -> None:
+    class Failing:
+        def seek(self, *where: int) -> int:
+            return 0
+
+        def read(self, count: int) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with Archive(small_bundle) as archive:
+        archive._file.close()
+        archive._file = Failing()  # type: ignore[assignment]
+        with pytest.raises(BundleInvalidError, match=r"model/model\.onnx(.|\n)*Input/output error"):
+            archive.read("model/model.onnx", 1000)
+        archive._file = small_bundle.open("rb")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_extracts_exactly_the_listed_files(small_bundle: Path, tmp_path: Path, durable: bool) -> None:
+    target = tmp_path / "release"
+    before = os.umask(0o077)
+    try:
+        with Archive(small_bundle) as archive:
+            raw = archive.read("manifest.json", 10**6)
+            extract(archive, parse(raw), target, raw=raw, signature=None, durable=durable)
+            contents = {path: archive.read(path, 10**6) for path in archive.members}
+    finally:
+        os.umask(before)
+    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if path.is_file()}
+    assert {name: path.read_bytes() for name, path in found.items()} == contents
+    assert {path.stat().st_mode & 0o777 for path in found.values()} == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in [target, *target.rglob("*")] if path.is_dir()} == {0o755}
+
+
+def test_extraction_never_follows_or_overwrites(small_bundle: Path, tmp_path: Path) -> None:
+    with Archive(small_bundle) as archive:
+        raw = archive.read("manifest.json", 10**6)
+        (tmp_path / "there").mkdir()
+        with pytest.raises(FileExistsError):
+            extract(archive, parse(raw), tmp_path / "there", raw=raw, signature=None, durable=False)
+        (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(FileExistsError):
+            extract(archive, parse(raw), tmp_path / "link", raw=raw, signature=None, durable=False)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_extraction_stops_at_a_size_the_manifest_does_not_list(tmp_path: Path, small_bundle: Path) -> None:
+    with Archive(small_bundle) as archive:
+        raw = archive.read("manifest.json", 10**6)
+        contents: dict[str, Path | bytes] = {path: archive.read(path, 10**6) for path in archive.members}
+    contents["model/model.onnx"] = b"longer" * 100
+    other = tmp_path / "other.edgepack"
+    write_bundle(contents, other)
+    with Archive(other) as archive, pytest.raises(BundleInvalidError, match=r"model/model\.onnx"):
+        extract(archive, parse(raw), tmp_path / "out", raw=raw, signature=None, durable=False)

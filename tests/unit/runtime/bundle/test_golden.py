@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_model import TAGS, write_lines
+
+from edgepack_runtime.bundle import golden
+from edgepack_runtime.bundle.golden import GoldenRow, GoldenText
+from edgepack_runtime.bundle.model_config import ModelConfig
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.util.spans import Span
+
+ONE = ModelConfig("text-classification", ("bad", "good"), 16, "int8")
+PAIRS = dataclasses.replace(ONE, task="text-pair-classification")
+SEVERAL = dataclasses.replace(ONE, multi_label=True)
+TOKENS = dataclasses.replace(ONE, task="token-classification", labels=TAGS)
+
+
+def rows(folder: Path, config: ModelConfig, *lines: Any) -> list[GoldenRow]:
+    (folder / "golden").mkdir()
+    write_lines(folder / golden.ROWS_FILE, lines)
+    return golden.read_rows(folder, config)
+
+
+def texts(folder: Path, config: ModelConfig, *lines: Any) -> list[GoldenText]:
+    (folder / "golden").mkdir()
+    write_lines(folder / golden.GOLDEN_FILE, lines)
+    return golden.read_golden(folder, config)
+
+
+def test_rows_of_one_label(tmp_path: Path) -> None:
+    [row] = rows(tmp_path, ONE, {"text": "好", "label": "good", "float_label": "bad"})
+    assert row == GoldenRow("好", "good", "bad") and row.item == "好"
+
+
+BEFORE = {"text": "好", "label": "good", "float_label": "good", "baseline_label": "bad"}
+
+
+def test_rows_may_say_what_an_earlier_release_answered(tmp_path: Path) -> None:
+    assert rows(tmp_path, ONE, BEFORE) == [GoldenRow("好", "good", "good", None, "bad")]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_all_rows_say_it_or_none(tmp_path: Path, first: bool) -> None:
+    without = {key: value for key, value in BEFORE.items() if key != "baseline_label"}
+    with pytest.raises(BundleInvalidError, match="line 2 of"):
+        rows(tmp_path, ONE, *((BEFORE, without) if first else (without, BEFORE)))
+
+
+def test_an_earlier_release_answers_with_the_same_labels(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError, match="line 1 of") as caught:
+        rows(tmp_path, ONE, {**BEFORE, "baseline_label": "ugly"})
+    assert caught.value.why == "label, float_label and baseline_label should be one of bad, good"
+
+
+def test_rows_of_pairs(tmp_path: Path) -> None:
+    [row] = rows(tmp_path, PAIRS, {"text": "好", "text_pair": "差", "label": "good", "float_label": "bad"})
+    assert row == GoldenRow("好", "good", "bad", "差") and row.item == ("好", "差")
+
+
+def test_rows_of_several_labels_are_sorted(tmp_path: Path) -> None:
+    [row] = rows(tmp_path, SEVERAL, {"text": "好", "labels": ["good", "bad"], "float_labels": []})
+    assert row == GoldenRow("好", ("bad", "good"), ())
+
+
+def test_rows_of_spans_are_sorted(tmp_path: Path) -> None:
+    spans = [[2, 3, "place"], [0, 2, "name"]]
+    [row] = rows(tmp_path, TOKENS, {"text": "很好店", "spans": spans, "float_spans": []})
+    assert row == GoldenRow("很好店", (Span(0, 2, "name"), Span(2, 3, "place")), ())
+
+
+@pytest.mark.parametrize(
+    ("config", "row"),
+    [
+        (ONE, {"text": "好", "label": "great", "float_label": "good"}),
+        (ONE, {"text": "好", "label": "good", "float_label": ["good"]}),
+        (ONE, {"text": None, "label": "good", "float_label": "good"}),
+        (ONE, {"text": "好", "text_pair": "好", "label": "good", "float_label": "good"}),
+        (ONE, {"text": "好", "labels": ["good"], "float_labels": ["good"]}),
+        (PAIRS, {"text": "好", "label": "good", "float_label": "good"}),
+        (PAIRS, {"text": "好", "text_pair": None, "label": "good", "float_label": "good"}),
+        (SEVERAL, {"text": "好", "labels": "good", "float_labels": []}),
+        (SEVERAL, {"text": "好", "labels": ["good", "good"], "float_labels": []}),
+        (SEVERAL, {"text": "好", "labels": [], "float_labels": ["great"]}),
+        (SEVERAL, {"text": "好", "labels": [["good"]], "float_labels": []}),
+        (TOKENS, {"text": "好", "spans": [[0, 1, "B-place"]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [[0, 1, "O"]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [[0, 2, "place"]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [[0, 0, "place"]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [[-1, 1, "place"]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [[False, True, "place"]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [[0, 1]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [[0, 1, "place"], [0, 1, "place"]], "float_spans": []}),
+        (TOKENS, {"text": "好", "spans": [], "float_spans": {"start": 0}}),
+        (TOKENS, {"text": "好", "spans": [[0, 1, ["place"]]], "float_spans": []}),
+    ],
+)
+def test_rows_of_another_form_are_named(tmp_path: Path, config: ModelConfig, row: dict[str, Any]) -> None:
+    with pytest.raises(BundleInvalidError, match=r"line 1 of golden/rows\.jsonl") as caught:
+        rows(tmp_path, config, row)
+    assert "should" in caught.value.why
+
+
+def test_logits_of_a_text_are_one_row(tmp_path: Path) -> None:
+    assert texts(tmp_path, ONE, {"text": "好", "logits": [1, 2.5]}) == [GoldenText("好", ((1.0, 2.5),))]
+
+
+def test_logits_of_a_pair(tmp_path: Path) -> None:
+    [text] = texts(tmp_path, PAIRS, {"text": "好", "text_pair": "差", "logits": [1, 2]})
+    assert text == GoldenText("好", ((1.0, 2.0),), "差") and text.item == ("好", "差")
+
+
+def test_logits_of_tokens_are_a_table(tmp_path: Path) -> None:
+    [text] = texts(tmp_path, TOKENS, {"text": "好", "logits": [[0, 1, 2, 3, 4]] * 3})
+    assert len(text.logits) == 3 and text.logits[0] == (0, 1, 2, 3, 4) and text.item == "好"
+
+
+@pytest.mark.parametrize(
+    ("config", "row"),
+    [
+        (ONE, {"text": "好", "logits": [[1, 2]]}),
+        (ONE, {"text": "好", "logits": 1}),
+        (ONE, {"text": "好", "text_pair": "好", "logits": [1, 2]}),
+        (PAIRS, {"text": "好", "logits": [1, 2]}),
+        (PAIRS, {"text": "好", "text_pair": 1, "logits": [1, 2]}),
+        (TOKENS, {"text": "好", "logits": [0, 1, 2, 3, 4]}),
+        (TOKENS, {"text": "好", "logits": []}),
+        (TOKENS, {"text": "好", "logits": [[0, 1, 2, 3, 4], [0, 1, 2, 3]]}),
+        (TOKENS, {"text": "好", "logits": [[0, 1, 2, 3, float("nan")]]}),
+    ],
+)
+def test_logits_of_another_form_are_named(tmp_path: Path, config: ModelConfig, row: dict[str, Any]) -> None:
+    with pytest.raises(BundleInvalidError, match=r"line 1 of golden/golden\.jsonl"):
+        texts(tmp_path, config, row)

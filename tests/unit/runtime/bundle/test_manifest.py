@@ -1,0 +1,147 @@
+"""The bundle contract: what is written is read back, and nothing else gets through."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump, parse, release_id, safe_path
+from edgepack_runtime.errors import BundleInvalidError
+
+NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20)
+PATHS = st.lists(st.from_regex(r"[a-z\u4e00-\u4e20]{1,6}/[a-z]{1,3}\.py", fullmatch=True), max_size=5, unique=True)
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> Manifest:
+    entries = [
+        FileEntry(path, draw(st.integers(0, 10**9)), draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)))
+        for path in sorted(draw(PATHS))
+    ]
+    return Manifest(
+        name=draw(st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)),
+        version=draw(st.from_regex(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(-rc[0-9])?", fullmatch=True)),
+        sequence=draw(st.integers(0, 2**53)),
+        task=draw(TEXTS),
+        target=TargetFacts(*[draw(TEXTS) for _ in dataclasses.fields(TargetFacts)]),
+        model=draw(OBJECTS),
+        gates=draw(OBJECTS),
+        ledger=tuple(draw(st.lists(OBJECTS, max_size=2))),
+        tools=draw(st.dictionaries(st.text(max_size=5), TEXTS, max_size=2)),
+        recipe_sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
+        files=tuple(entries),
+    )
+
+
+@given(manifests())
+def test_what_is_dumped_is_parsed_back(manifest: Manifest) -> None:
+    raw = dump(manifest)
+    assert parse(raw) == manifest
+    assert dump(parse(raw)) == raw
+    assert release_id(manifest, raw).startswith(manifest.version + "-")
+
+
+@given(st.binary(max_size=200))
+@example(b"[" * 100_000)
+@example(b'{"edgepack_bundle": ' + b"9" * 5000 + b"}")
+@example(b'"\\ud800"')
+def test_any_bytes_give_a_manifest_or_one_kind_of_error(raw: bytes) -> None:
+    with pytest.raises(BundleInvalidError):
+        parse(raw)
+
+
+@given(manifests(), st.data())
+@settings(max_examples=200)
+def test_any_other_value_anywhere_gives_a_manifest_or_one_kind_of_error(
+    manifest: Manifest, data: st.DataObject
+) -> None:
+    document = json.loads(dump(manifest))
+    place: Any = document
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        deeper = place[key]
+        if not (isinstance(deeper, (dict, list)) and deeper and data.draw(st.booleans())):
+            break
+        place = deeper
+    if data.draw(st.booleans()) and isinstance(place, dict):
+        del place[key]
+    else:
+        place[key] = data.draw(JSON)
+    try:
+        parsed = parse(json.dumps(document).encode())
+    except BundleInvalidError:
+        return
+    assert isinstance(parsed, Manifest)
+    assert all(safe_path(entry.path) for entry in parsed.files)
+
+
+def document(manifest: Manifest) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(dump(manifest))
+    return found
+
+
+MANIFEST = Manifest(
+    "sentiment", "1.2.0", 1, "text-classification", TargetFacts("t", "Linux", "x86_64", "glibc", "2.28", "3.11", "CPU"),
+    {}, {}, (), {}, "0" * 64, (),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"name": "../x"}, "name"),
+        ({"version": "1.2"}, "version"),
+        ({"sequence": -1}, "sequence"),
+        ({"sequence": True}, "sequence"),
+        ({"extra": 1}, "extra"),
+        ({"edgepack_bundle": 2}, "edgepack_bundle"),
+        ({"target": {}}, "target"),
+        ({"files": {}}, "files"),
+        ({"files": [{"path": "/etc/x", "size": 1, "sha256": "0" * 64}]}, "/etc/x"),
+        ({"files": [{"path": "manifest.json", "size": 1, "sha256": "0" * 64}]}, "manifest.json"),
+        ({"files": [{"path": p, "size": 1, "sha256": "0" * 64} for p in ("b", "a")]}, "sorted"),
+        ({"files": [{"path": p, "size": 1, "sha256": "0" * 64} for p in ("A", "a")]}, "collide"),
+        ({"files": [{"path": p, "size": 1, "sha256": "0" * 64} for p in ("a", "a/b")]}, "as a folder"),
+    ],
+)
+def test_errors_name_the_field(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BundleInvalidError) as caught:
+        parse(json.dumps({**document(MANIFEST), **change}).encode())
+    assert named in str(caught.value)
+
+
+def test_a_number_that_takes_minutes_to_read_is_not_read() -> None:
+    with pytest.raises(BundleInvalidError, match="a number has 4000000 digits"):
+        parse(b'{"edgepack_bundle": ' + b"9" * 4_000_000 + b"}")
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    raw = dump(MANIFEST).replace(b'"sequence": 1', b'"sequence": 1, "sequence": 2')
+    with pytest.raises(BundleInvalidError, match="twice"):
+        parse(raw)
+
+
+@pytest.mark.parametrize("path", ["a", "a/b.c", "词/x", ".hidden/x", "a b"])
+def test_plain_paths_are_safe(path: str) -> None:
+    assert safe_path(path)
+
+
+UNSAFE = ["", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "c:a", "a\n", "a\u202e", "e\u0301", "a.", " a"]
+
+
+@pytest.mark.parametrize("path", [*UNSAFE, "\ud800", "x" * 241])
+def test_paths_that_mean_different_things_are_not(path: str) -> None:
+    assert not safe_path(path)

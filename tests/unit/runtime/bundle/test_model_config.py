@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime.bundle.model_config import (
+    CONFIG_NAME,
+    EngineConfig,
+    ModelConfig,
+    TokenizerConfig,
+    dump,
+    load,
+    parse,
+)
+from edgepack_runtime.errors import BundleInvalidError
+
+CONFIG = ModelConfig(
+    task="text-classification",
+    labels=("负面", "正面"),
+    max_length=64,
+    precision="int8",
+    engine=EngineConfig(disabled_optimizers=("SkipLayerNormFusion",)),
+)
+
+
+TAGS = ["O", "B-人", "I-人"]
+
+
+def changed(**changes: Any) -> bytes:
+    """The document of CONFIG with `changes`; a dotted key (as `tokenizer__type`) reaches into an object."""
+    document = json.loads(dump(CONFIG))
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        place = document
+        for part in path:
+            place = place[part]
+        if value is KeyError:
+            del place[last]
+        else:
+            place[last] = value
+    return json.dumps(document).encode()
+
+
+def test_what_is_dumped_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / CONFIG_NAME).write_bytes(dump(CONFIG))
+    assert load(tmp_path) == CONFIG
+
+
+def test_the_document_is_the_one_agreed_on() -> None:
+    assert json.loads(dump(CONFIG)) == {
+        "model_format": 1,
+        "task": "text-classification",
+        "labels": ["负面", "正面"],
+        "max_length": 64,
+        "precision": "int8",
+        "tokenizer": {
+            "type": "ernie-wordpiece",
+            "lower_case": True,
+            "unk_token": "[UNK]",
+            "cls_token": "[CLS]",
+            "sep_token": "[SEP]",
+            "pad_token": "[PAD]",
+        },
+        "engine": {
+            "provider": "CPUExecutionProvider",
+            "disabled_optimizers": ["SkipLayerNormFusion"],
+        },
+        "multi_label": False,
+        "hides_padding": True,
+        "run_alone": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model_format": 2}, "model_format"),
+        ({"model_format": True}, "model_format"),
+        ({"task": "question-answering"}, "task"),
+        ({"multi_label": KeyError}, "multi_label"),
+        ({"multi_label": 1}, "multi_label"),
+        ({"hides_padding": KeyError}, "hides_padding"),
+        ({"hides_padding": 0}, "hides_padding"),
+        ({"run_alone": KeyError}, "run_alone"),
+        ({"run_alone": "no"}, "run_alone"),
+        ({"multi_label": True, "task": "text-pair-classification"}, "multi_label"),
+        ({"multi_label": True, "task": "token-classification", "labels": TAGS}, "multi_label"),
+        ({"task": "token-classification"}, "labels begins with '负面'"),
+        ({"task": "token-classification", "labels": TAGS[::-1]}, "labels begins with 'I-人'"),
+        ({"task": "token-classification", "labels": ["O", "人"]}, "'人' is not a tag"),
+        ({"task": "token-classification", "labels": ["O", "S-人"]}, "BIO scheme"),
+        ({"labels": ["only"]}, "labels"),
+        ({"labels": ["a", "a"]}, "twice"),
+        ({"labels": ["a", 1]}, "labels"),
+        ({"labels": "ab"}, "labels"),
+        ({"labels": ["a", "\ud83d"]}, "surrogate"),
+        ({"max_length": 2}, "max_length"),
+        ({"max_length": True}, "max_length"),
+        ({"max_length": 64.0}, "max_length"),
+        ({"precision": "int4"}, "precision"),
+        ({"precision": ["int8"]}, "precision"),
+        ({"precision": "fp16"}, "precision"),
+        ({"tokenizer__type": "bpe"}, "tokenizer.type"),
+        ({"tokenizer__lower_case": 1}, "lower_case"),
+        ({"tokenizer__sep_token": "[CLS]"}, "twice"),
+        ({"tokenizer__unk_token": ""}, "special tokens"),
+        ({"tokenizer__extra": 1}, "tokenizer"),
+        ({"tokenizer": None}, "tokenizer"),
+        ({"engine__provider": "TensorrtExecutionProvider"}, "engine.provider"),
+        ({"engine__pad_to": 1}, "engine"),
+        ({"engine__provider": KeyError}, "engine"),
+        ({"engine__disabled_optimizers": "x"}, "disabled_optimizers"),
+        ({"labels": KeyError}, "labels"),
+        ({"serve": True}, "serve"),
+    ],
+)
+def test_nonsense_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(BundleInvalidError, match=CONFIG_NAME) as caught:
+        parse(changed(**changes))
+    assert named in caught.value.why
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig("text-classification", ("a", "b"), 64, "int8", multi_label=True),
+        ModelConfig("text-pair-classification", ("0", "1"), 64, "int8"),
+        ModelConfig("token-classification", tuple(TAGS), 64, "float32", hides_padding=False),
+    ],
+)
+def test_every_task_can_be_told(config: ModelConfig) -> None:
+    assert parse(dump(config)) == config
+    assert config.takes_pairs == (config.task == "text-pair-classification")
+
+
+def test_dump_refuses_what_parse_would() -> None:
+    with pytest.raises(BundleInvalidError):
+        dump(ModelConfig("text-classification", ("a",), 64, "int8", TokenizerConfig(), EngineConfig()))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError, match=CONFIG_NAME):
+        load(tmp_path)
+
+
+any_text = st.text(st.characters(codec=None))  # half surrogate pairs too
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | any_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_anything_else_is_refused(raw: bytes) -> None:
+    with pytest.raises(BundleInvalidError):
+        parse(raw)
+
+
+@given(st.sampled_from(sorted(json.loads(dump(CONFIG)))), json_values)
+def test_any_value_in_any_place_is_taken_or_refused_but_never_crashes(key: str, value: Any) -> None:
+    try:
+        config = parse(changed(**{key: value}))
+    except BundleInvalidError:
+        return
+    assert parse(dump(config)) == config

@@ -1,0 +1,176 @@
+"""Models with data elsewhere are found, wherever a tensor may stand; models without are read to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from edgepack_runtime.bundle.onnx_file import stands_alone
+
+
+def tensor(*, external: bool, name: str = "w") -> TensorProto:
+    made = helper.make_tensor(name, TensorProto.FLOAT, [300], np.ones(300, np.float32))
+    if external:
+        made.data_location = TensorProto.EXTERNAL
+        made.external_data.add(key="location", value="../../../etc/passwd")
+    return made
+
+
+def constant(value: TensorProto) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], ["c"], value=value)
+
+
+def graph(*nodes: onnx.NodeProto, **parts: object) -> onnx.GraphProto:
+    return helper.make_graph(list(nodes), "g", [], [], **parts)
+
+
+def of_graph(made: onnx.GraphProto) -> onnx.ModelProto:
+    return helper.make_model(made)
+
+
+def in_initializer(value: TensorProto) -> onnx.ModelProto:
+    return of_graph(graph(initializer=[value]))
+
+
+def in_attribute(value: TensorProto) -> onnx.ModelProto:
+    return of_graph(graph(constant(value)))
+
+
+def in_list(value: TensorProto) -> onnx.ModelProto:
+    node = helper.make_node("X", [], ["x"], domain="d")
+    node.attribute.append(helper.make_attribute("many", [tensor(external=False), value]))
+    return of_graph(graph(node))
+
+
+def in_branch(value: TensorProto) -> onnx.ModelProto:
+    inner = graph(helper.make_node("If", ["c"], ["y"], then_branch=graph(constant(value)), else_branch=graph()))
+    return of_graph(graph(helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=graph())))
+
+
+def in_sparse(value: TensorProto) -> onnx.ModelProto:
+    sparse = onnx.SparseTensorProto(values=tensor(external=False), indices=value, dims=[300])
+    return of_graph(graph(sparse_initializer=[sparse]))
+
+
+def in_function(value: TensorProto) -> onnx.ModelProto:
+    made = in_initializer(tensor(external=False))
+    made.functions.append(helper.make_function("d", "F", [], ["c"], [constant(value)], []))
+    return made
+
+
+def in_training(value: TensorProto) -> onnx.ModelProto:
+    made = in_initializer(tensor(external=False))
+    made.training_info.append(onnx.TrainingInfoProto(initialization=graph(constant(value))))
+    return made
+
+
+PLACES = [in_initializer, in_attribute, in_list, in_branch, in_sparse, in_function, in_training]
+
+
+def alone(raw: bytes, step: int = 7) -> bool:
+    return stands_alone((raw[start : start + step] for start in range(0, len(raw), step)), len(raw))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_data_elsewhere_are_found_wherever_a_tensor_may_stand(
+    place: Callable[[TensorProto], onnx.ModelProto],
+) -> None:
+    assert alone(place(tensor(external=False)).SerializeToString())
+    assert not alone(place(tensor(external=True)).SerializeToString())
+
+
+def test_a_location_without_the_mark_and_a_mark_without_a_location() -> None:
+    only_mark, only_location = tensor(external=True), tensor(external=True)
+    del only_mark.external_data[:]
+    only_location.data_location = TensorProto.DEFAULT
+    for one in (only_mark, only_location):
+        assert not alone(in_initializer(one).SerializeToString())
+
+
+def test_a_graph_that_comes_in_two_parts() -> None:
+    """Protobuf merges them."""
+    parts = [of_graph(graph(initializer=[tensor(external=e)])).SerializeToString() for e in (False, True)]
+    assert not alone(b"".join(parts))
+
+
+def test_models_that_are_built(tmp_path: Path, make_model: Callable[..., Path]) -> None:
+    raw = (make_model(tmp_path / "model", seed=1) / "model.onnx").read_bytes()
+    assert alone(raw, 1 << 20)
+
+
+def field(key: bytes, data: bytes) -> bytes:
+    """A field of fewer than 128 bytes, whose key is written as given."""
+    assert len(data) < 128
+    return key + bytes([len(data)]) + data
+
+
+@pytest.mark.parametrize("which", range(3), ids=["graph", "initializer", "external data"])
+def test_a_field_number_with_bits_that_onnx_runtime_drops(which: int) -> None:
+    """Its reader keeps 32 bits of a key: there the field is the one that counts, and not one that nobody knows."""
+    keys = [b"\x3a", b"\x2a", b"\x6a"]
+    plain = field(keys[0], field(keys[1], field(keys[2], b"")))
+    assert not alone(plain)
+    keys[which] = bytes([keys[which][0] | 0x80, 0x80, 0x80, 0x80, 0x10])
+    with pytest.raises(ValueError, match="29 bits"):
+        alone(field(keys[0], field(keys[1], field(keys[2], b""))))
+
+
+def test_a_mark_that_onnx_runtime_cuts_to_32_bits() -> None:
+    mark = b"\x70\x81\x80\x80\x80\x10"
+    assert not alone(field(b"\x3a", field(b"\x2a", mark)))
+    assert alone(field(b"\x3a", field(b"\x2a", b"\x70\x00")))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"\0", b"\x3a", b"\x3a\x05\x0a", b"\xff" * 11, b"\x0b", b"\x3a\x02\x2a\x05", b"\x08", b"\x0d\0\0", bytes(1000)],
+)
+def test_what_is_no_model_is_told(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        alone(raw)
+
+
+def test_messages_in_one_another_end_somewhere() -> None:
+    raw = b""
+    for _ in range(200):  # the graph of an attribute of a node of a graph, and so on
+        for key in (b"\x32", b"\x2a", b"\x0a"):
+            length = len(raw)
+            raw = key + (bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])) + raw
+    with pytest.raises(ValueError, match="deep"):
+        alone(b"\x3a" + bytes([len(raw) & 127 | 128, len(raw) >> 7]) + raw)
+
+
+def test_it_stops_reading_when_it_knows() -> None:
+    raw = in_initializer(tensor(external=True)).SerializeToString()
+
+    def chunks() -> Iterator[bytes]:
+        yield raw
+        raise AssertionError("read on")
+
+    assert not stands_alone(chunks(), len(raw) + 10**9)
+
+
+@given(st.binary(max_size=300), st.integers(1, 50))
+def test_any_bytes_give_an_answer_or_one_kind_of_error(raw: bytes, step: int) -> None:
+    answers = []
+    for size in (step, len(raw) + 1):
+        try:
+            answers.append(alone(raw, size))
+        except ValueError as error:
+            answers.append(str(error))  # type: ignore[arg-type]
+    assert answers[0] == answers[1]
+    if answers[0] is False:
+        return
+    try:  # what the reference takes, it does not take differently
+        found = onnx.ModelProto.FromString(raw)
+    except Exception:  # noqa: BLE001 - protobuf's errors differ between its implementations
+        return
+    tensors = [one for one in found.graph.initializer if one.external_data or one.data_location]
+    assert not tensors

@@ -1,0 +1,179 @@
+"""Reading OpenSSH's formats: strictly, and never more than a ValueError."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ssh_keys import make_key, needs_ssh_keygen, public, sign
+
+from edgepack_runtime.bundle.sshsig import PublicKey, Signer, parse_blob, parse_signature, parse_signers
+
+
+def string(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+BLOB = string(b"ssh-ed25519") + string(bytes(range(32)))
+LINE = "ssh-ed25519 " + base64.b64encode(BLOB).decode()
+
+
+def armored(body: bytes, *, columns: int = 70) -> bytes:
+    text = base64.b64encode(body).decode()
+    lines = [text[at : at + columns] for at in range(0, len(text), columns)]
+    return "\n".join(["-----BEGIN SSH SIGNATURE-----", *lines, "-----END SSH SIGNATURE-----", ""]).encode()
+
+
+def body(blob: bytes = BLOB, namespace: bytes = b"edgepack", *, version: int = 1, rest: bytes = b"") -> bytes:
+    fields = (blob, namespace, b"", b"sha512", string(b"ssh-ed25519") + string(bytes(64)))
+    return b"SSHSIG" + struct.pack(">I", version) + b"".join(map(string, fields)) + rest
+
+
+@pytest.mark.parametrize("columns", [64, 70, 76, 10_000])
+def test_a_signature_tells_its_key_and_what_it_is_for(columns: int) -> None:
+    found = parse_signature(armored(body(), columns=columns))
+    assert (found.key.kind, found.key.blob, found.namespace) == ("ssh-ed25519", BLOB, "edgepack")
+
+
+@needs_ssh_keygen
+@pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
+def test_real_ones_are_read(tmp_path: Path, kind: str) -> None:
+    key = make_key(tmp_path, "release", kind=kind)
+    found = parse_signature(sign(key, b"text", "else"))
+    assert (found.key, found.namespace) == (public(key), "else")
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"", "does not begin"),
+        (armored(body())[:-1], "does not begin"),
+        (armored(body()) + b"\n", "does not begin"),
+        (b"\n" + armored(body()), "does not begin"),
+        (armored(body()).replace(b"\n", b"\r\n"), "does not begin"),
+        (armored(body()).replace(b"SSH SIG", b"PGP SIG"), "does not begin"),
+        (armored(body()).replace(b"U1NI", b"U1N\xff"), "ascii"),
+        (armored(body()).replace(b"U1NI", b"U1 I"), "base64"),
+        (armored(b"x" + body()), "version 1"),
+        (armored(body(version=2)), "version 1"),
+        (armored(body()[:-1]), "ends too early"),
+        (armored(body(rest=b"x")), "bytes follow"),
+        (armored(body(b"")), "ends too early"),
+        (armored(body(string(b"pgp-rsa"))), "no type of a key"),
+        (armored(body(string(b"ssh-ed25519-cert-v01@openssh.com"))), "certificate"),
+        (armored(body(namespace=b"\xff")), "utf-8"),
+    ],
+)
+def test_what_is_no_signature_is_refused(raw: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_signature(raw)
+
+
+def test_spare_bits_of_base64_are_refused() -> None:
+    raw = armored(body(rest=b""))
+    assert raw.split(b"\n")[-3].endswith(b"=")
+    spare = raw.replace(b"AA==\n", b"AB==\n").replace(b"A=\n", b"B=\n")
+    assert spare != raw
+    with pytest.raises(ValueError, match="spare bits"):
+        parse_signature(spare)
+
+
+@given(st.data())
+def test_no_flipped_bit_says_the_same(data: st.DataObject) -> None:
+    """Either it is refused, or it names another key, namespace or signature: `ssh-keygen` sees those."""
+    raw = armored(body())
+    at = data.draw(st.integers(0, len(raw) * 8 - 1))
+    flipped = bytearray(raw)
+    flipped[at // 8] ^= 1 << at % 8
+    try:
+        parse_signature(bytes(flipped))
+    except ValueError:
+        return
+    lines = bytes(flipped).decode().split("\n")
+    assert base64.b64decode("".join(lines[1:-2])) != body()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_signature_or_a_value_error(raw: bytes) -> None:
+    for source in (raw, armored(b"SSHSIG\0\0\0\1" + raw)):
+        try:
+            parse_signature(source)
+        except ValueError:
+            continue
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_signers_or_a_value_error(raw: bytes) -> None:
+    try:
+        found = parse_signers(raw)
+    except ValueError:
+        return
+    assert all(isinstance(signer, Signer) for signer in found)
+
+
+names = st.from_regex(r"[A-Za-z0-9@.,*!-]{1,30}", fullmatch=True)
+
+
+@given(names, st.none() | names, st.binary(max_size=64))
+def test_a_line_that_is_written_is_read_back(who: str, namespaces: str | None, key: bytes) -> None:
+    signer = Signer(who, PublicKey("ssh-ed25519", string(b"ssh-ed25519") + string(key)), namespaces)
+    if who.startswith(("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")):
+        return  # reads as the type of a key
+    assert parse_signers((signer.line() + " a comment\n").encode()) == [signer]
+
+
+def test_files_of_signers() -> None:
+    text = f'# ours\n\n{LINE} ann@example.com\nbob  NAMESPACES="edgepack,file" {LINE} x\r\n{LINE}\n{LINE} "quoted"'
+    found = parse_signers(text.encode())
+    assert [(s.principals, s.namespaces) for s in found] == [
+        ("ann@example.com", None), ("bob", "edgepack,file"), ("signer", None), ("signer", None),
+    ]  # fmt: skip
+    assert {s.key for s in found} == {PublicKey("ssh-ed25519", BLOB)}
+    assert found[0].key.line == LINE
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f'a valid-before="20300101" {LINE}', "line 1: valid-after and valid-before are not used"),
+        (f'#\na namespaces="edgepack",valid-after="20200101" {LINE}', "line 2: valid-after"),
+        (f"a cert-authority {LINE}", "certificates are not used"),
+        (f"a no-touch-required {LINE}", "no option that is used here"),
+        (f'a namespaces="x y" {LINE}', "no option|no public key"),
+        (f'"a" {LINE}', "no name of a signer"),
+        ("a ssh-ed25519", "no public key"),
+        ("ssh-ed25519 AAAA", "ends too early"),
+        (LINE.replace("ssh-ed25519", "ssh-rsa"), "it says ssh-rsa, and the key is of type ssh-ed25519"),
+        ("ssh-ed25519 " + base64.b64encode(string(b"ssh-rsa-cert-v01@openssh.com")).decode(), "certificate"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", "it is a private key"),
+        ("PuTTY-User-Key-File-3: ssh-ed25519", "it is a private key"),
+        ("---- BEGIN SSH2 PUBLIC KEY ----", "line 1"),
+        ("\0", "line 1"),
+        ("\udcff".encode("utf-8", "surrogatepass").decode("latin-1"), "line 1"),
+    ],
+)
+def test_what_a_file_of_signers_may_not_say(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_signers(text.encode())
+
+
+def test_a_huge_file_is_not_read() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        parse_signers(b"#" * (1024 * 1024 + 1))
+
+
+@needs_ssh_keygen
+def test_the_fingerprint_is_that_of_ssh_keygen(tmp_path: Path) -> None:
+    import subprocess
+
+    key = make_key(tmp_path, "release")
+    told = subprocess.run(["ssh-keygen", "-lf", str(key)], capture_output=True, text=True, check=True).stdout
+    assert told.split()[1] == public(key).fingerprint
+
+
+def test_a_key_is_all_of_its_bytes() -> None:
+    assert parse_blob(BLOB) != parse_blob(BLOB + b"x")

@@ -1,0 +1,157 @@
+"""Integrity: no byte of a bundle or release may change unnoticed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgepack.bundle.archive import write_bundle
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.extract import extract
+from edgepack_runtime.bundle.manifest import release_id
+from edgepack_runtime.bundle.verify import find_damage, read_manifest, verify_file, verify_folder
+from edgepack_runtime.errors import BundleInvalidError, UsageError
+
+
+@pytest.fixture
+def release(small_bundle: Path, tmp_path: Path) -> Path:
+    manifest, raw = verify_file(small_bundle)
+    folder = tmp_path / release_id(manifest, raw)
+    with Archive(small_bundle) as archive:
+        extract(archive, manifest, folder, raw=raw, signature=None, durable=False)
+    return folder
+
+
+def test_an_intact_bundle_and_release_pass(small_bundle: Path, release: Path) -> None:
+    assert verify_file(small_bundle) == verify_folder(release)
+    manifest, raw = verify_folder(release)
+    assert manifest.name == "sentiment"
+    assert raw == (release / "manifest.json").read_bytes()
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+def test_every_flipped_byte_is_found(small_bundle: Path, tmp_path: Path, mask: int) -> None:
+    raw = small_bundle.read_bytes()
+    path = tmp_path / "x.edgepack"
+    for position in range(len(raw)):
+        path.write_bytes(raw[:position] + bytes([raw[position] ^ mask]) + raw[position + 1 :])
+        with pytest.raises(BundleInvalidError):
+            verify_file(path)
+
+
+def test_a_flip_names_the_member(small_bundle: Path, tmp_path: Path) -> None:
+    raw = small_bundle.read_bytes()
+    path = tmp_path / "x.edgepack"
+    with Archive(small_bundle) as archive:
+        members = list(archive.members.values())
+    for member in members:
+        for position in range(member.offset, member.end):
+            path.write_bytes(raw[:position] + bytes([raw[position] ^ 0x10]) + raw[position + 1 :])
+            with pytest.raises(BundleInvalidError) as caught:
+                verify_file(path)
+            text = str(caught.value)
+            # A deflate stream has spare bits that change nothing of the content: only the file's digest sees those.
+            assert member.path in text or "spare bits in compressed data" in text
+
+
+@given(data=st.data())
+@settings(max_examples=100)
+def test_cuts_insertions_and_swaps_are_found(
+    small_bundle: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    raw = small_bundle.read_bytes()
+    start = data.draw(st.integers(0, len(raw)))
+    end = data.draw(st.integers(start, len(raw)))
+    changed = raw[:start] + data.draw(st.binary(max_size=40)) + raw[end:]
+    if changed == raw:
+        return
+    path = tmp_path_factory.mktemp("changed") / "x.edgepack"
+    path.write_bytes(changed)
+    with pytest.raises(BundleInvalidError):
+        verify_file(path)
+
+
+def contents(bundle: Path) -> dict[str, Path | bytes]:
+    with Archive(bundle) as archive:
+        return {path: archive.read(path, 10**6) for path in archive.members}
+
+
+def test_a_well_formed_zip_that_the_manifest_does_not_describe(small_bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.edgepack"
+    write_bundle({**contents(small_bundle), "site/extra.py": b""}, path)
+    with pytest.raises(BundleInvalidError, match=r"site/extra\.py(.|\n)*does not list"):
+        verify_file(path)
+    fewer = contents(small_bundle)
+    del fewer["model/model.onnx"]
+    write_bundle(fewer, path)
+    with pytest.raises(BundleInvalidError, match=r"model/model\.onnx(.|\n)*missing"):
+        verify_file(path)
+    write_bundle({**contents(small_bundle), "model/model.onnx": bytes(256)}, path)
+    with pytest.raises(BundleInvalidError, match=r"model/model\.onnx(.|\n)*not what the manifest lists"):
+        verify_file(path)
+    fewer = contents(small_bundle)
+    del fewer["manifest.json"]
+    write_bundle(fewer, path)
+    with pytest.raises(BundleInvalidError, match=r"manifest\.json(.|\n)*missing"):
+        verify_file(path)
+
+
+def test_every_flipped_byte_of_a_release_is_found(release: Path) -> None:
+    for path in [path for path in release.rglob("*") if path.is_file()]:
+        raw = path.read_bytes()
+        for position in range(len(raw)):
+            path.write_bytes(raw[:position] + bytes([raw[position] ^ 0x20]) + raw[position + 1 :])
+            with pytest.raises(BundleInvalidError, match=path.name.replace(".", r"\.")):
+                verify_folder(release)
+        path.write_bytes(raw)
+    verify_folder(release)
+
+
+def test_missing_unlisted_and_replaced_files_are_named(release: Path) -> None:
+    (release / "model/model.onnx").unlink()
+    (release / "site/extra.so").touch()
+    (release / "site/empty").mkdir()
+    (release / "golden/rows.jsonl").unlink()
+    (release / "golden/rows.jsonl").symlink_to("/etc/passwd")
+    (release / "edgepack_runtime/__init__.py").unlink()
+    os.mkfifo(release / "edgepack_runtime/__init__.py")
+    (release / "__main__.py").write_bytes(b"raise SystemExit(1)\n")
+    manifest, _ = read_manifest(release)
+    damage = {item.path: item.why for item in find_damage(release, manifest)}
+    assert damage == {
+        "__main__.py": "its content has changed",
+        "edgepack_runtime/__init__.py": "is a special file where a file belongs",
+        "golden/rows.jsonl": "is a link where a file belongs",
+        "model/model.onnx": "is missing",
+        "site/empty": "is a folder that the manifest does not list",
+        "site/extra.so": "is a file that the manifest does not list",
+    }
+    with pytest.raises(BundleInvalidError) as caught:
+        verify_folder(release)
+    assert "__main__.py: its content has changed" in caught.value.what
+    assert "and 1 more" in caught.value.why
+
+
+def test_a_folder_replaced_by_a_link_is_damage(release: Path, tmp_path: Path) -> None:
+    (release / "model").rename(tmp_path / "moved")
+    (release / "model").symlink_to(tmp_path / "moved")
+    with pytest.raises(BundleInvalidError, match="model: is a link where a folder belongs"):
+        verify_folder(release)
+
+
+def test_the_folders_name_guards_the_manifest(release: Path) -> None:
+    manifest = release / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"sequence": 1', b'"sequence": 2'))
+    with pytest.raises(BundleInvalidError, match=r"manifest\.json(.|\n)*not the one in the folder's name"):
+        read_manifest(release)
+    other = release.rename(release.with_name("by-hand"))
+    assert read_manifest(other)[0].sequence == 2
+    (other / "manifest.json").unlink()
+    with pytest.raises(BundleInvalidError, match="cannot be read"):
+        read_manifest(other)
+    with pytest.raises(UsageError):
+        verify_folder(other / "none")

@@ -1,0 +1,473 @@
+"""The command line: one scheme in a bundle, in a release and outside of both."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from installing import Device, MakeBundle
+from tiny_model import write_lines, write_model_folder
+
+from edgepack_runtime.cli import main, model_commands, release_commands
+from edgepack_runtime.cli.parser import Context, build_parser
+from edgepack_runtime.errors import EdgepackError, ExitCode, StageFailedError
+from edgepack_runtime.install import receipts
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
+
+VERBS = [
+    "doctor", "verify", "install", "status", "trust", "rollback", "uninstall", "selftest", "tune", "gate", "env",
+    "bench", "predict", "serve",
+]  # fmt: skip
+OUTSIDE = Context("edgert", bundle=None, release=None)
+
+
+@pytest.fixture(scope="module")
+def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
+    prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
+    install(bundle, prefix.root, say=lambda text: None)
+    return prefix
+
+
+def edgert(*arguments: str | Path) -> int:
+    return main.run([str(argument) for argument in arguments], OUTSIDE)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("context", ["bundle", "release", "edgert"])
+def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: str, context: str) -> None:
+    bundle, release = Path("/x/s.edgepack"), Path("/p/releases/1")
+    made = {"bundle": Context("s", bundle, None), "release": Context("s", None, release), "edgert": OUTSIDE}[context]
+    assert set(main._VERBS) == set(VERBS) == set(build_parser(made).verbs)
+    for line in ([verb, "--help"], ["--help"]):
+        with pytest.raises(SystemExit) as caught:
+            build_parser(made).parse_args(line)
+        assert caught.value.code == 0
+        text = capsys.readouterr().out
+        assert "exit codes:" in text
+        assert max(map(len, text.splitlines())) <= 112
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ([], "no verb was given"),
+        (["verfy"], "did you mean `edgert verify`"),
+        (["zzz"], "there is no verb `zzz`"),
+        (["verify"], "PATH"),
+        (["predict", "--threads", "0", "--model", "m"], "'0' is not a whole number from 1 to 256"),
+        (["predict", "--threads", "１", "--model", "/none", "x"], "no model folder"),
+        (["predict", "x"], "--model"),
+        (["predict", "--model", "/none", "x"], "/none is no model folder"),
+        (["predict", "--model", "m", "--input", "f.txt", "x"], "both as arguments and with --input"),
+        (["predict", "--model", "m", "a", ""], "text 2 is empty"),
+        (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
+        (["predict", "--model", "m", "--input", "/none.xls"], "none.xls has no known ending"),
+        (["bench", "/none"], "/none is no model folder"),
+        (["bench", "m", "--rate", "0"], "'0' is no number above 0"),
+        (["status"], "--prefix"),
+        (["verify", "/none.edgepack"], "there is no bundle file /none.edgepack"),
+        (["install", "/none.edgepack"], "there is no bundle file /none.edgepack"),
+        (["gate", "/none.edgepack"], "there is no bundle file /none.edgepack"),
+    ],
+)
+def test_mistakes_end_in_exit_2_with_a_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: list[str], named: str
+) -> None:
+    assert main.run(line, OUTSIDE) == ExitCode.USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert named in shown.err
+
+
+def test_every_error_becomes_its_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def kinds(kind: type[EdgepackError]) -> list[type[EdgepackError]]:
+        return [kind, *(inner for direct in kind.__subclasses__() for inner in kinds(direct))]
+
+    for kind in kinds(EdgepackError):
+
+        def fail(*args: object, kind: type[EdgepackError] = kind) -> int:
+            raise kind("what", why="why", fix="fix")
+
+        monkeypatch.setitem(main._VERBS, "status", fail)
+        assert edgert("status", "--prefix", "x") == kind.exit_code
+        assert capsys.readouterr() == ("", "error: what\n  why: why\n  fix: fix\n")
+        assert edgert("status", "--prefix", "x", "--json") == kind.exit_code
+        reported = json.loads(capsys.readouterr().out)["error"]
+        assert reported == {"exit_code": kind.exit_code, "what": "what", "why": "why", "fix": "fix"}
+
+
+def test_an_interrupt_is_no_success(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(main._VERBS, "status", interrupt)
+    assert edgert("status", "--prefix", "x") == 130
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_a_library_makes_an_error_of_is_still_a_signal(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    def loading(*args: object) -> int:
+        """As the first import of ONNX Runtime or NumPy does, and the engine's own `except` behind it."""
+        try:
+            signal.raise_signal(number)
+        except BaseException as error:
+            raise StageFailedError("initialization failed") from error
+        return 0
+
+    monkeypatch.setitem(main._VERBS, "status", loading)
+    before = signal.signal(number, signal.SIG_DFL)  # SIGINT is ignored where these tests run in the background
+    try:
+        assert edgert("status", "--prefix", "x") == code
+    finally:
+        signal.signal(number, before)
+
+
+def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+    monkeypatch.setitem(main._VERBS, "status", interrupted)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert edgert("status", "--prefix", "x") == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_doctor(bundle: Path, device: Device, tmp_path: Path) -> None:
+    done = device(sys.executable, bundle, "doctor", "--json", "--prefix", tmp_path / "none")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["ok"], list(tmp_path.iterdir())) == (0, True, [])
+    assert {check["check"] for check in found["checks"]} >= {"system", "libc", "python", "cpu", "memory", "disk"}
+    assert found["device"]["machine"]
+
+
+def test_doctor_of_an_unfit_device(make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]) -> None:
+    from edgepack_runtime.bundle.manifest import TargetFacts
+
+    facts = TargetFacts("pi", "Linux", "riscv64", "glibc", "2.28", "3.11", "CPUExecutionProvider")
+    assert edgert("doctor", make_bundle(target=facts), "--prefix", "/tmp/x") == ExitCode.ENVIRONMENT_UNFIT
+    shown = capsys.readouterr().out
+    assert "FAIL  system" in shown
+    assert "cannot run sentiment 1.2.0" in shown
+
+
+def test_no_home_is_a_usage_error_that_names_prefix(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.delenv("HOME", raising=False)
+    assert edgert("install", bundle) == ExitCode.USAGE
+    assert "--prefix" in capsys.readouterr().err
+
+
+def test_verify_takes_bundles_and_releases(
+    bundle: Path, installed: Prefix, capsys: pytest.CaptureFixture[str], device: Device
+) -> None:
+    assert edgert("verify", bundle, "--json") == 0
+    first = json.loads(capsys.readouterr().out)
+    assert edgert("verify", installed.current, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert device(installed.bin / "sentiment", "verify").stdout == device(sys.executable, bundle, "verify").stdout
+    assert device(installed.bin / "sentiment", "verify", bundle).returncode == 0
+
+
+def test_the_verbs_that_measure_work_everywhere(
+    bundle: Path, installed: Prefix, device: Device, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    outside = [sys.executable, "-c", "from edgepack_runtime.cli.main import main; raise SystemExit(main())"]
+    path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry), "TMPDIR": str(temporary)}
+    for verb in ("selftest", "gate"):
+        answers = [
+            device(sys.executable, bundle, verb, "--json", env=path),
+            device(installed.bin / "sentiment", verb, "--json"),
+            device(*outside, verb, bundle, "--json", env=path),
+            device(*outside, verb, installed.current, "--json", env=path),
+        ]
+        assert [done.returncode for done in answers] == [0, 0, 0, 0], [done.stderr for done in answers]
+        assert len({done.stdout for done in answers}) == 1
+        assert json.loads(answers[0].stdout)
+    assert list(temporary.iterdir()) == []
+    assert list(installed.receipts.glob("*-gate.json"))
+
+
+def test_a_receipt_that_finds_no_room_is_told_with_where(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, prefix: Prefix
+) -> None:
+    def full(*given: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")  # a write knows no name
+
+    monkeypatch.setattr(receipts, "write_receipt", full)
+    release_commands._keep_receipt(prefix, {})
+    told = f"note: the receipt was not kept in {prefix.receipts}: No space left on device\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("fail", 6), ("inconclusive", 7)])
+def test_the_gates_verdict_is_the_exit_code(make_bundle: MakeBundle, device: Device, verdict: str, code: int) -> None:
+    done = device(sys.executable, make_bundle(gate=verdict), "gate", "--json")
+    assert done.returncode == code
+    assert json.loads(done.stdout)["verdict"] == verdict
+
+
+def test_onnxruntime_is_told_to_send_nothing_before_it_is_imported(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "selftest", "--json", env={"ORT_DISABLE_TELEMETRY": "0"})
+    assert json.loads(done.stdout)["telemetry_disabled"] == "1"
+
+
+def test_bench_of_a_release_takes_its_own_model(bundle: Path, installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "bench", "--json")
+    found = json.loads(done.stdout)
+    assert found == {"models": [f"{installed.current.resolve()}/model"], "texts": 1, "threads": None, "runs": 20}
+    assert device(sys.executable, bundle, "bench", "--threads", "2").stdout == "bench: 1 texts\n"
+
+
+def test_bench_finds_texts_beside_the_models(
+    installed: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "onnx-int8").mkdir()
+    (tmp_path / "onnx-int8" / "model.json").touch()
+    assert edgert("bench", tmp_path / "onnx-int8") == ExitCode.USAGE
+    assert "no texts to measure with" in capsys.readouterr().err
+    assert model_commands._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
+    (tmp_path / "texts.txt").touch()
+    assert model_commands._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
+
+
+def test_predict_reads_lines_and_keeps_their_order(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "predict", input="好\n很好\n好")
+    labels = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    assert (done.returncode, labels) == (0, ["好", "差", "好"])
+    assert "好" in done.stdout  # not escaped
+
+
+def test_predict_names_the_empty_line(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "predict", input="好\n\n好\n")
+    assert done.returncode == ExitCode.USAGE
+    assert "line 2 of standard input is empty" in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_predict_from_file_to_file(bundle: Path, installed: Prefix, device: Device, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,review\n1,好\n2,很好\n", encoding="utf-8")
+    for number, command in enumerate(([sys.executable, bundle], [installed.bin / "sentiment"])):
+        line = ["predict", "--input", "in.csv", "--column", "review", "--output", f"{number}.csv", "--scores"]
+        done = device(*command, *line, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
+    assert (tmp_path / "0.csv").read_text(encoding="utf-8").splitlines()[0] == "text,label,score,score_差,score_好"
+
+
+def test_predict_works_in_any_locale(installed: Prefix, device: Device) -> None:
+    for locale in ("C", "POSIX", "zh_CN.GBK", "en_US.ISO-8859-1"):
+        done = device(installed.bin / "sentiment", "predict", "很好", env={"LC_ALL": locale})
+        assert json.loads(done.stdout)["label"] == "差"
+
+
+def test_a_reader_that_has_had_enough(installed: Prefix) -> None:
+    line = f"yes 好 | '{installed.bin}/sentiment' predict | head -1"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, encoding="utf-8", timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ('{"label": "好", "score": 0.75}\n', "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["predict", "好"], ["status"], ["verify", "--json"]])
+def test_output_that_finds_no_room_is_a_plain_error(installed: Prefix, arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [installed.bin / "sentiment", *arguments], stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60
+        )
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert done.stderr.startswith("error: sentiment could not go on\n  why: No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["model/model.json", "model/vocab.txt", "edgepack_runtime/inference/predictor.py"])
+def test_predict_says_when_the_release_is_what_is_damaged(
+    installed: Prefix, device: Device, tmp_path: Path, damage: str
+) -> None:
+    moved = Prefix(Path(shutil.copytree(installed.root, tmp_path / "moved", symlinks=True)))
+    (moved.releases / str(moved.current_id()) / damage).unlink()
+    done = device(moved.bin / "sentiment", "predict", "好")
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert damage in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_text_that_begins_with_a_dash_needs_two(installed: Prefix, device: Device) -> None:
+    done = device(installed.bin / "sentiment", "predict", "-5分")
+    assert done.returncode == ExitCode.USAGE
+    assert "put -- before a text that begins with -" in done.stderr
+    assert device(installed.bin / "sentiment", "predict", "--", "-5分").returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_crash(installed: Prefix, closed: str) -> None:
+    line = f"'{installed.bin}/sentiment' predict 好 {closed}"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_stderr_that_fails_changes_nothing(bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"no bundle")
+    line = [sys.executable, bundle, "install", "--prefix", prefix.root]
+    codes = []
+    for command in (
+        line,
+        [*line[:2], "predict", "--nonsense"],
+        [sys.executable, "-m", "edgepack_runtime", "verify", damaged],
+    ):
+        with Path("/dev/full").open("wb") as full:
+            codes.append(subprocess.run(command, stderr=full, stdout=subprocess.DEVNULL, check=False).returncode)
+    assert codes == [0, ExitCode.USAGE, ExitCode.BUNDLE_INVALID]
+    assert prefix.current_id() is not None
+
+
+def test_status_where_nothing_was_ever_installed(
+    bundle: Path, device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert edgert("status", "--prefix", tmp_path / "none") == ExitCode.ENVIRONMENT_UNFIT
+    assert capsys.readouterr().out == f"nothing is installed in {tmp_path / 'none'}\n"
+    done = device(sys.executable, bundle, "status", "--prefix", tmp_path / "none", "--json")
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert json.loads(done.stdout)["current"] is None
+
+
+# --- every task ------------------------------------------------------------------------------------------------
+
+PAIRS, TOKENS = "text-pair-classification", "token-classification"
+Capture = pytest.CaptureFixture[str]
+
+
+def lines_of(capsys: Capture) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_predict_for_pairs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write_model_folder(tmp_path / "pairs", task=PAIRS)
+    assert edgert("predict", "--model", model, "好", "差") == 0
+    (tmp_path / "in.txt").write_text("好\t差\n差\t好\n", encoding="utf-8")
+    (tmp_path / "in.csv").write_text("q1,q2\n好,差\n差,好\n", encoding="utf-8")
+    columns = ["--column", "q1", "--pair-column", "q2"]
+    assert edgert("predict", "--model", model, "--input", tmp_path / "in.txt") == 0
+    assert edgert("predict", "--model", model, "--input", tmp_path / "in.csv", *columns) == 0
+    with (tmp_path / "in.txt").open() as stdin, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", stdin)
+        assert edgert("predict", "--model", model) == 0
+    found = lines_of(capsys)
+    assert [line["label"] for line in found] == ["good", *["good", "bad"] * 3]
+    output = tmp_path / "out.tsv"
+    assert edgert("predict", "--model", model, "--input", tmp_path / "in.txt", "--output", output, "--scores") == 0
+    table = output.read_text(encoding="utf-8").splitlines()
+    assert table[0] == "text\ttext_pair\tlabel\tscore\tscore_bad\tscore_good"
+    assert [line.split("\t")[:3] for line in table[1:]] == [["好", "差", "good"], ["差", "好", "bad"]]
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "named"),
+    [
+        (PAIRS, ["好"], "one text was given"),
+        (PAIRS, ["好", "差", "店"], "3 texts were given"),
+        (PAIRS, ["好", ""], "text 2 is empty"),
+        (PAIRS, ["--input", "in.txt"], "line 1 of in.txt is no pair of texts"),
+        (PAIRS, ["--input", "in.csv"], "in.csv has no column `text_pair`"),
+        (PAIRS, ["--input", "in.csv", "--column", "text_pair"], "both texts of a pair would be `text_pair`"),
+        (TOKENS, ["--pair-column", "b", "好"], "leave out --pair-column"),
+        ("text-classification", ["--pair-column", "b", "--input", "in.csv"], "leave out --pair-column"),
+    ],
+)
+def test_what_the_model_does_not_take_is_refused(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, task: str, arguments: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model_folder(tmp_path / "model", task=task)
+    (tmp_path / "in.txt").write_text("好差\n好\t差\n", encoding="utf-8")
+    (tmp_path / "in.csv").write_text("text\n好\n", encoding="utf-8")
+    assert edgert("predict", "--model", "model", *arguments) == ExitCode.USAGE
+    shown = capsys.readouterr()
+    assert (shown.out, named in shown.err) == ("", True), shown.err
+
+
+def test_a_bundle_of_pairs_refuses_one_text_before_it_is_unpacked(make_bundle: MakeBundle, device: Device) -> None:
+    bundle = make_bundle(task=PAIRS)
+    done = device(sys.executable, bundle, "predict", "好", env={"TMPDIR": "/none"})
+    assert done.returncode == ExitCode.USAGE
+    assert "give two: predict TEXT TEXT_PAIR" in done.stderr
+    done = device(sys.executable, bundle, "predict", "好", "差")
+    assert (done.returncode, json.loads(done.stdout)["label"]) == (0, "差")
+
+
+def test_predict_for_spans(tmp_path: Path, capsys: Capture) -> None:
+    model = write_model_folder(tmp_path / "tokens", task=TOKENS)
+    assert edgert("predict", "--model", model, "好店很好", "好", "--scores") == 0
+    found = lines_of(capsys)
+    score = pytest.approx(0.8339, abs=1e-4)
+    assert found == [
+        {"spans": [{"start": 1, "end": 3, "label": "place", "score": score, "text": "店很"}]},
+        {"spans": []},
+    ]
+    write_lines(tmp_path / "in.jsonl", [{"text": "店"}, {"text": "好"}])
+    line = ["predict", "--model", model, "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.csv", "--scores"]
+    assert edgert(*line) == 0
+    table = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert (table[0], table[2]) == ("text,spans", "好,[]")
+
+
+def test_half_a_surrogate_pair_in_a_span_is_printed(tmp_path: Path) -> None:
+    model = write_model_folder(tmp_path / "tokens", task=TOKENS)
+    (tmp_path / "in.jsonl").write_text('{"text": "店\\ud83d很"}\n', encoding="utf-8")
+    code = "from edgepack_runtime.cli.main import main; raise SystemExit(main())"
+    line = [sys.executable, "-c", code, "predict", "--model", model, "--input", tmp_path / "in.jsonl"]
+    done = subprocess.run(line, capture_output=True, encoding="utf-8", timeout=60, check=True)
+    assert json.loads(done.stdout)["spans"][0]["text"] == "店\ud83d很"
+
+
+def test_predict_for_several_labels(tmp_path: Path, capsys: Capture) -> None:
+    model = write_model_folder(tmp_path / "several", multi_label=True)
+    assert edgert("predict", "--model", model, "好") == 0
+    assert edgert("predict", "--model", model, "好", "--scores") == 0
+    short, long = lines_of(capsys)
+    assert short == {"labels": ["good"], "scores": {"good": 0.880797}}
+    assert long == {"labels": ["good"], "scores": {"bad": 0.268941, "good": 0.880797}}
+
+
+@pytest.mark.parametrize(("task", "line"), [(PAIRS, "好\t差\n"), (TOKENS, "好店\n"), ("text-classification", "好\n")])
+def test_bench_works_for_every_task(tmp_path: Path, capsys: Capture, task: str, line: str) -> None:
+    folders = [write_model_folder(tmp_path / name, task=task) for name in ("one", "two")]
+    (tmp_path / "texts.txt").write_text(line * 3, encoding="utf-8")
+    assert edgert("bench", *folders, "--runs", "2", "--json") == 0
+    [found] = lines_of(capsys)
+    assert (found["texts"], [model["n"] for model in found["models"]]) == (3, [6, 6])  # type: ignore[attr-defined]
+
+
+def test_bench_at_a_rate(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack_runtime.gate.open_loop._LEAST_S", 0.0)
+    folder = write_model_folder(tmp_path / "m", task=PAIRS)
+    (tmp_path / "texts.txt").write_text("好\t差\n", encoding="utf-8")
+    assert edgert("bench", folder, "--runs", "1", "--rate", "2000", "--json") == 0
+    [row] = lines_of(capsys)[0]["open_loop"]  # type: ignore[attr-defined]
+    assert (row["rate_per_s"], row["n"]) == (2000, 662)
+    assert edgert("bench", folder, "--runs", "1", "--rate", "2000") == 0
+    assert "2000 texts a second, each from its arrival: p50 " in capsys.readouterr().out
+
+
+def test_bench_of_models_of_two_tasks_says_so(tmp_path: Path, capsys: Capture) -> None:
+    folders = [write_model_folder(tmp_path / task, task=task) for task in (PAIRS, TOKENS)]
+    (tmp_path / "texts.txt").write_text("好\t差\n", encoding="utf-8")
+    assert edgert("bench", *folders) == ExitCode.USAGE
+    assert "this model takes one text at a time" in capsys.readouterr().err

@@ -1,0 +1,159 @@
+"""The verb `trust`: public keys alone are pinned, each change leaves a receipt, and the last key does not go unsaid."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ssh_keys import needs_ssh_keygen, pin, public, signed
+from tiny_model import TUNED
+
+from edgepack_runtime.cli import main, trust_command
+from edgepack_runtime.cli.parser import Context
+from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
+from edgepack_runtime.install import prefix as state
+from edgepack_runtime.install import release_process
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
+
+pytestmark = needs_ssh_keygen
+OUTSIDE = Context("edgert", bundle=None, release=None)
+
+
+def pub(key: Path) -> Path:
+    return key.with_name(f"{key.name}.pub")
+
+
+def edgert(*arguments: str | Path) -> int:
+    return main.run([str(argument) for argument in arguments], OUTSIDE)
+
+
+def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (public(key).fingerprint for key in keys)
+    file = prefix.root / "trusted_signers"
+    assert edgert("trust", "list", "--prefix", prefix.root) == 0
+    assert capsys.readouterr().out == "no key is pinned: bundles are installed whoever made them\n"
+    assert edgert("trust", "add", pub(keys[0]), "--prefix", prefix.root) == 0
+    assert capsys.readouterr().out == (
+        f"added: {one} (release, ssh-ed25519)\ntrusted: {one} (release, ssh-ed25519), in {file}\n"
+    )
+    assert file.read_text().splitlines()[1:] == [f'release namespaces="edgepack" {public(keys[0]).line}']
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert edgert("trust", "add", pub(keys[1]), "--prefix", prefix.root, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [key["fingerprint"] for key in told["changed"]] == [two]
+    assert [key["fingerprint"] for key in told["keys"]] == [one, two]
+    assert edgert("trust", "remove", one, "--prefix", prefix.root) == 0
+    assert capsys.readouterr().out == (
+        f"removed: {one} (release, ssh-ed25519)\ntrusted: {two} (other, ssh-ed25519), in {file}\n"
+    )
+    receipts = [json.loads(path.read_text()) for path in sorted(prefix.receipts.iterdir())]
+    assert [(one["verb"], one["verdict"]) for one in receipts] == [("trust", "added")] * 2 + [("trust", "removed")]
+
+
+def test_what_is_pinned_already_is_said_and_changes_nothing(keys: tuple[Path, Path], prefix: Prefix) -> None:
+    trust_command.add(prefix, None, pub(keys[0]))
+    again = trust_command.add(prefix, None, pub(keys[0]))
+    assert (again["changed"], again["notes"]) == ([], [f"{public(keys[0]).fingerprint} is pinned here already"])
+    assert len(list(prefix.receipts.iterdir())) == 1
+
+
+def test_the_last_key_does_not_go_unsaid(
+    keys: tuple[Path, Path], prefix: Prefix, machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fingerprint, other = (public(key).fingerprint for key in keys)
+    trust_command.add(prefix, None, pub(keys[0]))
+    assert edgert("trust", "remove", fingerprint, "--prefix", prefix.root) == ExitCode.USAGE
+    file = prefix.root / "trusted_signers"
+    assert capsys.readouterr().err == (
+        f"error: {fingerprint} is the last key that is pinned in {file}\n"
+        "  why: without it, bundles that nobody signed might be installed again\n"
+        f"  fix: add the next key first; to pin nothing any more, delete {file}\n"
+    )
+    with pytest.raises(UsageError, match=re.escape(f"{other} is not pinned")) as caught:
+        trust_command.remove(prefix, None, other)
+    assert caught.value.fix == "`trust list` tells which are"
+    pin(machine, keys[1])
+    with pytest.raises(UsageError, match=r"it is pinned in .*etc/trusted_signers"):
+        trust_command.remove(prefix, None, other)
+
+
+def test_a_file_of_signers_is_taken_as_it_is_meant(keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path) -> None:
+    file = tmp_path / "signers"
+    lines = [f"# ours\nann {public(keys[0]).line} x", f'bob namespaces="edgepack,file" {public(keys[1]).line}']
+    file.write_text("\n".join([*lines, lines[0]]))
+    trust_command.add(prefix, None, file)
+    written = (prefix.root / "trusted_signers").read_text().splitlines()[1:]
+    assert written == [f'ann namespaces="edgepack" {public(keys[0]).line}', lines[1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "fix"),
+    [
+        (None, "it is a private key", "never the private key"),
+        ("", "", "give a public key (KEY.pub)"),
+        ("hello world", "no option", "give a public key"),
+        ('ann valid-before="20300101" {line}', "clock may say 1970", "give a public key"),
+        ('ann namespaces="file" {line}', 'is for namespaces="file" only', 'write namespaces="edgepack"'),
+    ],
+)
+def test_what_cannot_be_pinned(
+    keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path, text: str | None, why: str, fix: str
+) -> None:
+    file = keys[0]
+    if text is not None:
+        file = tmp_path / "given"
+        file.write_text(text.format(line=public(keys[0]).line))
+    with pytest.raises(UsageError) as caught:
+        trust_command.add(prefix, None, file)
+    assert why in caught.value.why
+    assert fix in caught.value.fix
+    assert not prefix.root.exists()
+
+
+def test_places_that_are_not_ours(keys: tuple[Path, Path], prefix: Prefix, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        trust_command.add(prefix, None, prefix.root / "none.pub")
+    prefix.root.mkdir()
+    (prefix.root / "theirs").touch()
+    with pytest.raises(UsageError, match="not empty and holds no install"):
+        trust_command.add(prefix, None, pub(keys[0]))
+    assert edgert("trust", "add", pub(keys[0])) == ExitCode.USAGE
+    assert "--prefix DIR" in capsys.readouterr().err
+    assert edgert("trust") == ExitCode.USAGE
+
+
+def test_pinning_waits_for_no_install(keys: tuple[Path, Path], prefix: Prefix) -> None:
+    prefix.root.mkdir()
+    with state.lock(prefix), pytest.raises(EnvironmentUnfitError, match="another install"):
+        trust_command.add(prefix, None, pub(keys[0]))
+
+
+def test_a_damaged_list_is_not_written_over(keys: tuple[Path, Path], prefix: Prefix) -> None:
+    prefix.root.mkdir()
+    (prefix.root / "trusted_signers").write_text("???")
+    with pytest.raises(EnvironmentUnfitError, match="nothing can be trusted"):
+        trust_command.add(prefix, None, pub(keys[0]))
+    assert (prefix.root / "trusted_signers").read_text() == "???"
+
+
+def test_what_serves_is_told_of(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        release_process, "run_json", lambda *args, **options: (ExitCode.OK, {"verdict": "pass", **TUNED})
+    )
+    install(small_bundle, prefix.root, say=lambda text: None)
+    notes = trust_command.add(prefix, "sentiment", pub(keys[0]))["notes"]
+    assert notes[0].startswith(f"{prefix.current_id()} serves on, unproven: {prefix.current_id()} is not signed")
+    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=lambda text: None)
+    assert trust_command.add(prefix, "sentiment", pub(keys[1]))["notes"] == []
+    gone = trust_command.remove(prefix, "sentiment", public(keys[0]).fingerprint)
+    assert "is signed by a key that this device does not trust" in gone["notes"][0]
+
+
+def test_an_empty_list_says_what_it_means(prefix: Prefix) -> None:
+    pin(prefix.root)
+    assert trust_command.render(trust_command.listed(prefix)) == "trusted: no key at all, so nothing can be installed"

@@ -1,0 +1,99 @@
+"""How many cores a process may use, in control groups of both versions and in containers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime.device import conditions, cores
+from edgepack_runtime.device.cores import Cores
+
+V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+V1 = (
+    "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
+    "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+    "33 31 0:30 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n"
+)
+DOCKER_V1 = (
+    "701 700 0:29 /docker/4f2a /sys/fs/cgroup/cpu,cpuacct ro master:11 - cgroup cgroup rw,cpu,cpuacct\n"
+    "702 700 0:30 /docker/4f2a /sys/fs/cgroup/memory ro master:12 - cgroup cgroup rw,memory\n"
+)
+
+
+def system(root: Path, mounts: str, groups: str, files: dict[str, str]) -> Path:
+    """A file system with /proc/self and `files` below /sys/fs/cgroup."""
+    content = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups}
+    content |= {f"sys/fs/cgroup/{path}": text for path, text in files.items()}
+    for path, text in content.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("mounts", "groups", "files", "quota"),
+    [
+        (V2, "0::/\n", {}, None),
+        (V2, "0::/job\n", {"job/cpu.max": "max 100000\n"}, None),
+        (V2, "0::/job\n", {"job/cpu.max": "150000 100000\n"}, 1.5),
+        (V2, "0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "50000 100000\n"}, 0.5),
+        (V2, "0::/a/b\n", {"a/b/cpu.max": "200000 100000\n", "a/cpu.max": "300000 100000\n"}, 2.0),
+        (V2, "0::/../other\n", {"cpu.max": "400000 100000\n"}, 4.0),  # a group outside of the namespace
+        (V1, "4:cpu,cpuacct:/\n", {"cpu,cpuacct/cpu.cfs_quota_us": "-1\n"}, None),
+        (
+            V1,
+            "9:name=systemd:/x\n4:cpu,cpuacct:/job\n0::/\n",
+            {"cpu,cpuacct/job/cpu.cfs_quota_us": "250000\n", "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"},
+            2.5,
+        ),
+        (
+            DOCKER_V1,
+            "4:cpu,cpuacct:/docker/4f2a\n",
+            {"cpu,cpuacct/cpu.cfs_quota_us": "300000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
+            3.0,
+        ),
+        (
+            DOCKER_V1,  # the group is told as the container's host sees it, the mount is the container's
+            "4:cpu,cpuacct:/kubepods/x\n",
+            {"cpu,cpuacct/cpu.cfs_quota_us": "100000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
+            1.0,
+        ),
+        (V2, "0::/job\n", {"job/cpu.max": "nonsense\n"}, None),
+        (V2, "0::/job\n", {"job/cpu.max": "100 0\n"}, None),
+        ("broken - line\n\n", "nonsense\n", {}, None),
+    ],
+)
+def test_the_quota_of_control_groups_is_found(
+    tmp_path: Path, mounts: str, groups: str, files: dict[str, str], quota: float | None
+) -> None:
+    found = cores.cores(system(tmp_path, mounts, groups, files))
+    assert found.quota == quota
+    assert (found.machine, found.allowed) == (os.cpu_count(), len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("found", "threads", "text"),
+    [
+        (Cores(8, 8, None), 8, "8 of 8 cores"),
+        (Cores(8, 3, None), 3, "3 of 8 cores"),
+        (Cores(64, 64, 4.0), 4, "64 of 64 cores, and a quota of 4"),
+        (Cores(64, 64, 3.9), 3, "64 of 64 cores, and a quota of 3.9"),
+        (Cores(64, 2, 16.0), 2, "2 of 64 cores, and a quota of 16"),
+        (Cores(4, 4, 0.5), 1, "4 of 4 cores, and a quota of 0.5"),
+    ],
+)
+def test_threads_are_what_can_run_at_the_same_time(found: Cores, threads: int, text: str) -> None:
+    assert found.threads == threads
+    assert str(found) == text
+
+
+def test_the_threads_of_a_container_are_those_that_its_quota_pays_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(32)))
+    root = system(tmp_path, V2, "0::/\n", {"cpu.max": "200000 100000\n"})
+    assert cores.usable_cores(root) == 2
+    monkeypatch.setattr(conditions, "usable_cores", lambda: cores.usable_cores(root))
+    assert conditions.collect(threads=1, engine="", providers=())["cores"] == 2

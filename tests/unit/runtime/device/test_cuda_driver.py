@@ -1,0 +1,87 @@
+"""NVIDIA's driver, as far as it can be asked without one: a library of the same functions stands in."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edgepack_runtime.device import nvidia
+from edgepack_runtime.errors import EnvironmentUnfitError
+
+ATTRIBUTES = {75: 8, 76: 7}
+
+
+class Driver:
+    """`libcuda.so.1` on a board with one GPU, or with what `changes` say."""
+
+    def __init__(self, gpus: int = 1, fails: str = "") -> None:
+        self.gpus, self.fails = gpus, fails
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            if name == self.fails:
+                return 999
+            getattr(self, f"_{name}")(*arguments)
+            return 0
+
+        return call
+
+    def _cuInit(self, flags: int) -> None:
+        assert flags == 0
+
+    def _cuDeviceGetCount(self, count: Any) -> None:
+        count._obj.value = self.gpus
+
+    def _cuDeviceGet(self, device: Any, number: int) -> None:
+        device._obj.value = 40 + number
+
+    def _cuDriverGetVersion(self, version: Any) -> None:
+        version._obj.value = 12060
+
+    def _cuDeviceGetName(self, name: Any, size: int, device: Any) -> None:
+        assert (size, device.value) == (256, 40)
+        name.value = b"Orin"
+
+    def _cuDeviceTotalMem_v2(self, memory: Any, device: Any) -> None:
+        memory._obj.value = 7 * 2**30
+
+    def _cuDeviceGetAttribute(self, value: Any, which: int, device: Any) -> None:
+        value._obj.value = ATTRIBUTES[which]
+
+
+def test_a_gpu_is_described() -> None:
+    asked: list[str] = []
+
+    def load(name: str) -> Driver:
+        asked.append(name)
+        return Driver()
+
+    assert nvidia.facts(load) == ("Orin", "8.7", "12.6", 7168)
+    assert asked == ["libcuda.so.1"]
+
+
+def test_no_driver_and_no_gpu_are_said_plainly() -> None:
+    def missing(name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    with pytest.raises(EnvironmentUnfitError, match="driver is not there") as caught:
+        nvidia.facts(missing)
+    assert "libcuda.so.1" in caught.value.why
+    with pytest.raises(EnvironmentUnfitError, match="finds no GPU"):
+        nvidia.facts(lambda name: Driver(gpus=0))
+
+
+@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGetAttribute"])
+def test_a_call_that_fails_is_named(function: str) -> None:
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        nvidia.facts(lambda name: Driver(fails=function))
+    assert f"{function} returned 999" in caught.value.why
+
+
+def test_the_stand_in_takes_what_the_library_would() -> None:
+    number = ctypes.c_int()
+    assert Driver().cuDriverGetVersion(ctypes.byref(number)) == 0
+    assert number.value == 12060

@@ -1,0 +1,169 @@
+"""Whether a device is fit is told before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from edgepack_runtime.bundle.manifest import Manifest
+from edgepack_runtime.bundle.verify import verify_file
+from edgepack_runtime.device import doctor, info, jetson, nvidia
+from edgepack_runtime.device.jetson import JetsonFacts
+from edgepack_runtime.device.nvidia import CudaFacts
+from edgepack_runtime.errors import EnvironmentUnfitError
+
+
+@pytest.fixture
+def manifest(small_bundle: Path) -> Manifest:
+    return verify_file(small_bundle)[0]
+
+
+def failed(manifest: Manifest, **options: Any) -> list[str]:
+    return [check.check for check in doctor.check_device(manifest, **options) if not check.ok]
+
+
+def with_target(manifest: Manifest, **facts: str) -> Manifest:
+    return dataclasses.replace(manifest, target=dataclasses.replace(manifest.target, **facts))
+
+
+def test_this_machine_is_fit_for_a_bundle_made_for_it(manifest: Manifest, tmp_path: Path) -> None:
+    checks = doctor.check_device(manifest, prefix=tmp_path / "not" / "yet")
+    assert failed(manifest, prefix=tmp_path) == []
+    doctor.require(checks)
+    assert not (tmp_path / "not").exists()
+    assert all(check.what for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("facts", "check"),
+    [
+        ({"machine": "riscv64"}, "system"),
+        ({"system": "Plan9"}, "system"),
+        ({"libc_min": "99.1"}, "libc"),
+        ({"libc": "musl"}, "libc"),
+        ({"python": "3.7"}, "python"),
+    ],
+)
+def test_each_unfit_fact_is_named_with_a_remedy(manifest: Manifest, facts: dict[str, str], check: str) -> None:
+    checks = [item for item in doctor.check_device(with_target(manifest, **facts)) if not item.ok]
+    assert [item.check for item in checks] == [check]
+    assert checks[0].why
+    assert checks[0].fix
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        doctor.require(checks)
+    assert checks[0].what in str(caught.value)
+    assert f"fix: {checks[0].fix}" in doctor.render(checks)
+
+
+def test_versions_are_compared_as_numbers(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "libc", lambda: ("glibc", "2.9"))
+    assert failed(with_target(manifest, libc_min="2.28")) == ["libc"]
+    monkeypatch.setattr(info, "libc", lambda: ("glibc", "2.100"))
+    assert failed(with_target(manifest, libc_min="2.28")) == []
+
+
+def test_other_builds_of_python_are_refused(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "abiflags", "t")
+    assert failed(manifest) == ["python"]
+    monkeypatch.undo()
+    monkeypatch.setattr(platform, "python_implementation", lambda: "PyPy")
+    assert failed(manifest) == ["python"]
+
+
+def test_a_32_bit_python_on_a_64_bit_kernel(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(struct, "calcsize", lambda form: 4)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    checks = doctor.check_device(with_target(manifest, machine="aarch64"))
+    assert "32-bit" in next(check.what for check in checks if check.check == "system")
+
+
+def test_a_python_with_parts_left_out(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert failed(manifest) == ["stdlib", "library", "library"]
+
+
+def test_a_missing_system_library(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_LIBRARIES", ("libno-such-thing.so.1",))
+    assert failed(manifest) == ["library"]
+
+
+def test_disk_space(manifest: Manifest, tmp_path: Path) -> None:
+    assert failed(manifest, prefix=tmp_path, needed_bytes=2**60) == ["disk"]
+    assert failed(manifest, prefix=tmp_path, needed_bytes=0) == []
+
+
+def test_noexec_and_inodes(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = {"f_bavail": 10**9, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": os.ST_NOEXEC}
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**disk))
+    assert failed(manifest, prefix=tmp_path) == ["mount"]
+    disk.update(f_flag=0, f_files=10**6, f_favail=10)
+    assert failed(manifest, prefix=tmp_path) == ["disk"]
+
+
+def test_memory(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    gated = dataclasses.replace(manifest, gates={"memory": {"peak_rss_mib": 250}})
+    monkeypatch.setattr(info, "memory_available_bytes", lambda: 200 * 2**20)
+    assert failed(manifest) == []
+    assert failed(gated) == ["memory"]
+    monkeypatch.setattr(info, "memory_available_bytes", lambda: None)
+    assert failed(gated) == []
+
+
+@pytest.mark.parametrize(
+    ("precision", "flags", "told"),
+    [
+        ("float32", "avx2", "int8: no VNNI or SDOT"),
+        ("int8", "avx2", "int8: no VNNI or SDOT: int8 runs, but slower and with other rounding; the gate decides"),
+        ("int8", "avx512_vnni", "int8: avx512_vnni"),
+        ("float16", "avx2", "no VNNI or SDOT; float16 runs, but computed in float32 and no faster; the gate decides"),
+        ("float16", "asimddp asimdhp", "int8: asimddp"),
+    ],
+)
+def test_what_a_cpu_lacks_for_a_precision_is_told_and_does_not_fail(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, precision: str, flags: str, told: str
+) -> None:
+    monkeypatch.setattr(info, "cpu_flags", flags.split)
+    manifest = dataclasses.replace(manifest, model={**manifest.model, "precision": precision})
+    (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
+    assert check.ok
+    assert check.what.endswith(told)
+
+
+def test_an_emulated_cpu_is_told(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "emulation", lambda machine: "the kernel is x86_64")
+    (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
+    assert check.ok
+    assert check.what.endswith("; emulated (the kernel is x86_64): no time that is measured here means anything")
+
+
+def no_gpu() -> NoReturn:
+    raise EnvironmentUnfitError("NVIDIA's driver is not there", why="no libcuda", fix="install it")
+
+
+def test_a_target_with_a_gpu_wants_one(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for_cuda = with_target(manifest, provider="CUDAExecutionProvider")
+    monkeypatch.setattr(nvidia, "facts", no_gpu)
+    assert (failed(manifest), failed(for_cuda)) == ([], ["gpu"])
+    monkeypatch.setattr(nvidia, "facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
+    assert failed(for_cuda) == []
+    monkeypatch.setattr(jetson, "facts", lambda: JetsonFacts("36.4.3", "6.2", "MAXN (0)"))
+    told = doctor.render(doctor.check_device(for_cuda))
+    assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in told
+    assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in told
+
+
+def test_a_place_that_cannot_be_written(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = {"f_bavail": 10**9, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": os.ST_RDONLY}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: SimpleNamespace(**disk))
+        assert failed(manifest, prefix=tmp_path) == ["write"]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert failed(manifest, prefix=tmp_path) == ["write"]

@@ -1,0 +1,123 @@
+"""What devices of several kinds tell about themselves, from the files that they have."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime.device import info, jetson
+
+ORIN = {
+    "proc/device-tree/model": "NVIDIA Jetson Orin Nano Developer Kit\0",
+    "proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd asimddp asimdhp crc32\n",
+    "proc/meminfo": "MemTotal:        7802564 kB\nMemFree: 1 kB\nMemAvailable:    5120000 kB\n",
+    "etc/os-release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nID=ubuntu\nVERSION_ID="22.04"\n',
+    "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64\n",
+    "var/lib/nvpmodel/status": "fmode:quiet\npmode:0002 fmode:quiet\n",
+    "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=15W >\nCPU 1\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >\nCPU 2\n",
+    "var/lib/dpkg/status": (
+        "Package: nano\nStatus: install ok installed\nVersion: 6.2-1\n\n"
+        "Package: nvidia-jetpack\nStatus: install ok installed\nDescription: all\n of it\nVersion: 6.2+b77\n"
+    ),
+}
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def test_a_jetson_tells_its_release_and_its_power_mode(tmp_path: Path) -> None:
+    root = tree(tmp_path, ORIN)
+    assert jetson.facts(root) == ("36.4.3", "6.2", "MAXN_SUPER (2)")
+    assert info.board(root) == "NVIDIA Jetson Orin Nano Developer Kit"
+    assert info.system_release(root) == {"id": "ubuntu", "version": "22.04", "name": "Ubuntu 22.04.5 LTS"}
+    assert info.cpu_flags(root) == ["asimd", "asimddp", "asimdhp"]
+    assert info.memory_total_bytes(root) == 7802564 * 1024
+    assert info.memory_available_bytes(root) == 5120000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"),
+    [
+        ("var/lib/dpkg/status", ("36.4.3", "6", "MAXN_SUPER (2)")),  # flashed without the SDK
+        ("etc/nvpmodel.conf", ("36.4.3", "6.2", "2")),
+        ("var/lib/nvpmodel/status", ("36.4.3", "6.2", None)),
+        ("etc/nv_tegra_release", None),
+    ],
+)
+def test_a_jetson_with_files_missing(tmp_path: Path, left_out: str, expected: object) -> None:
+    assert jetson.facts(tree(tmp_path, {name: text for name, text in ORIN.items() if name != left_out})) == expected
+
+
+def test_a_package_that_was_removed_is_not_installed(tmp_path: Path) -> None:
+    root = tree(tmp_path, {**ORIN, "var/lib/dpkg/status": ORIN["var/lib/dpkg/status"].replace("ok installed", "ok x")})
+    assert jetson.facts(root) == ("36.4.3", "6", "MAXN_SUPER (2)")
+
+
+@pytest.mark.parametrize(("release", "jetpack"), [("R35", "5"), ("R38", "7"), ("R99", None)])
+def test_the_jetpack_of_a_release(tmp_path: Path, release: str, jetpack: str | None) -> None:
+    told = ORIN["etc/nv_tegra_release"].replace("R36", release)
+    found = jetson.facts(tree(tmp_path, {"etc/nv_tegra_release": told}))
+    assert found is not None and found.jetpack == jetpack
+
+
+def test_a_system_that_tells_nothing(tmp_path: Path) -> None:
+    assert jetson.facts(tmp_path) is None
+    assert info.board(tmp_path) is None
+    assert info.memory_available_bytes(tmp_path) is info.memory_total_bytes(tmp_path) is None
+    assert info.cpu_flags(tmp_path) == []
+    assert info.cpu_model(tmp_path) == platform.machine()
+    assert info.system_release(tmp_path) == {"id": "", "version": "", "name": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("processor : 0\nflags\t: fpu avx2 avx512_vnni\n", ["avx2", "avx512_vnni"]),
+        ("processor : 0\nFeatures\t: fp asimd asimddp asimdhp\n", ["asimd", "asimddp", "asimdhp"]),
+        ("processor : 0\n", []),
+    ],
+)
+def test_cpu_flags_of_both_kinds_of_machine(tmp_path: Path, text: str, flags: list[str]) -> None:
+    assert info.cpu_flags(tree(tmp_path, {"proc/cpuinfo": text})) == flags
+
+
+def test_another_libc_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", unknown)
+    assert info.libc() == ("unknown", "")
+    monkeypatch.setattr(os, "confstr", lambda name: None)
+    assert info.libc() == ("unknown", "")
+
+
+def test_the_c_library_in_c_plus_plus_of_this_system() -> None:
+    version = info.libstdcxx()
+    assert version is not None and version.startswith("3.4.")  # numpy, which these tests need, is linked with it
+
+
+@pytest.mark.parametrize(
+    ("files", "guest"),
+    [
+        ({"proc/cpuinfo": "flags\t\t: fpu avx2 hypervisor\n"}, True),
+        ({"proc/cpuinfo": "flags\t\t: fpu avx2\n"}, False),
+        ({"proc/cpuinfo": "Features\t: fp asimd\n", "sys/hypervisor/type": "xen\n"}, True),
+        ({"proc/cpuinfo": "Features\t: fp asimd\n", "proc/device-tree/hypervisor/compatible": "linux,kvm"}, True),
+        ({"proc/cpuinfo": "Features\t: fp asimd\n"}, None),
+        ({}, None),
+    ],
+)
+def test_a_guest_of_a_hypervisor_is_told(tmp_path: Path, files: dict[str, str], guest: bool | None) -> None:
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert info.is_guest(tmp_path) is guest

@@ -1,0 +1,335 @@
+"""The accuracy gates: by every metric, on answers of every kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_model import TAGS, write_release
+
+from edgepack_runtime.bundle.golden import GoldenRow
+from edgepack_runtime.bundle.model_config import ModelConfig
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.gate import accuracy, runner
+from edgepack_runtime.gate.accuracy import Counts, Measured
+from edgepack_runtime.gate.limits import Limits
+from edgepack_runtime.stats.checks import Check
+from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.util.spans import Span
+
+
+def quiet(line: str) -> None:
+    """Nobody listens."""
+
+
+def limits(**asked: Any) -> Limits:
+    return dataclasses.replace(Limits(), **asked)
+
+
+def measured(truths: Sequence[Answer], theirs: Sequence[Answer], ours: Sequence[Answer], metric: str) -> Measured:
+    rows = [GoldenRow(f"{n}", truth, answer) for n, (truth, answer) in enumerate(zip(truths, theirs, strict=True))]
+    return accuracy.measure(rows, ours, metric, 0.95, ["0", "1"])
+
+
+def of(counts: Counts, metric: str = "accuracy") -> Measured:
+    """Rows of the label 1, answered so that `counts` come out."""
+    both = counts.right - counts.won
+    ours = "1" * both + "0" * counts.lost + "1" * counts.won
+    theirs = "1" * both + "1" * counts.lost + "0" * counts.won
+    return measured("1" * counts.n, theirs.ljust(counts.n, "0"), ours.ljust(counts.n, "0"), metric)
+
+
+class Oracle:
+    """Answers with what it is asked."""
+
+    def predict(self, item: Any) -> Any:
+        return type("Prediction", (), {"answer": item})
+
+
+def test_every_row_is_predicted_by_itself() -> None:
+    rows = [GoldenRow("1", "1", "1"), GoldenRow("0", "1", "1"), GoldenRow("1", ("1", "2"), ("1",), "2")]
+    predictor: Any = Oracle()
+    lines: list[str] = []
+    assert accuracy.answer(predictor, rows, lines.append) == ["1", "0", ("1", "2")]
+    assert lines == ["accuracy: 3 of 3 rows, 2 right"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit", "verdict"),
+    [
+        (Counts(1000, 900, 5, 3), 1.0, "pass"),
+        (Counts(1000, 900, 10, 3), 1.0, "inconclusive"),
+        (Counts(1000, 900, 40, 3), 1.0, "fail"),
+        (Counts(100, 90, 0, 0), 1.0, "inconclusive"),  # too few rows to say anything about a single point
+        (Counts(1000, 900, 3, 40), 1.0, "pass"),
+    ],
+)
+def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, verdict: str) -> None:
+    given = of(counts)
+    assert given.counts == counts
+    [row] = accuracy.checks(given, limits(max_drop_points=limit))
+    assert row.verdict == verdict
+    assert row.value == pytest.approx((counts.lost - counts.won) / counts.n * 100)
+    assert ("would decide" in row.detail) == (verdict == "inconclusive")
+
+
+def test_a_regression_is_judged_against_the_release_before() -> None:
+    def against(theirs: str, **asked: Any) -> Check:
+        rows = [GoldenRow("x", "1", "1", None, answer) for answer in theirs]
+        given = accuracy.measure(rows, "1" * 950 + "0" * 50, "accuracy", 0.95, ["0", "1"])
+        [row] = accuracy.checks(given, limits(max_regression_points=1.0, **asked))
+        return row
+
+    worse = against("1" * 1000, baseline="hotel 1.1.0")
+    assert (worse.gate, worse.verdict, worse.value) == ("accuracy.max_regression_points", "fail", 5.0)
+    assert "50 rows lost against hotel 1.1.0, 0 won" in worse.detail
+    better = against("1" * 900 + "0" * 100)
+    assert (better.verdict, better.value) == ("pass", -5.0)
+    assert against("1" * 955 + "0" * 45).verdict == "inconclusive"
+
+
+def test_a_regression_is_not_judged_where_the_rows_do_not_tell() -> None:
+    with pytest.raises(BundleInvalidError, match="max_regression_points cannot be measured"):
+        accuracy.checks(of(Counts(10, 9, 0, 0)), limits(max_regression_points=1.0))
+
+
+def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
+    [row] = accuracy.checks(of(Counts(100, 90, 0, 0)), limits(accuracy_min=0.9))
+    assert row.verdict == "inconclusive" and "not even 10 million rows would decide" in row.detail
+
+
+def judged(truths: str, theirs: str, ours: str, metric: str, **asked: float) -> Check:
+    [row] = accuracy.checks(measured(truths, theirs, ours, metric), limits(metric=metric, **asked))
+    return row
+
+
+def test_f1_is_judged_by_the_rare_class_and_accuracy_is_not() -> None:
+    truths, ours = "1" * 100 + "0" * 400, "1" * 70 + "0" * 430
+    assert judged(truths, truths, ours, "accuracy", accuracy_min=0.9).verdict == "pass"
+    failed = judged(truths, truths, ours, "f1", accuracy_min=0.9)
+    assert failed.verdict == "fail" and failed.value == pytest.approx(2 * 70 / 170, abs=1e-6)
+    assert failed.detail == "f1 of '1'; 470 of 500 rows right"
+    unsure = judged(truths, truths, ours, "f1", accuracy_min=0.8)
+    assert unsure.verdict == "inconclusive" and "how many is not known for f1" in unsure.detail
+    assert (unsure.unit, unsure.n, unsure.confidence) == ("fraction", 500, 0.95)
+    assert judged(truths, truths, ours, "f1", accuracy_min=0.6).verdict == "pass"
+
+
+def test_a_drop_of_f1_is_in_points() -> None:
+    truths, ours = "1" * 100 + "0" * 400, "1" * 70 + "0" * 430
+    failed = judged(truths, truths, ours, "f1", max_drop_points=1.0)
+    assert failed.verdict == "fail" and failed.value == pytest.approx(100 * (1 - 2 * 70 / 170), abs=1e-4)
+    assert "f1 of '1'; 30 rows lost against the float model, 0 won" in failed.detail
+    assert judged(truths, ours, truths, "f1", max_drop_points=1.0).verdict == "pass"  # it got better
+    unsure = judged(truths, truths, truths, "f1", max_drop_points=1.0)  # the same, on 100 rows of the class
+    assert unsure.verdict == "inconclusive" and "more rows would tell" in unsure.detail
+
+
+CONFIG = ModelConfig("text-classification", ("0", "1"), 16, "int8")
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes", "instead"),
+    [
+        ("entity_f1", {}, "micro_f1"),
+        ("f1", {"labels": ("0", "1", "2")}, "macro_f1"),
+        ("f1", {"multi_label": True}, "micro_f1"),
+        ("f1", {"task": "token-classification", "labels": TAGS[:3]}, "entity_f1"),
+    ],
+)
+def test_a_metric_that_means_nothing_here_is_refused(metric: str, changes: dict[str, Any], instead: str) -> None:
+    with pytest.raises(BundleInvalidError, match=metric) as caught:
+        accuracy.metric_for(metric, dataclasses.replace(CONFIG, **changes))
+    assert instead in caught.value.why
+
+
+def test_a_metric_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    gates = {"accuracy": {"metric": "entity_f1", "min": 0.5}}
+    release, manifest = write_release(tmp_path / "release", rows=[("好", "good", "good")], gates=gates)
+    lines: list[str] = []
+    with pytest.raises(BundleInvalidError, match="entity_f1"):
+        runner.run(release, manifest, bundle_bytes=None, progress=lines.append)
+    assert lines == []
+
+
+# --- what golden rows cannot show -------------------------------------------------------------------------------
+
+
+def of_labels(truths: str, ours: str, metric: str, classes: Sequence[str], texts: int = 10_000) -> Measured:
+    rows = [GoldenRow(f"{n % texts}", truth, truth) for n, truth in enumerate(truths)]
+    return accuracy.measure(rows, list(ours), metric, 0.95, classes)
+
+
+def test_a_macro_f1_is_not_shown_by_rows_of_one_class() -> None:
+    """A model that always answers the same is right on all rows of that class, and knows no other."""
+    given = of_labels("1" * 200, "1" * 200, "macro_f1", ["0", "1"])
+    low, drop = accuracy.checks(given, limits(accuracy_min=0.9, max_drop_points=1.0))
+    assert (low.verdict, low.value, low.high) == ("inconclusive", 1.0, 1.0) and low.low == pytest.approx(0.49, abs=0.01)
+    assert "200 of 200 rows right; no golden row has 0; more rows would tell" in low.detail
+    assert drop.verdict == "inconclusive" and drop.low is not None and drop.high is not None
+    assert drop.low < -50 and drop.high > 50
+    assert "0 won; no golden row has 0; " in drop.detail
+
+
+def test_classes_without_a_row_are_told_and_counted() -> None:
+    given = of_labels("12" * 50, "12" * 49 + "13", "macro_f1", list("1234567"))
+    (row,) = accuracy.checks(given, limits(accuracy_min=0.5))
+    assert "; no golden row has 3, 4, 5 and 2 more; " in row.detail
+    assert accuracy.checks(of_labels("11", "11", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))[0].detail == (
+        "2 of 2 rows right"
+    )
+    (row,) = accuracy.checks(of_labels("1", "0", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))
+    assert row.detail.startswith("0 of 1 row right; about ")
+
+
+def test_the_f1_of_a_label_without_a_row_is_unknown() -> None:
+    given = of_labels("0" * 50, "0" * 50, "f1", ["0", "1"])
+    (row,) = accuracy.checks(given, limits(accuracy_min=0.5))
+    assert (row.verdict, row.low, row.high) == ("inconclusive", 0.0, 1.0)
+    assert "f1 of '1'; 50 of 50 rows right; no golden row has 1" in row.detail
+    given = of_labels("0" * 2000, "1" + "0" * 1999, "f1", ["0", "1"])  # one false answer tells next to nothing
+    assert accuracy.checks(given, limits(accuracy_min=0.95))[0].verdict == "inconclusive"
+
+
+def test_rows_that_repeat_are_told() -> None:
+    asked = limits(accuracy_min=0.9)
+    same, most, few = (of_labels("1" * 500, "1" * 500, "accuracy", ["0", "1"], texts) for texts in (1, 450, 449))
+    (row,) = accuracy.checks(same, asked)
+    assert row.verdict == "pass" and row.detail == "500 of 500 rows right; distinct texts: 1 for 500 rows"
+    assert accuracy.summary(same, 0.95)["distinct_texts"] == 1
+    assert "distinct" not in accuracy.checks(most, asked)[0].detail
+    assert accuracy.checks(few, asked)[0].detail.endswith("distinct texts: 449 for 500 rows")
+    assert accuracy.repeats(accuracy.summary(most, 0.95)) is None
+
+
+def test_a_pair_repeats_where_both_texts_do() -> None:
+    rows = [GoldenRow("a", "1", "1", "b"), GoldenRow("a", "1", "1", "c"), GoldenRow("a", "1", "1", "b")]
+    assert accuracy.measure(rows, ["1"] * 3, "accuracy", 0.95, ["0", "1"]).distinct == 2
+
+
+# --- the receipt ------------------------------------------------------------------------------------------------
+
+
+def test_the_receipt_names_metric_and_positive_label() -> None:
+    found = measured("1101", "1101", "1001", "f1")
+    summary = accuracy.summary(found, 0.95)
+    assert (summary["metric"], summary["positive"], summary["n"]) == ("f1", "1", 4)
+    assert summary["low"] <= summary["value"] == 0.8 <= summary["high"]
+    assert "positive" not in accuracy.summary(measured("1101", "1101", "1001", "macro_f1"), 0.95)
+
+
+def test_the_receipt_tells_how_each_class_fares() -> None:
+    found = accuracy.classes(measured("1101", "1101", "1001", "accuracy"), CONFIG)
+    assert found == {
+        "metrics": {"accuracy": 0.75, "macro_f1": 0.733333, "micro_f1": 0.75, "f1": 0.8},
+        "classes": 2,
+        "scores": [
+            {"label": "0", "precision": 0.5, "recall": 1.0, "f1": 0.666667, "support": 1},
+            {"label": "1", "precision": 1.0, "recall": 0.666667, "f1": 0.8, "support": 3},
+        ],
+        "confusion": {"0": {"0": 1}, "1": {"0": 1, "1": 2}},
+    }
+
+
+def test_the_worst_classes_stand_in_a_line() -> None:
+    told = accuracy.classes(measured("1101", "1101", "1001", "accuracy"), CONFIG)
+    assert accuracy.worst_line(told) == "lowest F1 of 2 classes: 0 66.67 % (n = 1), 1 80 % (n = 3)"
+    nothing = accuracy.classes(measured([()], [()], [()], "micro_f1"), dataclasses.replace(CONFIG, multi_label=True))
+    assert accuracy.worst_line(nothing) == "lowest F1 of 0 classes: -"
+    one = accuracy.classes(measured("11", "11", "11", "accuracy"), CONFIG)
+    assert accuracy.worst_line(one) == "lowest F1 of 1 class: 1 100 % (n = 2)"
+
+
+def test_of_many_classes_the_worst_are_told() -> None:
+    labels = [f"l{number:02}" for number in range(60)]
+    given = measured(labels, labels, [*labels[:-1], "l00"], "accuracy")
+    found = accuracy.classes(given, dataclasses.replace(CONFIG, labels=tuple(labels)))
+    assert found["classes"] == 60 and len(found["scores"]) == 50 and found["confusion"] is None
+    assert [row["label"] for row in found["scores"][:2]] == ["l59", "l00"]
+
+
+def test_several_labels_have_no_confusion() -> None:
+    given = measured([("a", "b")], [()], [("a",)], "micro_f1")
+    found = accuracy.classes(given, dataclasses.replace(CONFIG, labels=("a", "b"), multi_label=True))
+    assert found["confusion"] is None and "f1" not in found["metrics"]
+    assert {row["label"]: row["f1"] for row in found["scores"]} == {"a": 1.0, "b": 0.0}
+
+
+def test_spans_are_told_by_type() -> None:
+    truth, found = (Span(0, 1, "a"), Span(2, 3, "b")), (Span(0, 1, "a"),)
+    config = dataclasses.replace(CONFIG, task="token-classification", labels=TAGS)
+    told = accuracy.classes(measured([truth], [truth], [found], "entity_f1"), config)
+    assert told["metrics"]["entity_f1"] == pytest.approx(2 / 3, abs=1e-6)
+    assert told["confusion"] == {"a": {"a": 1}, "b": {"O": 1}}
+
+
+# --- the whole gate, for every kind of answer -------------------------------------------------------------------
+
+
+def line(text: str, key: str, answer: Any, float_answer: Any, **more: Any) -> dict[str, Any]:
+    return {"text": text, **more, key: answer, f"float_{key}": float_answer}
+
+
+KINDS: dict[str, tuple[list[dict[str, Any]], str, dict[str, Any]]] = {
+    "pairs": (
+        [line("很好", "label", "good", "good", text_pair="差")] * 50
+        + [line("差", "label", "bad", "bad", text_pair="好")] * 45
+        + [line("差", "label", "good", "good", text_pair="好")] * 5,
+        "f1",
+        {"task": "text-pair-classification"},
+    ),
+    "several labels": (
+        [line("好", "labels", ["good"], ["good"])] * 90
+        + [line("差", "labels", [], ["bad"])] * 5
+        + [line("差", "labels", ["bad", "good"], ["bad"])] * 5,
+        "micro_f1",
+        {"multi_label": True},
+    ),
+    "spans": (
+        [line("好店", "spans", [[1, 2, "place"]], [[1, 2, "place"]])] * 95
+        + [line("好店", "spans", [[1, 2, "name"]], [])] * 5,
+        "entity_f1",
+        {"task": "token-classification"},
+    ),
+}
+LOGITS: dict[str, dict[str, Any]] = {
+    "pairs": {"text": "好", "text_pair": "差", "logits": [-3.5, 3.5]},
+    "several labels": {"text": "好", "logits": [-1.0, 2.0]},
+    "spans": {"text": "店", "logits": [[3, 0, 0, 0, 0], [0, 0, 0, 3, 0], [3, 0, 0, 0, 0]]},
+}
+
+
+@pytest.mark.parametrize("gates", [{}, {"accuracy": None}, {"accuracy": {"min": 0.5}}])
+@pytest.mark.parametrize(
+    ("kind", "usual"), [("pairs", "accuracy"), ("several labels", "micro_f1"), ("spans", "entity_f1")]
+)
+def test_without_a_metric_a_model_is_measured_as_in_its_build(
+    tmp_path: Path, kind: str, usual: str, gates: dict[str, Any]
+) -> None:
+    rows, _, config = KINDS[kind]
+    release, manifest = write_release(tmp_path / "release", rows=rows, texts=[LOGITS[kind]], gates=gates, **config)
+    receipt = runner.run(release, manifest, bundle_bytes=None, progress=quiet)
+    assert receipt["accuracy"]["metric"] == usual
+    assert receipt["accuracy"]["value"] == pytest.approx(receipt["classes"]["metrics"][usual], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_task_is_gated(tmp_path: Path, kind: str) -> None:
+    rows, metric, config = KINDS[kind]
+    gates = {"accuracy": {"metric": metric, "min": 0.8, "max_drop_points": 15}, "memory": {"peak_rss_mib": 2000}}
+    release, manifest = write_release(tmp_path / "release", rows=rows, texts=[LOGITS[kind]], gates=gates, **config)
+    receipt = runner.run(release, manifest, bundle_bytes=None, progress=quiet)
+    assert receipt["accuracy"]["metric"] == metric
+    assert receipt["classes"]["metrics"]["accuracy"] == (0.9 if kind == "several labels" else 0.95)
+    assert {row["gate"]: row["verdict"] for row in receipt["checks"]} == {
+        "accuracy.min": "pass",
+        "accuracy.max_drop_points": "pass",
+        "memory.peak_rss_mib": "pass",
+    }
+    assert re.search(rf"\n{metric} [\d.]+ % \(", runner.render(receipt))
+    assert json.loads(json.dumps(receipt, allow_nan=False)) == receipt

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime.gate import interference
+from edgepack_runtime.gate.interference import Interval, Reading
+
+
+def system(root: Path, stat: str) -> Path:
+    (root / "proc").mkdir()
+    (root / "proc/stat").write_text(stat, encoding="utf-8")
+    return root
+
+
+def reading(clock_ms: float, own_ms: float, *, idle_ms: float, stolen_ms: float = 0.0, cores: int = 2) -> Reading:
+    return Reading(clock_ms, own_ms, cores, cores * clock_ms, idle_ms, stolen_ms)
+
+
+def test_the_counters_of_a_system_are_read(tmp_path: Path) -> None:
+    stat = "cpu  100 10 20 300 5 1 2 7 50 0\ncpu0 50 5 10 150 2 0 1 3 25 0\ncpu1 50 5 10 150 3 1 1 4 25 0\nintr 1 2\n"
+    found = interference.read(system(tmp_path, stat))
+    tick = interference.TICK_MS
+    assert (found.cores, found.total_ms, found.idle_ms) == (2, 445 * tick, 305 * tick)  # guests are in the first number
+    assert found.stolen_ms == 7 * tick
+
+
+@pytest.mark.parametrize("stat", ["", "cpu 1 2 3\n", "cpu a b c d e f g h i\n", "intr 1\n"])
+def test_a_system_without_counters_counts_as_disturbed(tmp_path: Path, stat: str) -> None:
+    root = system(tmp_path, stat)
+    found = interference.between(interference.read(root), interference.read(root))
+    assert (found.others_ms, found.others_cores, found.stolen_ms) == (None, None, None)
+    assert found.disturbed
+    assert found.describe() == "this device does not report the CPU time of other programs"
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_others_are_what_was_neither_idle_nor_ours() -> None:
+    found = interference.between(reading(0, 0, idle_ms=0), reading(1000, 900, idle_ms=400, stolen_ms=120))
+    assert (found.others_ms, found.others_cores, found.stolen_ms, found.cores) == (700, 0.7, 120, 2)
+    assert found.disturbed
+    assert found.describe() == "others used 0.70 of 2 cores meanwhile, other guests of the host 0.12 of that"
+    single = interference.between(reading(0, 0, idle_ms=0, cores=1), reading(1000, 500, idle_ms=300, cores=1))
+    assert single.describe() == "others used 0.20 of 1 core meanwhile"
+
+
+@pytest.mark.parametrize(("others_ms", "disturbed"), [(-10.0, False), (100.0, False), (121.0, True), (900.0, True)])
+def test_a_tenth_of_a_core_and_two_ticks_are_allowed(
+    others_ms: float, disturbed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interference, "TICK_MS", 10.0)
+    assert Interval(1000.0, 1000.0, 2, others_ms).disturbed is disturbed
+
+
+def test_counters_that_stand_still_are_no_counters() -> None:
+    before = Reading(0, 0, 2, 0, 0, 0)
+    assert interference.between(before, before._replace(clock_ms=1000, own_cpu_ms=900)).others_ms is None
+
+
+def test_a_core_that_came_or_went_makes_it_unknown() -> None:
+    found = interference.between(reading(0, 0, idle_ms=0, cores=4), reading(1000, 900, idle_ms=900, cores=2))
+    assert found.others_ms is None and found.cores is None
+
+
+def test_the_whole_reports_what_all_parts_report() -> None:
+    parts = [Interval(100, 90, 2, 10, 1), Interval(300, 280, 2, 20, 0)]
+    assert interference.together(parts) == Interval(400, 370, 2, 30, 1)
+    assert interference.together([*parts, Interval(1, 1, 2)]).others_ms is None
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
+def test_this_machine_reports_our_own_time() -> None:
+    before, begin_s = interference.read(), time.process_time()
+    while time.process_time() < begin_s + 0.05:
+        sum(range(1000))
+    found = interference.between(before, interference.read())
+    assert found.own_cpu_ms >= 49 and found.wall_ms > 0
+    assert found.cores is None or found.others_ms is not None

@@ -1,0 +1,132 @@
+"""Golden rows that stay at home: what a device gates without them, and with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_model import write_lines, write_release
+
+from edgepack_runtime.bundle import golden, model_config
+from edgepack_runtime.bundle.manifest import Manifest, dump
+from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError
+from edgepack_runtime.gate import limits, runner
+from edgepack_runtime.inference import tune
+
+ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten
+TEXTS = ["一二", "三四五"]
+ACCURACY = {"metric": "accuracy", "min": 0.85, "per_class": {"recall_of": {"good": 0.1}}, "confidence": 0.95}
+
+
+@dataclasses.dataclass
+class AtHome:
+    """A release without rows, and where they are."""
+
+    release: Path
+    manifest: Manifest
+    rows: Path
+
+    def gate(self, **more: Any) -> dict[str, Any]:
+        return runner.run(self.release, self.manifest, bundle_bytes=None, progress=self.heard.append, **more)
+
+    heard: list[str] = dataclasses.field(default_factory=list)
+
+
+@pytest.fixture
+def at_home(tmp_path: Path) -> AtHome:
+    release, manifest = write_release(tmp_path / "release", rows=ROWS)
+    rows = (release / golden.ROWS_FILE).rename(tmp_path / "tiny.rows.jsonl")
+    write_lines(release / golden.TEXTS_FILE, [{"text": text} for text in TEXTS])
+    about = {"rows": 2000, "carry": False, "sha256": hashlib.sha256(rows.read_bytes()).hexdigest()}
+    manifest = dataclasses.replace(manifest, gates={"accuracy": ACCURACY, "golden": about})
+    (release / "manifest.json").write_bytes(dump(manifest))
+    return AtHome(release, manifest, rows)
+
+
+def test_without_them_the_accuracy_is_not_measured_and_nothing_passes(at_home: AtHome) -> None:
+    receipt = at_home.gate()
+    assert (receipt["verdict"], runner.exit_code(receipt)) == ("inconclusive", ExitCode.GATE_INCONCLUSIVE)
+    assert (receipt["accuracy"], receipt["classes"], receipt["checks"]) == (None, None, [])
+    assert [one["gate"] for one in receipt["unmeasured"]] == ["accuracy.min", "accuracy.per_class.recall"]
+    assert receipt["latency"]["n"] >= 130  # of texts that stand in for theirs
+    assert "accuracy.min: not measured: the labelled rows stayed where the bundle was built" in runner.render(receipt)
+    assert any(line.startswith("accuracy: not measured: ") for line in at_home.heard)
+
+
+def test_the_rest_may_pass_alone_where_that_is_asked_for(at_home: AtHome) -> None:
+    receipt = at_home.gate(without_rows=True)
+    assert receipt["verdict"] == "pass"
+    assert [one["waived"] for one in receipt["unmeasured"]] == [True, True]
+
+
+def test_with_them_it_is_measured(at_home: AtHome) -> None:
+    receipt = at_home.gate(rows_file=at_home.rows)
+    assert {row["gate"]: row["verdict"] for row in receipt["checks"]} == {
+        "accuracy.min": "pass",
+        "accuracy.per_class.recall": "pass",
+    }
+    assert (receipt["accuracy"]["n"], receipt["accuracy"]["value"], receipt["unmeasured"]) == (200, 0.95, [])
+
+
+def test_no_other_rows_pass_for_them(at_home: AtHome) -> None:
+    at_home.rows.write_bytes(at_home.rows.read_bytes().replace(b'"good", "float', b'"bad", "float', 1))
+    with pytest.raises(UsageError, match="does not hold the rows of this bundle") as caught:
+        at_home.gate(rows_file=at_home.rows)
+    assert at_home.manifest.gates["golden"]["sha256"] in caught.value.why
+    with pytest.raises(UsageError, match="cannot be read"):
+        at_home.gate(rows_file=at_home.rows.with_name("none"))
+
+
+def test_a_bundle_that_carries_them_takes_no_others(tmp_path: Path) -> None:
+    release, manifest = write_release(tmp_path / "release", rows=ROWS)
+    with pytest.raises(UsageError, match="--rows is for bundles whose rows stayed at home"):
+        runner.run(release, manifest, bundle_bytes=None, progress=print, rows_file=release / golden.ROWS_FILE)
+
+
+def test_what_times_a_model_takes_the_texts_in_their_place(at_home: AtHome) -> None:
+    config = model_config.load(at_home.release / golden.MODEL_FOLDER)
+    assert golden.read_items(at_home.release, config) == TEXTS
+    assert tune.run(at_home.release, most_threads=1, progress=print)["measured"]["texts"] == len(TEXTS)
+    with pytest.raises(BundleInvalidError, match=r"golden/rows\.jsonl"):
+        golden.read_rows(at_home.release, config)
+
+
+@pytest.mark.parametrize("line", [{"text": 5}, {"text": "一", "label": "good"}, {"text": "一", "text_pair": "二"}, {}])
+def test_texts_are_of_the_models_form(at_home: AtHome, line: dict[str, Any]) -> None:
+    write_lines(at_home.release / golden.TEXTS_FILE, [{"text": "一"}, line])
+    config = model_config.load(at_home.release / golden.MODEL_FOLDER)
+    with pytest.raises(BundleInvalidError, match=r"line 2 of golden/texts\.jsonl"):
+        golden.read_items(at_home.release, config)
+
+
+def test_texts_of_pairs(tmp_path: Path) -> None:
+    (tmp_path / "golden").mkdir()
+    write_lines(tmp_path / golden.TEXTS_FILE, [{"text": "一", "text_pair": "二"}])
+    pairs = model_config.ModelConfig(model_config.PAIR, ("bad", "good"), 16, "int8")
+    assert golden.read_items(tmp_path, pairs) == [("一", "二")]
+
+
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"carry": False},
+        {"carry": True, "sha256": DIGEST},
+        {"sha256": DIGEST},
+        {"carry": None, "sha256": DIGEST},
+        {"carry": False, "sha256": DIGEST.upper()},
+        {"carry": False, "sha256": DIGEST + "\n"},
+        {"carry": False, "sha256": 5},
+        {"stay": True},
+    ],
+)
+def test_which_rows_are_meant_is_said_in_one_way(about: dict[str, Any]) -> None:
+    with pytest.raises(BundleInvalidError):
+        limits.parse({"golden": about})
+    assert limits.parse({"golden": {"rows": 5, "carry": False, "sha256": DIGEST}}).rows_sha256 == DIGEST
+    assert limits.parse({"golden": {"rows": 5, "carry": True}}).rows_sha256 is None

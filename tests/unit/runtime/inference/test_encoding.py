@@ -1,0 +1,104 @@
+"""Long texts: short ones are answered as ever, and of long ones nothing is left out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_model import LABELS, logits_of, write_model_folder
+
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.inference.predictor import Predictor
+
+TOKENS = "token-classification"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
+    root = tmp_path_factory.mktemp("models")
+    found = {}
+    for kind, config in {"one": {}, "several": {"multi_label": True}, "tokens": {"task": TOKENS}}.items():
+        folder = write_model_folder(root / kind, **config)  # type: ignore[arg-type]
+        found[kind] = Predictor(folder)
+        found[f"{kind}, windows"] = Predictor(folder, long_texts="windows")
+    return found
+
+
+@given(st.text("好差店很ok, \ud83d\u0301", max_size=30), st.sampled_from(["one", "several", "tokens"]))
+def test_a_text_that_fits_is_answered_the_same(models: dict[str, Predictor], text: str, kind: str) -> None:
+    if len(models[kind]._tokenizer.encode([text], 1000)[0]) <= 16:
+        assert models[f"{kind}, windows"].predict(text) == models[kind].predict(text)
+
+
+def test_one_label_is_the_mean_of_the_windows_weighted_by_the_tokens_that_are_theirs(
+    models: dict[str, Predictor],
+) -> None:
+    # 14 places hold text: 22 tokens are two windows, 0 to 14 and 8 to 22, which meet at 11.
+    text = "好" * 11 + "差" * 11
+    parts = [logits_of(text[:14]), logits_of(text[8:])]
+    goods = [1 / (1 + math.exp(bad - good)) for bad, good in parts]
+    found = models["one, windows"].predict(text)
+    assert found.scores["good"] == pytest.approx(sum(goods) / 2)
+    assert sum(found.scores.values()) == pytest.approx(1)
+    assert found.score == max(found.scores.values()) == found.scores[found.label]
+    # 29 tokens: 0 to 14, 7 to 21, 15 to 29; 11, 7 and 11 of them are theirs.
+    text = "差" * 7 + "好" * 22
+    goods = [1 / (1 + math.exp(bad - good)) for bad, good in (logits_of(text[s : s + 14]) for s in (0, 7, 15))]
+    weights = [11, 7, 11]
+    expected = sum(good * weight for good, weight in zip(goods, weights, strict=True)) / 29
+    assert models["one, windows"].predict(text).scores["good"] == pytest.approx(expected)
+    assert models["one"].predict(text).label == models["one"].predict(text[:14]).label
+
+
+def test_of_several_labels_each_has_its_highest_probability(models: dict[str, Predictor]) -> None:
+    text = "差" * 14 + "好" * 14
+    assert models["several"].predict(text).answer == ("bad",)
+    found = models["several, windows"].predict(text)
+    assert found.answer == LABELS
+    alone = models["several"].predict("好" * 14)
+    assert found.scores["good"] == alone.scores["good"]
+
+
+@given(st.text("店很好差，ok \u0301\ud83d", max_size=120))
+def test_spans_are_found_to_the_end_and_tell_their_characters(models: dict[str, Predictor], text: str) -> None:
+    """The tiny model sees each token by itself, so windows must find what one long window would."""
+    found, tokenizer = models["tokens, windows"].predict(text), models["tokens"]._tokenizer
+    places = {tokenizer.encode([word], 16)[0][1] for word in "店很"}
+    expected = [
+        text[start]
+        for ids, offsets in zip(*tokenizer.encode_with_offsets([text], 10_000), strict=True)
+        for token, (start, _) in zip(ids, offsets, strict=True)
+        if token in places
+    ]
+    shown = [character for span in found.spans if span.label == "place" for character in span.text]
+    assert [character for character in shown if character in "店很"] == expected
+    for span in found.spans:
+        assert text[span.start : span.end] == span.text
+
+
+def test_a_span_across_two_windows_is_one(models: dict[str, Predictor]) -> None:
+    text = "好" * 10 + "店" + "很" * 20 + "好" * 10
+    [span] = models["tokens, windows"].predict(text).spans
+    assert (span.start, span.end) == (10, 31)
+
+
+def test_a_text_far_longer_than_a_window(models: dict[str, Predictor]) -> None:
+    assert models["one, windows"].predict("好" * 5000).label == "good"
+    assert models["one, windows"].predict("差" * 50 + "好" * 5000).label == "good"
+    assert models["one"].predict("差" * 50 + "好" * 5000).label == "bad"
+
+
+def test_what_windows_are_not_for(tmp_path: Path) -> None:
+    pairs = write_model_folder(tmp_path / "pairs", task="text-pair-classification")
+    with pytest.raises(UsageError, match="knows no windows"):
+        Predictor(pairs, long_texts="windows")
+    with pytest.raises(UsageError, match="cannot be treated by 'cut'"):
+        Predictor(pairs, long_texts="cut")
+
+
+def test_the_logits_are_of_the_text_as_it_is_cut(models: dict[str, Predictor]) -> None:
+    text = "好" * 50
+    assert (models["one, windows"].logits([text]) == models["one"].logits([text])).all()

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_model import logits_of, write_lines, write_release
+
+from edgepack_runtime.bundle import golden, model_config
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError
+from edgepack_runtime.inference import selftest
+
+TEXTS = ("店很好", "店很差", "好好差")
+
+
+def release_with(folder: Path, lines: list[Any] | None = None, **options: Any) -> Path:
+    release, _ = write_release(folder / "release", rows=[("好", "good", "good")], texts=TEXTS, **options)
+    if lines is not None:
+        write_lines(release / golden.GOLDEN_FILE, lines)
+    return release
+
+
+def test_a_release_that_computes_as_it_did_passes(tmp_path: Path) -> None:
+    result = selftest.run(release_with(tmp_path))
+    assert result["verdict"] == "pass"
+    assert (result["texts"], result["labels_checked"], result["max_difference"]) == (3, 3, 0.0)
+    assert result["providers"] == ["CPUExecutionProvider"]
+
+
+def test_the_text_and_the_difference_are_named(tmp_path: Path) -> None:
+    bad, good = logits_of("店很差")
+    lines = [{"text": "店很好", "logits": logits_of("店很好")}, {"text": "店很差", "logits": [bad, good + 0.25]}]
+    with pytest.raises(StageFailedError, match="店很差") as caught:
+        selftest.run(release_with(tmp_path, lines, tolerance=0.1))
+    assert "'good'" in caught.value.why
+    assert "0.25 apart, 0.1 allowed" in caught.value.why
+
+
+def test_the_largest_difference_within_the_tolerance_is_told(tmp_path: Path) -> None:
+    bad, good = logits_of("好")
+    result = selftest.run(release_with(tmp_path, [{"text": "好", "logits": [bad + 0.0625, good]}], tolerance=0.1))
+    assert result["max_difference"] == 0.0625
+
+
+def test_a_turned_label_fails_where_the_lead_exceeds_the_tolerance(tmp_path: Path) -> None:
+    # The tiny model gives (0, 0) for 店: both logits are within 0.5, and yet the label is not the expected one.
+    lines = [{"text": "店", "logits": [-0.4, 0.4]}]
+    with pytest.raises(StageFailedError, match="店") as caught:
+        selftest.run(release_with(tmp_path, lines, tolerance=0.5))
+    assert "should be 'good', which leads by 0.8" in caught.value.why
+
+
+def test_a_turned_label_is_nothing_where_the_lead_is_smaller(tmp_path: Path) -> None:
+    result = selftest.run(release_with(tmp_path, [{"text": "店", "logits": [-0.2, 0.2]}], tolerance=0.5))
+    assert result["labels_checked"] == 0
+
+
+@pytest.mark.parametrize("tolerance", [None, "0.1", 0, -1, True])
+def test_a_release_without_a_tolerance_cannot_be_tested(tmp_path: Path, tolerance: Any) -> None:
+    with pytest.raises(BundleInvalidError, match="tolerance"):
+        selftest.run(release_with(tmp_path, tolerance=tolerance))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"text": "好"},
+        {"text": "好", "logits": [1.0]},
+        {"text": "好", "logits": [1.0, "2"]},
+        {"text": "好", "logits": [1.0, float("nan")]},
+        {"text": 1, "logits": [1.0, 2.0]},
+        {"text": "好", "logits": [1.0, 2.0], "more": 1},
+        ["好", [1.0, 2.0]],
+    ],
+)
+def test_a_golden_line_of_another_form_is_named(tmp_path: Path, line: Any) -> None:
+    good = {"text": "好", "logits": logits_of("好")}
+    with pytest.raises(BundleInvalidError, match=r"line 2 of golden/golden\.jsonl"):
+        selftest.run(release_with(tmp_path, [good, line]))
+
+
+def test_golden_texts_must_be_there(tmp_path: Path) -> None:
+    release = release_with(tmp_path, [])
+    with pytest.raises(BundleInvalidError, match=r"golden/golden\.jsonl") as caught:
+        selftest.run(release)
+    assert caught.value.why == "it is empty"
+    (release / golden.GOLDEN_FILE).unlink()
+    with pytest.raises(BundleInvalidError, match=r"golden/golden\.jsonl"):
+        selftest.run(release)
+
+
+@pytest.mark.parametrize("row", [("好", "great", "good"), ("好", "good", "great"), (None, "good", "good")])
+def test_a_row_with_an_unknown_label_is_named(tmp_path: Path, row: tuple[Any, str, str]) -> None:
+    release, _ = write_release(tmp_path / "release", rows=[("好", "good", "good"), row])
+    with pytest.raises(BundleInvalidError, match=r"line 2 of golden/rows\.jsonl"):
+        golden.read_rows(release, model_config.load(release / golden.MODEL_FOLDER))
+
+
+# --- other tasks ------------------------------------------------------------------------------------------------
+
+
+def release_of(folder: Path, line: dict[str, Any], **options: Any) -> Path:
+    return write_release(folder / "release", rows=[], texts=[line], **options)[0]
+
+
+def test_pairs_are_asked_as_pairs(tmp_path: Path) -> None:
+    line = {"text": "好", "text_pair": "差", "logits": [-3.5, 3.5]}
+    result = selftest.run(release_of(tmp_path, line, task="text-pair-classification"))
+    assert (result["texts"], result["labels_checked"], result["max_difference"]) == (1, 1, 0.0)
+
+
+def test_each_of_several_labels_is_checked(tmp_path: Path) -> None:
+    result = selftest.run(release_of(tmp_path, {"text": "很", "logits": [0.25, 0.5]}, multi_label=True, tolerance=0.3))
+    assert (result["labels_checked"], result["max_difference"]) == (1, 0.25)  # of 0.25 nobody can say
+    with pytest.raises(StageFailedError, match="很"):
+        selftest.run(release_of(tmp_path / "2", {"text": "很", "logits": [0.25, 0.6]}, multi_label=True, tolerance=0.3))
+
+
+TOKENS = [[3.0, 0, 0, 0, 0], [0, 0, 0, 3.0, 0], [3.0, 0, 0, 0, 0]]  # [CLS], a place, [SEP]
+
+
+def test_each_token_is_checked(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": TOKENS}
+    result = selftest.run(release_of(tmp_path, line, task="token-classification"))
+    assert (result["texts"], result["labels_checked"], result["max_difference"]) == (1, 3, 0.0)
+
+
+def test_a_token_that_is_off_is_named(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": [TOKENS[0], [0, 0, 0, 2.5, 0], TOKENS[2]]}
+    with pytest.raises(StageFailedError, match="店") as caught:
+        selftest.run(release_of(tmp_path, line, task="token-classification"))
+    assert "the logit of label 'B-place' of token 1 is 3 and should be 2.5" in caught.value.why
+
+
+def test_a_token_with_another_tag_is_named(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": [TOKENS[0], [3.5, -1, -1, -0.25, -1], TOKENS[2]]}
+    with pytest.raises(StageFailedError, match="店") as caught:
+        selftest.run(release_of(tmp_path, line, task="token-classification", tolerance=3.5))
+    assert caught.value.why == "the label of token 1 is 'B-place' and should be 'O', which leads by 3.75"
+
+
+def test_another_number_of_tokens_is_another_tokenizer(tmp_path: Path) -> None:
+    line = {"text": "店", "logits": TOKENS[:2]}
+    with pytest.raises(StageFailedError, match="店") as caught:
+        selftest.run(release_of(tmp_path, line, task="token-classification"))
+    assert caught.value.why == "it has 3 tokens and should have 2"

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_model import VOCAB
+
+from edgepack_runtime.bundle.model_config import TokenizerConfig
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.inference import tokenizer as module
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer, _cut
+
+ID = {token: number for number, token in enumerate(VOCAB)}
+# Digest of the words that every character of Unicode gives. It changes when a new `tokenizers` brings new character
+# tables: then pin the characters that are new, as _AFTER_UNICODE_14 does, so that all devices go on agreeing.
+ALL_OF_UNICODE = "0508ca81fe0d735262ceea66aa30c7329049f3ba0271bced5e50a45366ee6c38"
+
+# Assigned in Unicode 3.2 already: every Python agrees on those. And some newer ones that people use.
+settled = st.characters(exclude_categories=("Cs", "Cn")).filter(lambda c: unicodedata.ucd_3_2_0.category(c) != "Cn")
+often = st.sampled_from("好差店很，！ok ～★〇12\u200d\ufe0f😀👨🇨\u0301ÉİẞΣΐ한가①ⅣＡ　\t\r\n\x0b\x85\u2028")
+
+
+def write_vocab(folder: Path, text: str) -> Path:
+    path = folder / "vocab.txt"
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ErnieTokenizer:
+    return ErnieTokenizer(write_vocab(tmp_path_factory.mktemp("vocab"), "\n".join(VOCAB)), TokenizerConfig())
+
+
+def tokens(tokenizer: ErnieTokenizer, text: str, max_length: int = 64) -> list[str]:
+    """The tokens of `text` without [CLS] and [SEP]."""
+    [ids] = tokenizer.encode([text], max_length)
+    found = [VOCAB[number] for number in ids]
+    assert found[0] == "[CLS]" and found[-1] == "[SEP]"
+    return found[1:-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("很好", "很 好"),
+        ("", ""),
+        (" \t\u3000\u2028\n", ""),
+        ("OK okay OK1 12", "ok ok ##ay [UNK] 1 ##2"),  # WordPiece: longest first, and all of a word or nothing
+        ("店！！", "店 ！ ！"),  # punctuation stands alone
+        ("～～★★", "～ ～ ★ ★"),  # so do symbols, in runs too
+        ("〇〇ok", "〇 〇 ok"),  # a numeral to Unicode, a symbol to PaddleNLP
+        ("o\u0301k Ó", "ok [UNK]"),  # combining marks go; o alone is not in the vocabulary
+        ("o\x00\x07\u200b\ufffd\ue000k", "ok"),  # control, format, private use and U+FFFD vanish
+        ("\u0378o\U0001fae8k", "ok"),  # unassigned, and assigned after Unicode 14.0
+        ("o\U0001fae0k", "[UNK] [UNK] [UNK]"),  # 14.0 itself is in
+        ("ｏｋ１", "[UNK]"),  # full-width letters are not folded
+        ("好[SEP]差[PAD][MASK][UNK]", "好 [SEP] 差 [PAD] [MASK] [UNK]"),  # as ErnieTokenizer.from_pretrained
+        ("[sep]", "[UNK] [UNK] [UNK]"),
+    ],
+)
+def test_tokens_are_those_of_ernie(tokenizer: ErnieTokenizer, text: str, expected: str) -> None:
+    assert tokens(tokenizer, text) == expected.split()
+
+
+def test_a_word_of_more_than_100_characters_is_unknown(tokenizer: ErnieTokenizer) -> None:
+    assert tokens(tokenizer, "好1" + "2" * 99, 128) == ["好", "1", *["##2"] * 99]
+    assert tokens(tokenizer, "好1" + "2" * 100, 128) == ["好", "[UNK]"]
+
+
+def test_lone_surrogates_are_dropped(tokenizer: ErnieTokenizer) -> None:
+    assert tokens(tokenizer, "o\ud800k\udfff好") == ["ok", "好"]
+    assert tokenizer.encode(["好", "\ud83d", "差"], 8) == [[1, ID["好"], 2], [1, 2], [1, ID["差"], 2]]
+
+
+def test_texts_are_cut_and_padded_to_the_longest(tokenizer: ErnieTokenizer) -> None:
+    rows = tokenizer.encode(["好差店", "很", "好" * 90], 6)
+    assert rows == [[1, ID["好"], ID["差"], ID["店"], 2], [1, ID["很"], 2], [1, *[ID["好"]] * 4, 2]]
+    ids = tokenizer.padded(rows)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == [[*rows[0], 0], [*rows[1], 0, 0, 0], rows[2]]
+
+
+def test_an_empty_batch_is_no_error(tokenizer: ErnieTokenizer) -> None:
+    assert tokenizer.padded(tokenizer.encode([], 8)).shape == (0, 0)
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_one_row_of_two_types(tokenizer: ErnieTokenizer) -> None:
+    rows, n_first = tokenizer.encode_pairs(["好差", "", "很"], ["店", "很店", ""], 16)
+    good, bad, shop, very = (ID[token] for token in "好差店很")
+    assert rows == [[1, good, bad, 2, shop, 2], [1, 2, very, shop, 2], [1, very, 2, 2]]
+    assert n_first == [4, 2, 3]
+
+
+def test_a_sep_in_a_text_does_not_end_it(tokenizer: ErnieTokenizer) -> None:
+    [ids], [n_first] = tokenizer.encode_pairs(["好[SEP]差"], ["店"], 16)
+    assert (ids[2], len(ids), n_first) == (2, 7, 5)
+
+
+@pytest.mark.parametrize(("first", "second"), [(["好"], []), ([], ["好"]), (["好"], ["差", "店"])])
+def test_half_a_pair_is_refused(tokenizer: ErnieTokenizer, first: list[str], second: list[str]) -> None:
+    with pytest.raises(ValueError, match="make no pairs"):
+        tokenizer.encode_pairs(first, second, 8)
+
+
+def test_a_batch_of_no_pairs_is_empty(tokenizer: ErnieTokenizer) -> None:
+    assert tokenizer.encode_pairs([], [], 8) == ([], [])
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 30))
+def test_the_longer_text_loses_its_end_first(n_first: int, n_second: int, room: int) -> None:
+    expected = n_first, n_second
+    while sum(expected) > room:  # as PaddleNLP does it, token by token
+        expected = (expected[0] - 1, expected[1]) if expected[0] > expected[1] else (expected[0], expected[1] - 1)
+    assert _cut(n_first, n_second, room) == expected
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=4), st.integers(3, 20))
+def test_a_pair_is_made_of_its_texts(tokenizer: ErnieTokenizer, pairs: list[tuple[str, str]], max_length: int) -> None:
+    firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+    rows, firsts_of_rows = tokenizer.encode_pairs(firsts, seconds, max_length)
+    alone = tokenizer.encode(firsts, 99), tokenizer.encode(seconds, 99)
+    for first, second, row, n_first in zip(*alone, rows, firsts_of_rows, strict=True):
+        left, second_left = _cut(len(first) - 2, len(second) - 2, max_length - 3)
+        assert row == [*first[: left + 1], 2, *second[1 : second_left + 1], 2]
+        assert n_first == left + 2 and len(row) <= max_length
+
+
+# --- offsets --------------------------------------------------------------------------------------------------
+
+
+def slices(tokenizer: ErnieTokenizer, text: str, max_length: int = 64) -> list[tuple[str, str]]:
+    """The tokens of `text` without [CLS] and [SEP], and the characters that each stands for."""
+    [ids], [offsets] = tokenizer.encode_with_offsets([text], max_length)
+    assert [ids] == tokenizer.encode([text], max_length)
+    assert len(offsets) == len(ids) and offsets[0] == offsets[-1] == (0, 0)
+    return [(VOCAB[number], text[start:end]) for number, (start, end) in zip(ids[1:-1], offsets[1:-1], strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("很好", ["很", "好"]),
+        ("", []),
+        (" \t好\u3000 差\n", ["好", "差"]),
+        ("OKay 12，", ["OK", "ay", "1", "2", "，"]),
+        ("店\x00\u200b好", ["店", "好"]),  # what is dropped between words belongs to neither
+        ("o\u200bk", ["o\u200bk"]),  # and inside a word to it
+        ("e\u0301好", ["e\u0301", "好"]),  # a mark belongs to what it stands on
+        ("é好\ufe0f\u0301 \u0301差", ["é", "好\ufe0f\u0301", "差"]),  # and to nothing where it stands on nothing
+        ("가好", ["가", "好"]),  # two code points for the model
+        ("\U00020bb7\U0001f600店", ["\U00020bb7", "\U0001f600", "店"]),  # one index each, unlike in UTF-16
+        ("\ud83d店\udc00\udc00o\ud800k好\ud83d", ["店", "o\ud800k", "好"]),  # halves of pairs count
+        ("好[SEP]差", ["好", "[SEP]", "差"]),
+        ("x" * 101 + "好", ["x" * 101, "好"]),
+    ],
+)
+def test_offsets_are_indices_of_the_text(tokenizer: ErnieTokenizer, text: str, expected: list[str]) -> None:
+    assert [found for _, found in slices(tokenizer, text)] == expected
+
+
+def test_offsets_are_cut_with_their_tokens(tokenizer: ErnieTokenizer) -> None:
+    rows, offsets = tokenizer.encode_with_offsets(["好差店很", "", "很 好"], 5)
+    assert [len(row) for row in rows] == [5, 2, 4]
+    assert offsets == [
+        [(0, 0), (0, 1), (1, 2), (2, 3), (0, 0)],
+        [(0, 0), (0, 0)],
+        [(0, 0), (0, 1), (2, 3), (0, 0)],
+    ]
+    assert tokenizer.encode_with_offsets([], 5) == ([], [])
+
+
+plain = st.text(st.sampled_from("好差店很，！～★〇1２ok OKAY12 \t\u3000一丁七\U00020000"), max_size=40)
+
+
+@given(plain)
+def test_the_slices_of_plain_text_are_its_tokens(tokenizer: ErnieTokenizer, text: str) -> None:
+    found = slices(tokenizer, text)
+    for token, slice_ in found:
+        assert token == "[UNK]" or slice_.lower() == token.replace("##", "")
+    assert "".join(slice_ for _, slice_ in found) == "".join(text.split())
+
+
+@given(st.lists(st.text(st.characters() | often, max_size=30), max_size=4), st.integers(3, 20))
+def test_offsets_are_in_order_and_within_any_text(tokenizer: ErnieTokenizer, texts: list[str], max_length: int) -> None:
+    rows, offsets = tokenizer.encode_with_offsets(texts, max_length)
+    assert rows == tokenizer.encode(texts, max_length)
+    for text, row, places in zip(texts, rows, offsets, strict=True):
+        assert len(row) == len(places) and row[-1] == 2
+        inner = places[1:-1]
+        for start, end in inner:
+            assert 0 <= start < end <= len(text)
+            assert not text[start].isspace() and not text[end - 1].isspace()
+        for (_, end), (later, _) in itertools.pairwise(inner):
+            # Code points that one character is decomposed into share its place; others do not overlap.
+            assert end <= later or later == end - 1
+
+
+def test_without_lower_casing_nothing_is_folded(tmp_path: Path) -> None:
+    vocab = write_vocab(tmp_path, "\n".join([*VOCAB, "OK", "É"]))
+    cased = ErnieTokenizer(vocab, TokenizerConfig(lower_case=False))
+    assert cased.encode(["OK ok É"], 8) == [[1, len(VOCAB), ID["ok"], len(VOCAB) + 1, 2]]
+
+
+def test_an_entry_that_stands_twice_has_its_last_id(tmp_path: Path) -> None:
+    vocab = write_vocab(tmp_path, "[PAD]\n$\n[CLS]\n[SEP]\n$\n[UNK]")
+    assert ErnieTokenizer(vocab, TokenizerConfig()).encode(["$?"], 8) == [[2, 4, 5, 3]]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_do_not_matter(tmp_path: Path, end: str) -> None:
+    # U+2028 is a line end to str.splitlines and an entry like any other to PaddleNLP.
+    vocab = write_vocab(tmp_path, end.join(["[PAD]", "[CLS]", "[SEP]", "\u2028", "", "ok", "[UNK]", ""]))
+    tokenizer = ErnieTokenizer(vocab, TokenizerConfig())
+    assert tokenizer.encode(["ok x"], 8) == [[1, 5, 6, 2]]
+
+
+def test_a_vocabulary_without_a_special_token_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError, match=r"vocab\.txt") as caught:
+        ErnieTokenizer(write_vocab(tmp_path, "[PAD]\n[CLS]\n[UNK]\n"), TokenizerConfig())
+    assert "[SEP]" in caught.value.why
+
+
+def test_a_vocabulary_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError):
+        ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
+    (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(BundleInvalidError):
+        ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
+
+
+def test_every_character_is_treated_alike_by_all_versions_of_the_library(tokenizer: ErnieTokenizer) -> None:
+    pipeline = tokenizer._pipeline
+    digest = hashlib.sha256()
+    # Planes 0 to 3 and the assigned part of plane 14; the rest is unassigned or private use.
+    for start in (*range(0, 0xD800, 0x400), *range(0xE000, 0x40000, 0x400), 0xE0000):
+        text = "\n".join(f"a{chr(code)}b 2{chr(code)}" for code in range(start, start + 0x400))
+        words = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))
+        digest.update("|".join(word for word, _ in words).encode())
+    assert digest.hexdigest() == ALL_OF_UNICODE
+
+
+def paddlenlp_words(text: str) -> list[str]:
+    """PaddleNLP's BasicTokenizer, written down once more."""
+    text = "".join(character.lower() for character in text)
+    out = []
+    for character in text:
+        if character in "\t\n\r" or unicodedata.category(character) == "Zs":
+            out.append(" ")
+        elif character != "\ufffd" and not unicodedata.category(character).startswith("C"):
+            out.append(f" {character} " if is_ideograph(ord(character)) else character)
+    words = []
+    for word in "".join(out).split():
+        bare = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
+        words += "".join(f" {c} " if stands_alone(c) else c for c in bare).split()
+    return words
+
+
+def is_ideograph(code: int) -> bool:
+    blocks = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
+    return any(int(first, 16) <= code <= int(last, 16) for first, last in (b.split("-") for b in blocks.split()))
+
+
+def stands_alone(character: str) -> bool:
+    return (
+        unicodedata.category(character)[0] in "PS"
+        or character in "²º〇µØŋƱ"
+        or re.match(r"[!-/:-@\[-`{-~]", character) is not None
+    )
+
+
+@given(st.text(settled | often, max_size=60))
+def test_words_are_those_of_paddlenlp(tokenizer: ErnieTokenizer, text: str) -> None:
+    pipeline = tokenizer._pipeline
+    words = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))
+    assert [word for word, _ in words] == paddlenlp_words(text)
+
+
+@given(st.lists(st.text(st.characters(), max_size=40), max_size=5), st.integers(3, 20))
+def test_any_texts_give_ids_of_the_vocabulary(tokenizer: ErnieTokenizer, texts: list[str], max_length: int) -> None:
+    rows = tokenizer.encode(texts, max_length)
+    for text, row in zip(texts, rows, strict=True):
+        assert len(row) <= max_length and set(row) <= set(range(tokenizer.vocab_size))
+        assert [row] == tokenizer.encode([text], max_length)  # a batch is the texts one by one
+
+
+PIECES = st.sampled_from(
+    ["好", "差店", " ", "\n", "ok", "okay", "x" * 60, "\u0301", "e\u0301", "ΑΣ", "[SEP]", "[", "SEP]", "\ud83d",
+     "\u200b" * 40, " " * 50, "ﬁ", "～", "\t", "1", "2" * 30, "\ufffd", "한글", "々", "𠀀",
+     ",", ";,", "=", "😀", "👍\U0001f3fd", "\u200d", "=\u0338", "，", "#", "##", "]", "'s", "a.b"]
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=3), st.integers(3, 8), st.sampled_from([1, 2, 8]))
+def test_what_is_not_read_of_a_long_text_makes_no_difference(
+    tokenizer: ErnieTokenizer, texts: list[str], max_length: int, factor: int
+) -> None:
+    def all_ways() -> list[object]:
+        pairs = [*texts[1:], *texts[:1]]
+        rows, offsets = tokenizer.encode_with_offsets(texts, max_length)
+        return [tokenizer.encode(texts, max_length), rows, offsets, tokenizer.encode_pairs(texts, pairs, max_length)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHARACTERS_A_TOKEN", 10_000)
+        expected = all_ways()
+        patch.setattr(module, "_CHARACTERS_A_TOKEN", factor)
+        assert all_ways() == expected
+
+
+def test_a_text_far_longer_than_the_model_reads_is_not_cut_into_all_its_tokens(tokenizer: ErnieTokenizer) -> None:
+    [found] = tokenizer._encodings(tokenizer._pipeline.encode_batch_fast, ["好" * 100_000], 14)
+    assert 14 <= len(found.ids) < 200
+    without_blanks = "😀" * 100_000, '{"a":1}' * 20_000, "!" * 100_000, "]" * 100_000, "[" * 100_000, "]a" * 50_000
+    for text in without_blanks:
+        [found] = tokenizer._encodings(tokenizer._pipeline.encode_batch_fast, [text], 14)
+        assert 14 <= len(found.ids) < 200
+    blanks = " " * 100_000 + "好" * 20
+    assert tokenizer.encode([blanks], 16) == tokenizer.encode(["好" * 20], 16)

@@ -1,0 +1,51 @@
+"""Windows over a long text: nothing is left out, and each token has one that speaks for it."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime.inference.windows import Window, windows
+
+
+def test_a_text_that_fits_is_one_window() -> None:
+    assert windows(0, 14) == [Window(0, 0, 0)]
+    assert windows(14, 14) == [Window(0, 0, 14)]
+
+
+def test_windows_are_spread_evenly_and_meet_in_the_middle_of_what_they_share() -> None:
+    assert windows(15, 14) == [Window(0, 0, 8), Window(1, 8, 15)]
+    assert windows(36, 16) == [Window(0, 0, 13), Window(10, 13, 23), Window(20, 23, 36)]
+    assert [window.own for window in windows(36, 16)] == [13, 10, 13]
+
+
+@given(st.integers(0, 3000), st.integers(1, 130))
+def test_every_token_belongs_to_one_window_in_which_it_lies_farthest_from_an_edge(n: int, length: int) -> None:
+    found = windows(n, length)
+    assert [token for window in found for token in range(window.first, window.after)] == list(range(n))
+    if n <= length:
+        assert len(found) == 1
+        return
+    assert found[0].start == 0
+    assert found[-1].start + length == n
+
+    def depth(window: Window, token: int) -> int:
+        return min(token - window.start, window.start + length - 1 - token)
+
+    for window, after in itertools.pairwise(found):
+        assert 0 < after.start - window.start <= length - length // 4
+    for number, window in enumerate(found):
+        near = found[max(0, number - 3) : number + 4]  # at most that many hold one token, at this overlap
+        for token in range(window.first, window.after):
+            assert window.start <= token < window.start + length
+            assert depth(window, token) >= max(depth(other, token) for other in near)
+
+
+@given(st.integers(1, 3000), st.integers(4, 130))
+def test_there_are_no_more_windows_than_the_overlap_asks_for(n: int, length: int) -> None:
+    found = windows(n, length)
+    if len(found) > 1:
+        fewer = (n - length) / (len(found) - 2) if len(found) > 2 else n
+        assert fewer > length - length // 4

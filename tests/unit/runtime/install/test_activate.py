@@ -1,0 +1,96 @@
+"""The shell launcher: finds its release from anywhere, with nothing in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installing import Device
+
+from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.install import activate
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
+
+
+@pytest.fixture(scope="module")
+def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
+    prefix = Prefix(tmp_path_factory.mktemp("with a space 和 $HOME'") / "prefix")
+    install(bundle, prefix.root, say=lambda text: None)
+    return prefix
+
+
+def test_runs_from_any_folder_through_any_link(installed: Prefix, device: Device, tmp_path: Path) -> None:
+    entry = installed.bin / "sentiment"
+    (tmp_path / "absolute").symlink_to(entry)
+    (tmp_path / "relative").symlink_to(os.path.relpath(entry, tmp_path))
+    (tmp_path / "twice").symlink_to("relative")
+    (tmp_path / "prefix").symlink_to(installed.root)
+    commands = [
+        ([entry], "/"),
+        (["./sentiment"], installed.bin),
+        (["bin/sentiment"], installed.root),
+        (["/bin/sh", "sentiment"], installed.bin),
+        (["./absolute"], tmp_path),
+        ([tmp_path / "relative"], "/"),
+        (["/bin/sh", "twice"], tmp_path),
+        (["prefix/bin/sentiment"], tmp_path),
+    ]
+    for command, folder in commands:
+        done = device(*command, "predict", "很好", cwd=folder)
+        assert (done.returncode, json.loads(done.stdout or "null")) == (0, {"label": "差", "score": 0.75}), command
+
+
+@pytest.mark.parametrize("env", [{"CDPATH": "/tmp"}, {"PATH": ""}, {"IFS": "/"}, {"PATH": "/nonexistent"}])
+def test_the_environment_does_not_matter(installed: Prefix, device: Device, env: dict[str, str]) -> None:
+    assert device(installed.bin / "sentiment", "status", env=env, cwd="/").returncode == 0
+
+
+def test_an_empty_environment(installed: Prefix) -> None:
+    done = subprocess.run([installed.bin / "sentiment", "predict", "很好"], env={}, capture_output=True, check=True)
+    assert "差" in done.stdout.decode("utf-8")
+
+
+def test_arguments_arrive_as_they_are(installed: Prefix, device: Device) -> None:
+    odd = ["a b", "*", "$HOME", "'\"", "\\n", "--", "-x"]
+    done = device(installed.bin / "sentiment", "predict", "--", *odd)
+    assert len(done.stdout.splitlines()) == len(odd)
+
+
+def test_a_prefix_may_be_moved(bundle: Path, device: Device, tmp_path: Path) -> None:
+    prefix = Prefix(tmp_path / "prefix")
+    install(bundle, prefix.root, say=lambda text: None)
+    moved = Prefix(prefix.root.rename(tmp_path / "elsewhere"))
+    done = device(moved.bin / "sentiment", "status", "--json")
+    assert (done.returncode, json.loads(done.stdout)["prefix"]) == (0, str(moved.root))
+
+
+def test_says_what_is_missing(bundle: Path, device: Device, tmp_path: Path) -> None:
+    prefix = Prefix(tmp_path / "prefix")
+    install(bundle, prefix.root, say=lambda text: None)
+    record = prefix.interpreters / str(prefix.current_id())
+    assert record.read_text() == sys.executable + "\n" or os.path.realpath(sys.executable) in record.read_text()
+    record.write_text("/gone/python3\n")
+    done = device(prefix.bin / "sentiment", "status")
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert "/gone/python3" in done.stderr
+    record.unlink()
+    assert device(prefix.bin / "sentiment", "status").returncode == ExitCode.BUNDLE_INVALID
+    prefix.current.unlink()
+    done = device(prefix.bin / "sentiment", "status")
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert f"no release of sentiment is installed in {prefix.root}" in done.stderr
+
+
+def test_is_written_only_when_it_is_not_there(installed: Prefix) -> None:
+    entry = installed.bin / "sentiment"
+    before = entry.stat()
+    activate.write_entry(installed, "sentiment", str(installed.current_id()))
+    assert entry.stat().st_ino == before.st_ino
+    entry.chmod(0o644)
+    activate.write_entry(installed, "sentiment", str(installed.current_id()))
+    assert entry.stat().st_mode & 0o777 == 0o755

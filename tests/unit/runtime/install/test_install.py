@@ -1,0 +1,558 @@
+"""Installing: proven before it serves, and the old release serves whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+from installing import Device, MakeBundle, id_of, silent
+from tiny_model import TUNED
+
+from edgepack_runtime.bundle.verify import verify_folder
+from edgepack_runtime.device import doctor, tuning
+from edgepack_runtime.errors import (
+    BundleInvalidError,
+    EnvironmentUnfitError,
+    ExitCode,
+    GateFailedError,
+    GateInconclusiveError,
+    RolledBackError,
+    StageFailedError,
+    UsageError,
+)
+from edgepack_runtime.install import activate, receipts, release_process, status
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix, read_state
+from edgepack_runtime.install.rollback import rollback
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Self-test and gate pass without a process being started; the command lines are kept."""
+    lines: list[list[str]] = []
+
+    def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
+        lines.append(list(line))
+        return ExitCode.OK, {"verdict": "pass", **TUNED}
+
+    monkeypatch.setattr(release_process, "run_json", run_json)
+    return lines
+
+
+def test_install_and_update_as_a_device_does_it(bundle: Path, second: Path, prefix: Prefix, device: Device) -> None:
+    first = device(sys.executable, bundle, "install", "--prefix", prefix.root, env={"HOME": "/nonexistent"})
+    assert first.returncode == 0, first.stderr
+    assert f"installed: {id_of(bundle)} serves" in first.stdout
+    entry = prefix.bin / "sentiment"
+    answer = device(entry, "predict", "很好", "--scores")
+    assert json.loads(answer.stdout) == {"label": "差", "score": 0.75, "scores": {"差": 0.75, "好": 0.25}}
+    update = device(entry, "install", second, "--json")
+    assert update.returncode == 0, update.stderr
+    receipt = json.loads(update.stdout)
+    assert receipt["previous"] == id_of(bundle)
+    assert receipt["gate"]["checks"][0]["value"] == second.stat().st_size
+    assert [step["step"] for step in receipt["steps"] if step["ok"]] == [
+        "doctor", "stage", "re-hash", "self-test", "tune", "gate", "commit", "read back",
+    ]  # fmt: skip
+    told = json.loads(device(entry, "status", "--json").stdout)
+    assert (told["current"], told["previous"], told["notes"]) == (id_of(second), id_of(bundle), [])
+    for release in prefix.releases.iterdir():
+        verify_folder(release)
+    assert not prefix.staging.exists()
+    assert not list(prefix.releases.rglob("*.pyc"))
+
+
+def test_everyone_may_read_what_was_installed_under_a_tight_umask(bundle: Path, prefix: Prefix, device: Device) -> None:
+    line = f"umask 077; exec {sys.executable} {bundle} install --prefix {prefix.root}/deeper"
+    assert device("/bin/sh", "-c", line).returncode == 0
+    for path in [prefix.root, *prefix.root.rglob("*")]:
+        mode = path.lstat().st_mode
+        wanted = 0o555 if path.is_dir() or path.parent.name == "bin" else 0o444
+        if path.name == ".lock":  # who may read a lock may hold it
+            wanted = 0o600
+        assert mode & wanted == wanted, path
+        assert mode & 0o022 == 0 or path.is_symlink(), path
+
+
+@pytest.mark.usefixtures("proven")
+def test_the_same_release_again_is_fine_and_says_so(small_bundle: Path, prefix: Prefix) -> None:
+    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "installed"
+    before = {path: path.stat().st_mtime_ns for path in prefix.releases.rglob("*")}
+    again = install(small_bundle, prefix.root, say=silent)
+    assert again["verdict"] == "already installed"
+    assert again["gate"] is None
+    assert {path: path.stat().st_mtime_ns for path in prefix.releases.rglob("*")} == before
+    found = read_state(prefix)
+    assert found is not None
+    assert (found.current, found.previous, found.pending) == (id_of(small_bundle), None, None)
+    assert len(list(prefix.receipts.iterdir())) == 2
+
+
+def test_what_cannot_be_gated_on_a_device_is_noted(prefix: Prefix, make_bundle: Any, device: Device) -> None:
+    bundle = make_bundle(gate="pass at home")
+    done = device(sys.executable, bundle, "install", "--prefix", prefix.root, "--json")
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    assert receipt["notes"][-1] == "accuracy.min: not measured: they are at home"
+    assert receipt["gate"]["unmeasured"][0]["waived"] is True
+    assert "note  accuracy.min: not measured" in done.stderr
+
+
+def test_where_the_recipe_sets_no_gates_an_install_goes_on_and_says_so_and_a_gate_decides_nothing(
+    prefix: Prefix, make_bundle: Any, device: Device
+) -> None:
+    bundle = make_bundle(gate="no gates")
+    done = device(sys.executable, bundle, "gate", "--json")
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (7, "inconclusive")
+    done = device(sys.executable, bundle, "install", "--prefix", prefix.root, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["notes"][-1] == "gates: not measured: the recipe sets none"
+
+
+@pytest.mark.parametrize("tune", [True, False])
+@pytest.mark.usefixtures("proven")
+def test_a_damaged_tuning_is_replaced_by_the_next_install(small_bundle: Path, prefix: Prefix, tune: bool) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    file = prefix.tuning_of(prefix.releases / id_of(small_bundle))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"tuning_format": 1')
+    receipt = install(small_bundle, prefix.root, say=silent, tune=tune)
+    assert [note for note in receipt["notes"] if "is damaged" in note and file.name in note]
+    assert (tuning.read(file) is not None) == tune
+    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "already installed"
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_damaged_release_is_repaired_in_place(small_bundle: Path, prefix: Prefix) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    release = prefix.releases / id_of(small_bundle)
+    intact = (release / "model/model.onnx").stat().st_ino, (release / "__main__.py").stat().st_ino
+    (release / "__main__.py").write_bytes(b"damaged")
+    (release / "site/extra").mkdir()
+    (release / "site/extra/x.py").touch()
+    (release / "golden/rows.jsonl").unlink()
+    (release / "golden/rows.jsonl").mkdir()
+    (release / "edgepack_runtime/__init__.py").unlink()
+    (release / "edgepack_runtime").rmdir()
+    (release / "edgepack_runtime").symlink_to("/tmp")
+    (release / "manifest.json").write_bytes(b"{}")
+    receipt = install(small_bundle, prefix.root, say=silent)
+    assert receipt["verdict"] == "repaired"
+    verify_folder(release)
+    assert (release / "model/model.onnx").stat().st_ino == intact[0]
+    assert (release / "__main__.py").stat().st_ino != intact[1]
+
+
+def test_keeps_one_release_before_and_no_more(
+    make_bundle: MakeBundle, bundle: Path, second: Path, prefix: Prefix, proven: list[list[str]]
+) -> None:
+    third = make_bundle(version="1.4.0", sequence=3)
+    fourth = make_bundle(version="1.5.0", sequence=4)
+    for item in (bundle, second, third):
+        install(item, prefix.root, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(second), id_of(third)}
+    assert {path.name for path in prefix.interpreters.iterdir()} == {id_of(second), id_of(third)}
+    (prefix.releases / "not-ours").mkdir()
+    install(fourth, prefix.root, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(third), id_of(fourth), "not-ours"}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error", "code"),
+    [
+        ({"gate": "fail"}, GateFailedError, 6),
+        ({"gate": "inconclusive"}, GateInconclusiveError, 7),
+        ({"selftest": "fail"}, StageFailedError, 5),
+        ({"selftest": "signal"}, StageFailedError, 5),
+    ],
+)
+def test_what_is_not_proven_never_serves(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, behaviour: dict[str, str], error: type, code: int
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    untouched = sorted(
+        path for path in prefix.root.rglob("*") if "receipts" not in path.parts and "cache" not in path.parts
+    )
+    with pytest.raises(error) as caught:
+        install(make_bundle(version="2.0.0", **behaviour), prefix.root, say=silent)
+    if "gate" in behaviour:
+        assert f"size.bundle: n=1; nothing was switched: {id_of(bundle)} serves as before" in caught.value.why
+    if behaviour.get("selftest") == "signal":
+        assert "SIGILL" in str(caught.value)
+        assert "lacks an instruction" in str(caught.value)
+    assert prefix.current_id() == id_of(bundle)
+    assert untouched == sorted(
+        path for path in prefix.root.rglob("*") if "receipts" not in path.parts and "cache" not in path.parts
+    )
+    told = status.status(prefix)
+    assert told["ok"]
+    assert told["notes"] == []
+    assert told["last_install"]["verdict"] == "not installed"
+    receipt = receipts.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["exit_code"] == code
+    assert (receipt["gate"] is not None) == ("gate" in behaviour)
+
+
+def test_a_release_that_fails_after_the_switch_is_switched_back(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix
+) -> None:
+    bad = make_bundle(version="2.0.0", selftest="fail installed")
+    with pytest.raises(StageFailedError, match="nothing is installed"):
+        install(bad, prefix.root, say=silent)
+    assert prefix.current_id() is None
+    assert not status.status(prefix)["ok"]
+    install(bundle, prefix.root, say=silent)
+    with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
+        install(bad, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    found = read_state(prefix)
+    assert found is not None
+    assert (found.current, found.pending) == (id_of(bundle), None)
+
+
+def test_a_disk_that_goes_bad_at_the_switch_is_noticed_and_the_next_try_completes(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, proven: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    update = make_bundle(version="2.0.0", sequence=2)
+    placed = activate.write_entry
+
+    def damage(*arguments: Any, **options: Any) -> None:
+        placed(*arguments, **options)
+        (prefix.releases / id_of(update) / "manifest.json").write_bytes(b"{}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(activate, "write_entry", damage)
+        with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
+            install(update, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    receipt = install(update, prefix.root, say=silent)
+    assert (receipt["verdict"], len(receipt["notes"])) == ("installed", 1)  # that it is not signed
+    assert verify_folder(prefix.current)
+
+
+def test_the_kept_release_is_not_called_the_installed_one_when_it_is_repaired(
+    bundle: Path, second: Path, prefix: Prefix, proven: object
+) -> None:
+    for item in (bundle, second):
+        install(item, prefix.root, say=silent)
+    rollback(prefix.root, None, say=silent)
+    (prefix.releases / id_of(second) / "site" / "fakelib.py").write_bytes(b"")
+    receipt = install(second, prefix.root, say=silent)
+    assert receipt["verdict"] == "installed"
+    assert receipt["notes"][-1] == "this is the release that was kept for a rollback; damaged files of it were replaced"
+    assert verify_folder(prefix.current)
+
+
+@pytest.mark.parametrize("told", ["gate", "commit"])
+def test_a_reader_that_leaves_does_not_keep_it_from_switching_back(
+    bundle: Path, make_bundle: MakeBundle, prefix: Prefix, told: str
+) -> None:
+    """A terminal that was closed: what failed after the switch was left serving."""
+    install(bundle, prefix.root, say=silent)
+    bad = make_bundle(version="1.3.0", sequence=2, selftest="fail installed")
+    line = [sys.executable, bad, "install", "--prefix", prefix.root]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for said in process.stderr:
+            if f"  {told} " in said:
+                break
+        process.stderr.close()
+    assert process.returncode == ExitCode.ROLLED_BACK
+    assert prefix.current_id() == id_of(bundle)
+    receipt = receipts.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["exit_code"] == ExitCode.ROLLED_BACK
+
+
+@pytest.mark.usefixtures("proven")
+def test_whatever_fails_after_the_switch_is_switched_back(
+    bundle: Path, second: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+
+    def read_back(*args: Any) -> NoReturn:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr(activate, "read_back", read_back)
+    with pytest.raises(RuntimeError, match="foresaw"):
+        install(second, prefix.root, say=silent)
+    assert prefix.current_id() == id_of(bundle)
+    assert status.status(prefix)["ok"]
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_file_name_that_is_not_utf8_can_be_told(bundle: Path, second: Path, prefix: Prefix, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"stick-\xb0\xa1.edgepack")
+    shutil.copy(bundle, odd)
+    install(second, prefix.root, say=silent)
+    with pytest.raises(BundleInvalidError, match="older than"):
+        install(odd, prefix.root, say=silent)
+    receipt = receipts.last_receipt(prefix, "install")
+    assert receipt is not None
+    assert receipt["error"].startswith("stick-??.edgepack is older")
+
+
+def test_a_damaged_bundle_touches_nothing(small_bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.edgepack"
+    raw = bytearray(small_bundle.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    bad.write_bytes(raw)
+    with pytest.raises(BundleInvalidError):
+        install(bad, prefix.root, say=silent)
+    assert not prefix.root.exists()
+
+
+def test_an_unfit_device_touches_nothing(make_bundle: MakeBundle, prefix: Prefix) -> None:
+    with pytest.raises(UsageError):
+        install(Path("/none.edgepack"), prefix.root, say=silent)
+    from edgepack_runtime.bundle.manifest import TargetFacts
+
+    facts = TargetFacts("other", "Linux", "riscv64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
+    with pytest.raises(EnvironmentUnfitError, match="this is Linux"):
+        install(make_bundle(target=facts), prefix.root, say=silent)
+    assert not prefix.root.exists()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(small_bundle: Path, prefix: Prefix) -> None:
+    (prefix.root / "releases" / "mine").mkdir(parents=True)
+    with pytest.raises(UsageError, match="holds no install"):
+        install(small_bundle, prefix.root, say=silent)
+    assert [path.name for path in prefix.root.rglob("*")] == ["releases", "mine"]
+
+
+def test_files_that_changed_on_the_disk_are_found(
+    bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgepack_runtime.bundle import extract
+    from edgepack_runtime.bundle.archive import Archive
+
+    real = extract.extract
+
+    def lossy(opened: Archive, manifest: Any, folder: Path, **options: Any) -> None:
+        assert options["durable"]
+        real(opened, manifest, folder, **options)
+        (folder / "model/model.onnx").write_bytes(bytes(999))
+
+    monkeypatch.setattr(extract, "extract", lossy)
+    with pytest.raises(BundleInvalidError, match=r"model/model\.onnx: has 999 bytes instead of 1000"):
+        install(bundle, prefix.root, say=silent)
+    assert prefix.current_id() is None
+    assert not prefix.staging.exists()
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_full_disk_at_any_write_keeps_the_old_release(
+    small_bundle: Path, second: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    real, left = os.fsync, [0]
+
+    def full(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    for budget in range(200):
+        left[0] = budget
+        try:
+            install(second, prefix.root, say=silent)
+        except EnvironmentUnfitError as error:
+            assert "No space left on device" in error.why
+            assert prefix.current_id() in (id_of(small_bundle), id_of(second))
+            verify_folder(prefix.releases / str(prefix.current_id()))
+        else:
+            break
+    else:
+        raise AssertionError("never got through")
+    assert budget > 20
+    assert prefix.current_id() == id_of(second)
+
+
+def killed_at(count: int, bundle: Path, root: Path) -> bool:
+    """Install in a child that dies like a power cut right before its `count`-th change to the disk; whether it died."""
+    child = os.fork()
+    if child == 0:
+        left = [count]
+
+        def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **options: Any) -> Any:
+                left[0] -= 1
+                if left[0] < 0:
+                    os._exit(9)
+                return real(*args, **options)
+
+            return call
+
+        for name in ("mkdir", "replace", "rename", "symlink", "unlink", "rmdir", "fsync", "fchmod", "ftruncate"):
+            setattr(os, name, dying(getattr(os, name)))
+        try:
+            install(bundle, root, say=silent)
+        except BaseException:  # noqa: BLE001 - the child must never go on with the parent's tests
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 9)
+    return code == 9
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("begin", ["nothing installed", "an older release", "the same, damaged"])
+def test_killed_at_any_instruction(
+    small_bundle: Path, make_bundle: MakeBundle, prefix: Prefix, tmp_path: Path, begin: str
+) -> None:
+    if begin == "an older release":
+        install(make_bundle(), prefix.root, say=silent)
+    elif begin == "the same, damaged":
+        install(small_bundle, prefix.root, say=silent)
+        (prefix.releases / id_of(small_bundle) / "site" / "词.txt").write_bytes(b"ab")
+    old, new = prefix.current_id(), id_of(small_bundle)
+    saved, moments = tmp_path / "saved", 0
+    if prefix.root.exists():
+        shutil.copytree(prefix.root, saved, symlinks=True)
+    stride = 1 if begin == "an older release" else 3  # the longest way in every step, the others in some
+    for count in range(0, 400, stride):
+        shutil.rmtree(prefix.root, ignore_errors=True)
+        if saved.exists():
+            shutil.copytree(saved, prefix.root, symlinks=True)
+        if not killed_at(count, small_bundle, prefix.root):
+            break
+        moments += 1
+        assert prefix.current_id() in (old, new)
+        if prefix.current_id() is not None and begin != "the same, damaged":
+            verify_folder(prefix.releases / str(prefix.current_id()))
+            assert status.status(prefix)["ok"]
+        after = install(small_bundle, prefix.root, say=silent)
+        assert after["verdict"] in ("installed", "already installed", "repaired")
+        verify_folder(prefix.releases / new)
+        told = status.status(prefix)
+        assert (told["ok"], told["current"], told["notes"]) == (True, new, [])
+        assert told["previous"] == (old if old != new else None)
+        assert not prefix.staging.exists()
+    assert moments > 40 // stride
+
+
+@pytest.mark.usefixtures("proven")
+def test_the_next_command_tells_of_an_interrupted_install(small_bundle: Path, bundle: Path, prefix: Prefix) -> None:
+    install(bundle, prefix.root, say=silent)
+    for count in range(400):
+        killed_at(count, small_bundle, prefix.root)
+        if status.status(prefix)["pending"]:
+            break
+    note = f"an install of {id_of(small_bundle)} was interrupted; {id_of(bundle)} serves as before"
+    assert status.status(prefix)["notes"] == [note]
+    assert note in install(small_bundle, prefix.root, say=silent)["notes"]
+
+
+@pytest.mark.usefixtures("proven")
+def test_what_a_killed_install_left_does_not_take_the_room_of_the_next(
+    small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+    left = [prefix.staging / id_of(small_bundle), prefix.releases / id_of(small_bundle)]
+    for folder in left:
+        folder.mkdir(parents=True)
+
+    def statvfs(place: Path) -> SimpleNamespace:
+        free = 0 if any(folder.exists() for folder in left) else 100 * doctor.MIB
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_files=0, f_flag=0)
+
+    monkeypatch.setattr(doctor.os, "statvfs", statvfs)
+    receipt = install(small_bundle, prefix.root, say=silent)
+    assert receipt["verdict"] == "installed"
+    assert [check["ok"] for check in receipt["doctor"] if check["check"] == "disk"] == [True]
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_release_that_was_never_switched_to_is_cleared(
+    small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(bundle, prefix.root, say=silent)
+
+    def switch_link(link: Path, target: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(link))
+
+    monkeypatch.setattr(activate, "switch_link", switch_link)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be committed"):
+        install(small_bundle, prefix.root, say=silent)
+    with pytest.raises(EnvironmentUnfitError, match="no release to go back to"):
+        rollback(prefix.root, None, say=silent)
+    assert {path.name for path in prefix.releases.iterdir()} == {id_of(bundle)}
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_damaged_state_is_rebuilt(small_bundle: Path, bundle: Path, prefix: Prefix) -> None:
+    install(small_bundle, prefix.root, say=silent)
+    prefix.state_file.write_bytes(b"\0" * 100)
+    told = status.status(prefix)
+    assert not told["ok"]
+    assert "damaged" in told["notes"][0]
+    receipt = install(bundle, prefix.root, say=silent)
+    assert [note for note in receipt["notes"] if "rebuilt from `current`" in note]
+    assert receipt["previous"] == id_of(small_bundle)
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_receipt_that_cannot_be_kept_is_no_success(
+    small_bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(receipts, "write_receipt", full)
+    with pytest.raises(EnvironmentUnfitError, match="receipt cannot be written; the verdict is: installed"):
+        install(small_bundle, prefix.root, say=silent)
+
+
+@pytest.mark.parametrize(("place", "reason"), [("{file}/prefix", "Not a directory"), ("/proc/edgepack", "0 MiB free")])
+def test_a_prefix_that_cannot_be_written(bundle: Path, tmp_path: Path, device: Device, place: str, reason: str) -> None:
+    (tmp_path / "file").touch()
+    done = device(sys.executable, bundle, "install", "--prefix", place.format(file=tmp_path / "file"))
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert reason in done.stderr
+    assert "fix:" in done.stderr
+
+
+@pytest.mark.usefixtures("proven")
+def test_a_read_only_prefix(small_bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, *args: object, **options: object) -> NoReturn:
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(EnvironmentUnfitError, match="Read-only file system") as caught:
+        install(small_bundle, prefix.root, say=silent)
+    assert "--prefix" in caught.value.fix
+
+
+def test_a_terminated_install_clears_up(make_bundle: MakeBundle, prefix: Prefix, device: Device) -> None:
+    bundle = make_bundle()
+    process = subprocess.Popen(
+        [sys.executable, str(bundle), "install", "--prefix", str(prefix.root)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
+            if "re-hash" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stderr.read()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert prefix.current_id() is None
+    assert not prefix.staging.exists()

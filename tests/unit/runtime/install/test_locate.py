@@ -1,0 +1,97 @@
+"""What a folder means that an application or a command line names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_model import write_model_folder
+
+import edgepack_runtime
+from edgepack_runtime import Predictor
+from edgepack_runtime.device.tuning import Tuning, dump
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.install.locate import locate, own
+from edgepack_runtime.install.prefix import Prefix
+
+RELEASE = "1.0.0-0123456789ab"
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    """A prefix with one release in it; only what is looked at."""
+    prefix = Prefix(tmp_path / "prefix")
+    release = prefix.releases / RELEASE
+    release.mkdir(parents=True)
+    (release / "manifest.json").touch()
+    write_model_folder(release / "model")
+    prefix.current.symlink_to(f"releases/{RELEASE}")
+    return prefix
+
+
+def test_a_prefix_a_release_a_folder_and_a_file_mean_the_same_model(prefix: Prefix) -> None:
+    release = prefix.releases / RELEASE
+    for path in (prefix.root, prefix.current, release, release / "model", prefix.current / "model" / "model.onnx"):
+        found = locate(path)
+        assert found == (release / "model", release, prefix)
+        assert found.tuning_file == prefix.root / "tuning" / f"{RELEASE}.json"
+
+
+def test_a_release_that_is_being_staged_has_its_tuning_beside_it(prefix: Prefix) -> None:
+    staged = prefix.staging / RELEASE
+    prefix.staging.mkdir()
+    (prefix.releases / RELEASE).rename(staged)
+    assert locate(staged).prefix == prefix
+    assert locate(staged).tuning_file == prefix.staging / f"{RELEASE}.tuning.json"
+
+
+def test_a_model_folder_may_lie_anywhere(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "onnx-int8")
+    assert locate(folder) == (folder, None, None)
+    assert locate(folder).tuning_file is None
+
+
+def test_a_release_that_is_not_installed_has_no_tuning(prefix: Prefix, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "unpacked"
+    (prefix.releases / RELEASE).rename(elsewhere)
+    assert locate(elsewhere) == (elsewhere / "model", elsewhere, None)
+
+
+def test_what_is_none_of_these_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is no model folder"):
+        locate(tmp_path)
+
+
+def test_this_checkout_is_no_release() -> None:
+    with pytest.raises(UsageError, match="which model is meant"):
+        own()
+    with pytest.raises(UsageError, match="which model is meant"):
+        Predictor()
+
+
+def test_a_predictor_of_a_prefix_is_opened_as_tuned(prefix: Prefix) -> None:
+    assert Predictor(str(prefix.root)).tuning == Tuning()
+    file = prefix.tuning_of(prefix.releases / RELEASE)
+    file.parent.mkdir()
+    file.write_bytes(dump(Tuning(threads=2, spinning=True, disabled_optimizers=("MatMulAddFusion",)), {}))
+    tuned = Predictor(prefix.root)
+    assert tuned.tuning == Tuning(2, True, ("MatMulAddFusion",))
+    assert Predictor(prefix.root, threads=1).tuning == Tuning(1, True, ("MatMulAddFusion",))
+    assert Predictor(prefix.root, tuned=Tuning()).tuning == Tuning()
+    assert tuned.predict("很好") == Predictor(prefix.root, threads=1).predict("很好")
+
+
+def test_importing_the_package_loads_none_of_it() -> None:
+    code = "import sys, edgepack_runtime; print(sorted(name for name in sys.modules if 'edgepack_runtime' in name))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['edgepack_runtime']"
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    for name in edgepack_runtime.__all__:
+        assert getattr(edgepack_runtime, name).__name__ == name
+    assert set(edgepack_runtime.__all__) <= set(dir(edgepack_runtime))
+    with pytest.raises(AttributeError, match="has no attribute 'Predicter'"):
+        edgepack_runtime.Predicter  # noqa: B018 - the look-up is the test

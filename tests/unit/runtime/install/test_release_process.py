@@ -1,0 +1,306 @@
+"""Verbs of a release in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+from installing import MakeBundle
+
+from edgepack_runtime.bundle import extract as unpacking
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import Manifest, TargetFacts
+from edgepack_runtime.bundle.verify import verify_folder
+from edgepack_runtime.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    EnvironmentUnfitError,
+    ExitCode,
+    StageFailedError,
+    to_json,
+)
+from edgepack_runtime.install import receipts, release_process
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Path) -> None:
+    with release_process.unpacked(bundle, checked=True) as release:
+        verify_folder(release)
+        assert release.parent.name == "releases"
+        assert release.parent.parent.parent == temporary
+        assert release.parent.parent.stat().st_mode & 0o777 == 0o700
+        assert release_process.run(release, ["predict", "--output", str(temporary / "out.csv"), "很好"]) == 0
+        assert release_process.run(release, ["no-such-verb"]) == ExitCode.USAGE
+    assert [path.name for path in temporary.iterdir()] == ["out.csv"]
+
+
+def test_what_was_checked_is_what_runs(bundle: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stick may answer otherwise the second time, and a CRC is easily met."""
+    extract = unpacking.extract
+
+    def swapped(archive: Archive, manifest: Manifest, folder: Path, **options: Any) -> None:
+        extract(archive, manifest, folder, **options)
+        (folder / "edgepack_runtime/cli/main.py").write_text("print('code of the stick')\n")
+
+    monkeypatch.setattr(unpacking, "extract", swapped)
+    with (
+        pytest.raises(BundleInvalidError, match=r"edgepack_runtime/cli/main\.py"),
+        release_process.unpacked(bundle, checked=True),
+    ):
+        raise AssertionError
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_copy_is_removed_when_something_breaks(bundle: Path, temporary: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), release_process.unpacked(bundle, checked=True):
+        raise KeyboardInterrupt
+    assert list(temporary.iterdir()) == []
+
+
+def test_damage_and_unfit_devices_are_found_before_unpacking(
+    make_bundle: MakeBundle, bundle: Path, temporary: Path, tmp_path: Path
+) -> None:
+    raw = bytearray(bundle.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (tmp_path / "x.edgepack").write_bytes(raw)
+    with pytest.raises(BundleInvalidError), release_process.unpacked(tmp_path / "x.edgepack", checked=True):
+        raise AssertionError
+    facts = TargetFacts("old", "Linux", "x86_64", "glibc", "99.0", "3.8", "CPUExecutionProvider")
+    with (
+        pytest.raises(EnvironmentUnfitError, match="C library"),
+        release_process.unpacked(make_bundle(target=facts), checked=True),
+    ):
+        raise AssertionError
+    assert list(temporary.iterdir()) == []
+
+
+def test_tmpdir_is_used_or_refused_but_never_replaced(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for bad, reason in ((tmp_path / "none", "is no folder"), (Path("/proc"), "free at /proc")):
+        monkeypatch.setenv("TMPDIR", str(bad))
+        with pytest.raises(EnvironmentUnfitError, match=reason), release_process.unpacked(bundle, checked=True):
+            raise AssertionError
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def refuse(**options: object) -> str:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with (
+        pytest.raises(EnvironmentUnfitError, match="Permission denied"),
+        release_process.unpacked(bundle, checked=True),
+    ):
+        raise AssertionError
+
+
+def test_no_folder_for_temporary_files_at_all(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    with pytest.raises(EnvironmentUnfitError, match="set TMPDIR"), release_process.unpacked(bundle, checked=True):
+        raise AssertionError
+
+
+def test_results_are_json_objects_and_accepted_codes() -> None:
+    accepted = [ExitCode.OK, ExitCode.GATE_FAILED]
+    code, found = release_process.run_json(
+        python("print('{\"a\": 1}'); raise SystemExit(6)"), "gate", accepted=accepted
+    )
+    assert (code, found) == (ExitCode.GATE_FAILED, {"a": 1})
+    for line, reason in (
+        ("raise SystemExit(3)", "failed with exit code 3"),
+        ("print('[1]')", "did not print its result"),
+        ("print('no')", "did not print its result"),
+        ("pass", "did not print its result"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+    ):
+        with pytest.raises(StageFailedError, match=f"the gate (was killed by )?{reason}"):
+            release_process.run_json(python(line), "gate", accepted=accepted)
+
+
+def test_a_verb_that_hangs_is_ended() -> None:
+    with pytest.raises(StageFailedError, match=r"did not end within 0\.2 s"):
+        release_process.run_json(python("import time; time.sleep(60)"), "gate", accepted=[ExitCode.OK], timeout_s=0.2)
+
+
+def test_what_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EnvironmentUnfitError, match="the gate could not be started"):
+        release_process.run_json([str(tmp_path / "none")], "gate", accepted=[ExitCode.OK])
+
+    def start(thread: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(EnvironmentUnfitError, match="the gate could not be started"):
+        release_process.run_json(python("print('{}')"), "gate", accepted=[ExitCode.OK])
+
+
+def test_a_child_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
+    child = "import os, time; print(os.getpid(), file=open('pid', 'w'), flush=True); time.sleep(60)"
+    line = [sys.executable, "-c", child]
+    parent = f"from edgepack_runtime.install import release_process as it; it.run_json({line!r}, 'x', accepted=[])"
+    path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path, env=path)
+    deadline = time.monotonic() + 30
+    while not (pid := (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""):
+        assert time.monotonic() < deadline
+    process.kill()
+    process.wait(30)
+    status = Path("/proc", pid.strip(), "stat")
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":  # a zombie waits for init only
+        assert time.monotonic() < deadline, "it lives on"
+
+
+def test_signals_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "lacks an instruction" in release_process.died("self-test", -signal.SIGILL).why
+    assert "memory ran out" in release_process.died("self-test", -signal.SIGKILL).why
+    assert "signal 250" in release_process.died("self-test", -250).what
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: SimpleNamespace(returncode=-signal.SIGSEGV))
+    with pytest.raises(StageFailedError, match="predict was killed by SIGSEGV"):
+        release_process.run(tmp_path, ["predict"])
+
+
+def test_the_interpreter_outlives_its_virtual_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    python_of_venv = tmp_path / "bin" / "python"
+    python_of_venv.symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setattr(sys, "executable", str(python_of_venv))
+    assert release_process.interpreter() == str(python_of_venv)
+    (tmp_path / "pyvenv.cfg").touch()
+    assert release_process.interpreter() == os.path.realpath(python_of_venv)
+    for unknown in ("", None, "python"):
+        monkeypatch.setattr(sys, "executable", unknown)
+        with pytest.raises(EnvironmentUnfitError):
+            release_process.interpreter()
+
+
+def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> None:
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import os, signal, sys, time\n"  # not print: the signal may come before that is done with its first line
+        "signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'draining\\n'), sys.exit(7)))\n"
+        "os.write(1, b'ready\\n')\n"
+        "time.sleep(60)\n"
+    )
+    program = (
+        "import sys; from edgepack_runtime.install import release_process;"
+        f"sys.exit(release_process._run_to_its_end([sys.executable, {str(child)!r}]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(release_process.__file__).parents[2])}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        parent.terminate()
+        assert parent.stdout.readline() == "draining\n"
+        assert parent.wait(30) == 7
+
+
+def failing(code: str) -> EdgepackError:
+    """The error that a self-test ends in which runs `code`."""
+    with pytest.raises(EdgepackError) as caught:
+        release_process.run_json(python(code), "self-test", accepted=[ExitCode.OK], timeout_s=60)
+    return caught.value
+
+
+def test_a_verb_fails_in_its_own_words(capfd: pytest.CaptureFixture[str]) -> None:
+    sent = json.dumps({"error": to_json(StageFailedError("a logit differs", why="2 and\n1", fix="build again"))})
+    error = failing(f"import sys; print({sent!r}); print('noise', file=sys.stderr); raise SystemExit(5)")
+    assert isinstance(error, StageFailedError)
+    assert (error.what, error.why, error.fix) == (
+        "the self-test failed: a logit differs", "2 and\n1", "build again",
+    )  # fmt: skip
+    assert capfd.readouterr().err == "noise\n"
+    sent = json.dumps({"error": to_json(EnvironmentUnfitError("no room here"))})
+    error = failing(f"print({sent!r}); raise SystemExit(4)")
+    assert isinstance(error, EnvironmentUnfitError)
+    assert str(error) == "the self-test failed: no room here"
+
+
+def test_a_verb_that_breaks_is_told_with_its_last_line() -> None:
+    assert str(failing("1 / 0")) == (
+        "the self-test failed with exit code 1\n  why: ZeroDivisionError: division by zero"
+    )
+    assert failing("raise SystemExit(3)").why == "it printed nothing"
+    # Much more than a pipe holds, and than is kept.
+    assert (
+        failing("import sys; print('x' * 300_000, file=sys.stderr); raise KeyError('last')").why == "KeyError: 'last'"
+    )
+
+
+def test_signals_of_real_processes_are_explained() -> None:
+    for number, reason in (
+        (signal.SIGILL, "lacks an instruction"),
+        (signal.SIGSEGV, "does not fit this system"),
+        (signal.SIGABRT, "gave up"),
+        (signal.SIGKILL, "memory ran out"),
+    ):
+        error = failing(f"import os; os.kill(os.getpid(), {int(number)})")
+        assert error.what == f"the self-test was killed by {number.name}"
+        assert reason in error.why
+        assert error.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "why", "fix"),
+    [
+        (
+            "raise ImportError('libfoo.so.1: cannot open shared object file: No such file or directory')",
+            "libfoo.so.1: cannot open shared object file", "install the system package with libfoo.so.1",
+        ),
+        (
+            "import ctypes; ctypes.CDLL('libnowhere.so.3')",
+            "libnowhere.so.3: cannot open shared object file", "install the system package with libnowhere.so.3",
+        ),
+        (
+            "raise ImportError('IMPORTANT: READ\\n\\nlibopenblas.so.0: cannot open shared object file: x')",
+            "libopenblas.so.0: cannot open shared object file", "install the system package with libopenblas.so.0",
+        ),
+        ("import no_such_module", "No module named 'no_such_module'", "verify it; where it is intact"),
+        (
+            "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29)); bytearray(2**30)",
+            "", "stop something, or build a smaller model",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_device_lacks_is_told_by_the_install(
+    make_bundle: MakeBundle, tmp_path: Path, line: str, why: str, fix: str
+) -> None:
+    """The library of a real bundle that fails when its self-test imports it, in processes as on a device."""
+    bundle = make_bundle(fakelib=line)
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        install(bundle, tmp_path / "prefix", say=lambda text: None)
+    what = "memory ran out in sentiment" if not why else "a library that sentiment needs cannot be loaded"
+    assert caught.value.what == f"the self-test failed: {what}"
+    assert caught.value.why == why
+    assert caught.value.fix.startswith(fix)
+    receipt = receipts.last_receipt(Prefix(tmp_path / "prefix"), "install")
+    assert receipt is not None
+    assert receipt["error"] == str(caught.value)

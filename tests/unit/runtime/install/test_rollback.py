@@ -1,0 +1,136 @@
+"""Rolling back: to the release before, when it is whole and works, and to nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from installing import Device, MakeBundle, id_of, silent
+
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, ExitCode, StageFailedError, UsageError
+from edgepack_runtime.install import prefix as state
+from edgepack_runtime.install import receipts, status
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.install.rollback import rollback
+
+
+@pytest.fixture
+def updated(bundle: Path, second: Path, tmp_path: Path) -> Prefix:
+    """`second` serves, and `bundle` is kept."""
+    prefix = Prefix(tmp_path / "prefix")
+    for item in (bundle, second):
+        install(item, prefix.root, say=silent)
+    return prefix
+
+
+def last(prefix: Prefix) -> dict[str, object]:
+    receipt = receipts.last_receipt(prefix, "rollback")
+    assert receipt is not None
+    return receipt
+
+
+def test_back_and_forth_as_a_device_does_it(updated: Prefix, bundle: Path, second: Path, device: Device) -> None:
+    entry = updated.bin / "sentiment"
+    done = device(entry, "rollback")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"rolled back: {id_of(bundle)} serves; {id_of(second)} is kept\n"
+    told = json.loads(device(entry, "status", "--json").stdout)
+    assert (told["current"], told["previous"], told["notes"]) == (id_of(bundle), id_of(second), [])
+    assert (told["ok"], told["sequence"], told["last_change"]["verdict"]) == (True, 1, "rolled back")
+    assert f"rollback rolled back ({id_of(bundle)})" in device(entry, "status").stdout
+    assert json.loads(device(entry, "predict", "很好").stdout)["label"] == "差"
+    receipt = last(updated)
+    assert (receipt["previous"], receipt["serving"]) == (id_of(second), id_of(bundle))
+    steps = receipt["steps"]
+    assert isinstance(steps, list)
+    assert [step["step"] for step in steps] == ["re-hash", "self-test", "switch", "read back"]
+    forth = device(entry, "rollback", "--json")
+    assert json.loads(forth.stdout)["serving"] == id_of(second)
+    assert {path.name for path in updated.releases.iterdir()} == {id_of(bundle), id_of(second)}
+
+
+def test_the_size_of_the_bundle_comes_back_with_the_release(updated: Prefix, bundle: Path) -> None:
+    rollback(updated.root, None, say=silent)
+    found = state.read_state(updated)
+    assert found is not None
+    assert found.bundle_bytes == bundle.stat().st_size
+
+
+def test_from_a_bundle_and_from_edgert(updated: Prefix, second: Path, bundle: Path, device: Device) -> None:
+    done = device(sys.executable, second, "rollback", "--prefix", updated.root)
+    assert done.returncode == 0, done.stderr
+    assert updated.current_id() == id_of(bundle)
+
+
+def test_nothing_to_go_back_to(bundle: Path, tmp_path: Path) -> None:
+    prefix = Prefix(tmp_path / "prefix")
+    with pytest.raises(EnvironmentUnfitError, match="nothing is installed"):
+        rollback(prefix.root, None, say=silent)
+    install(bundle, prefix.root, say=silent)
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        rollback(prefix.root, None, say=silent)
+    assert str(caught.value) == (
+        "there is no release to go back to\n"
+        f"  why: {id_of(bundle)} serves, and no other was kept\n"
+        "  fix: install the bundle you want: an install keeps the release that it replaces"
+    )
+    assert (last(prefix)["verdict"], last(prefix)["exit_code"]) == ("not rolled back", ExitCode.ENVIRONMENT_UNFIT)
+    assert "rollback not rolled back (no release)" in status.render(status.status(prefix))
+
+
+def test_a_folder_that_is_not_ours(updated: Prefix, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="another bundle, sentiment"):
+        rollback(updated.root, "other", say=silent)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "file").touch()
+    with pytest.raises(UsageError, match="holds no install"):
+        rollback(tmp_path / "theirs", None, say=silent)
+
+
+def test_a_damaged_release_is_not_gone_back_to(updated: Prefix, bundle: Path, second: Path) -> None:
+    file = updated.releases / id_of(bundle) / "model" / "model.onnx"
+    file.write_bytes(bytes(999))
+    with pytest.raises(BundleInvalidError, match=f"{id_of(bundle)} is damaged, and nothing was switched") as caught:
+        rollback(updated.root, None, say=silent)
+    assert "has 999 bytes instead of 1000" in caught.value.why
+    assert caught.value.fix.startswith(f"{id_of(second)} serves as before")
+    found = status.status(updated)
+    assert (found["current"], found["previous"], found["notes"]) == (id_of(second), id_of(bundle), [])
+
+
+@pytest.mark.parametrize(("behaviour", "undone"), [("fail", False), ("fail installed", True)])
+def test_one_that_fails_its_self_test_is_not_gone_back_to(
+    make_bundle: MakeBundle, second: Path, tmp_path: Path, behaviour: str, undone: bool
+) -> None:
+    prefix = Prefix(tmp_path / "prefix")
+    bad = make_bundle(version="1.1.0", selftest="broken device")
+    install(bad, prefix.root, say=silent)
+    install(second, prefix.root, say=silent)
+    (prefix.root / "device.json").write_text(json.dumps(behaviour))
+    with pytest.raises(StageFailedError, match="self-test"):
+        rollback(prefix.root, None, say=silent)
+    found = status.status(prefix)
+    assert (found["ok"], found["current"], found["previous"]) == (True, id_of(second), id_of(bad))
+    assert found["notes"] == []
+
+
+def test_the_python_it_was_installed_with_runs_it(updated: Prefix, bundle: Path) -> None:
+    record = updated.interpreters / id_of(bundle)
+    record.write_text("/gone/python3\n")
+    receipt = rollback(updated.root, None, say=silent)
+    assert [note for note in receipt["notes"] if "is gone (/gone/python3)" in note]
+    assert record.read_text().strip() == receipt["interpreter"]
+
+
+def test_an_interrupted_one_is_told_and_ended(updated: Prefix, bundle: Path, second: Path) -> None:
+    before = state.read_state(updated)
+    assert before is not None
+    state.write_state(updated, dataclasses.replace(before, pending=id_of(bundle)))
+    note = f"an install of, or a rollback to, {id_of(bundle)} was interrupted; {id_of(second)} serves as before"
+    assert status.status(updated)["notes"] == [note]
+    receipt = rollback(updated.root, None, say=silent)
+    assert (receipt["notes"], receipt["serving"]) == ([note], id_of(bundle))

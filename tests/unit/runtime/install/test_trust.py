@@ -1,0 +1,323 @@
+"""Whom a device trusts: one pinned key must have signed the very bytes, and nothing else is ever a pass."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ssh_keys import make_key, needs_ssh_keygen, pin, public, sign
+
+from edgepack_runtime.bundle import sshsig
+from edgepack_runtime.cli import trust_command
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.install import trust
+from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.install.trust import Pins, Proof, read_pins, require
+
+RAW = b'{"name": "sentiment"}\n'
+
+
+@pytest.fixture(scope="module")
+def signature(keys: tuple[Path, Path]) -> bytes:
+    return sign(keys[0], RAW)
+
+
+def refused(root: Path, raw: bytes, signature: bytes | None) -> EdgepackError:
+    with pytest.raises(EdgepackError) as caught:
+        require(read_pins(root), "s.edgepack", raw, signature)
+    return caught.value
+
+
+def test_nothing_pinned_is_no_proof(tmp_path: Path) -> None:
+    pins = read_pins(tmp_path)
+    assert not pins
+    assert require(pins, "s.edgepack", RAW, None) == Proof(
+        False,
+        False,
+        note="who made it is not proven: it is not signed, and no key is pinned here (`trust add KEY.pub` pins one)",
+    )
+
+
+@needs_ssh_keygen
+def test_nothing_pinned_takes_no_word_for_it(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
+    proof = require(read_pins(tmp_path), "s.edgepack", RAW, signature)
+    assert (proof.signed, proof.proven, proof.fingerprint) == (True, False, public(keys[0]).fingerprint)
+    assert f"it says {public(keys[0]).fingerprint} signed it" in (proof.note or "")
+
+
+@needs_ssh_keygen
+@pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
+def test_a_pinned_key_is_proof(tmp_path: Path, kind: str) -> None:
+    key = make_key(tmp_path, "ann@example.com", kind=kind)
+    file = pin(tmp_path / "prefix", key)
+    proof = require(read_pins(tmp_path / "prefix"), "s.edgepack", RAW, sign(key, RAW))
+    assert proof == Proof(True, True, public(key).fingerprint, "ann@example.com", str(file))
+
+
+@needs_ssh_keygen
+@pytest.mark.parametrize("options", ["", 'namespaces="edge*" ', 'namespaces="file,edgepack" '])
+def test_the_machine_s_keys_hold_everywhere(
+    tmp_path: Path, machine: Path, keys: tuple[Path, Path], signature: bytes, options: str
+) -> None:
+    file = pin(machine, keys[0], options=options)
+    for root in (None, tmp_path / "prefix"):
+        assert require(read_pins(root), "s.edgepack", RAW, signature).pinned_in == str(file)
+    pin(tmp_path / "prefix", keys[1])
+    assert require(read_pins(tmp_path / "prefix"), "s.edgepack", RAW, sign(keys[1], RAW)).proven
+    assert require(read_pins(tmp_path / "prefix"), "s.edgepack", RAW, signature).proven
+
+
+@needs_ssh_keygen
+def test_what_is_refused_reads_as_written_down(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
+    file = pin(tmp_path, keys[0])
+    known, unknown = (public(key).fingerprint for key in keys)
+    trusted = f"{known} (release); pinned in {file}"
+    changed = "copy the bundle again from where it was built; if it stays wrong, somebody changed it"
+    assert str(refused(tmp_path, RAW, None)) == (
+        "s.edgepack is not signed, and this device takes signed bundles only\n"
+        f"  why: trusted: {trusted}\n"
+        "  fix: bring the signed bundle; who builds it signs it with `edgepack sign`"
+    )
+    assert str(refused(tmp_path, RAW, sign(keys[1], RAW))) == (
+        "s.edgepack is signed by a key that this device does not trust\n"
+        f"  why: it is {unknown}; trusted: {trusted}\n"
+        "  fix: bring a bundle that a trusted key signed; pin another key only if its owner told you its fingerprint"
+    )
+    for raw in (RAW + b"\n", RAW[:-1], b"", RAW.replace(b"s", b"S", 1)):
+        error = refused(tmp_path, raw, signature)
+        assert error.what == "the signature of s.edgepack is wrong"
+        assert "incorrect signature" in error.why
+        assert error.fix == changed
+    assert str(refused(tmp_path, RAW, sign(keys[0], RAW, "file"))) == (
+        "the signature of s.edgepack was made for something else\n"
+        "  why: its namespace is 'file', and that of bundles is 'edgepack'\n"
+        "  fix: sign the bundle with `edgepack sign`"
+    )
+    for raw, given_signature in ((RAW, None), (RAW, sign(keys[1], RAW)), (b"", signature)):
+        assert isinstance(refused(tmp_path, raw, given_signature), BundleInvalidError)
+
+
+@needs_ssh_keygen
+def test_the_signature_of_another_bundle(tmp_path: Path, keys: tuple[Path, Path]) -> None:
+    pin(tmp_path, keys[0])
+    assert refused(tmp_path, RAW, sign(keys[0], b"another manifest")).what == "the signature of s.edgepack is wrong"
+
+
+@needs_ssh_keygen
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_flipped_bit_of_a_signature_is_a_pass(
+    tmp_path: Path, keys: tuple[Path, Path], signature: bytes, data: st.DataObject
+) -> None:
+    pin(tmp_path, keys[0])
+    at = data.draw(st.integers(0, len(signature) * 8 - 1))
+    flipped = bytearray(signature)
+    flipped[at // 8] ^= 1 << at % 8
+    assert isinstance(refused(tmp_path, RAW, bytes(flipped)), BundleInvalidError)
+
+
+@needs_ssh_keygen
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_flipped_bit_of_a_manifest_is_a_pass(
+    tmp_path: Path, keys: tuple[Path, Path], signature: bytes, data: st.DataObject
+) -> None:
+    pin(tmp_path, keys[0])
+    at = data.draw(st.integers(0, len(RAW) * 8 - 1))
+    flipped = bytearray(RAW)
+    flipped[at // 8] ^= 1 << at % 8
+    assert isinstance(refused(tmp_path, bytes(flipped), signature), BundleInvalidError)
+
+
+@needs_ssh_keygen
+@pytest.mark.parametrize("change", ["cut", "CRLF", "twice", "blank line", "empty", "huge"])
+def test_what_is_no_signature_is_no_pass(
+    tmp_path: Path, keys: tuple[Path, Path], signature: bytes, change: str
+) -> None:
+    pin(tmp_path, keys[0])
+    changed = {
+        "cut": signature[: len(signature) // 2],
+        "CRLF": signature.replace(b"\n", b"\r\n"),
+        "twice": signature * 2,
+        "blank line": b"\n" + signature,
+        "empty": b"",
+        "huge": signature.replace(b"\n", b"\n" + b"A" * 70_000 + b"\n", 1),
+    }[change]
+    error = refused(tmp_path, RAW, changed)
+    assert isinstance(error, BundleInvalidError)
+    assert error.what == "s.edgepack is damaged: manifest.json.sig is no SSH signature"
+
+
+@needs_ssh_keygen
+def test_a_key_that_is_trusted_for_other_things(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
+    for namespaces in ("file", "*,!edgepack", "edgepack2"):
+        pin(tmp_path, keys[0], options=f'namespaces="{namespaces}" ')
+        error = refused(tmp_path, RAW, signature)
+        assert error.what == "s.edgepack is signed by a key that is trusted for other things"
+        assert f'namespaces="{namespaces}"' in error.why
+
+
+@needs_ssh_keygen
+@pytest.mark.parametrize("place", ["prefix", "machine"])
+@pytest.mark.parametrize("form", ["list", "signers", "KRL"])
+def test_a_revoked_key(
+    tmp_path: Path, machine: Path, keys: tuple[Path, Path], signature: bytes, place: str, form: str
+) -> None:
+    prefix = tmp_path / "prefix"
+    pin(prefix, *keys)
+    folder = {"prefix": prefix, "machine": machine}[place]
+    folder.mkdir(exist_ok=True)
+    file = folder / "revoked_keys"
+    if form == "list":
+        file.write_bytes(b"# lost\n" + keys[0].with_name("release.pub").read_bytes())
+    elif form == "signers":
+        file.write_bytes(pin(tmp_path / "other", keys[0]).read_bytes())
+    else:
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", file, keys[0].with_name("release.pub")], check=True)
+    error = refused(prefix, RAW, signature)
+    assert error.what == "s.edgepack is signed by a key that is revoked"
+    assert error.why == f"{file} lists {public(keys[0]).fingerprint}, or is a damaged list"
+    assert require(read_pins(prefix), "s.edgepack", RAW, sign(keys[1], RAW)).proven
+    if form == "KRL":
+        file.write_bytes(file.read_bytes()[:-1])
+        assert isinstance(refused(prefix, RAW, sign(keys[1], RAW)), BundleInvalidError)
+
+
+@pytest.mark.parametrize("form", ["list", "KRL"])
+def test_a_list_of_revoked_keys_that_is_too_long_is_no_revoked_key(tmp_path: Path, form: str) -> None:
+    begin = {"list": b"", "KRL": b"SSHKRL\n\0"}[form]
+    (tmp_path / "revoked_keys").write_bytes(begin + b"#" * (sshsig.MAX_SIGNERS_BYTES + 1))
+    (tmp_path / "revoked_keys").chmod(0o644)
+    with pytest.raises(EnvironmentUnfitError, match="revoked_keys cannot be used") as caught:
+        read_pins(tmp_path)
+    assert "1048576 bytes" in caught.value.why
+
+
+@needs_ssh_keygen
+def test_a_key_in_several_lines_and_among_many(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
+    file = pin(tmp_path, keys[1], keys[0], keys[0])
+    file.write_text(file.read_text().replace('namespaces="edgepack"', 'namespaces="file"', 2))
+    proof = require(read_pins(tmp_path), "s.edgepack", RAW, signature)
+    assert proof.proven
+
+
+def test_a_file_without_a_key_lets_nothing_pass(tmp_path: Path) -> None:
+    pin(tmp_path)
+    assert read_pins(tmp_path)
+    error = refused(tmp_path, RAW, None)
+    assert isinstance(error, BundleInvalidError)
+    assert error.why == f"trusted: no key; pinned in {tmp_path}/trusted_signers"
+
+
+@pytest.mark.parametrize("name", ["trusted_signers", "revoked_keys"])
+def test_a_file_that_cannot_be_used_is_never_one_that_is_not_there(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(EnvironmentUnfitError, match="cannot be read"):
+        read_pins(tmp_path)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(EnvironmentUnfitError, match="Is a directory"):
+        read_pins(tmp_path)
+    file.rmdir()
+    for text, why in (
+        ("SHA256:abc", "no public key"),
+        ('a valid-after="20260101" ssh-ed25519 A', "clock may say 1970"),
+    ):
+        file.write_text(text)
+        file.chmod(0o644)
+        with pytest.raises(EnvironmentUnfitError, match=why):
+            read_pins(tmp_path)
+    file.write_text("")
+    file.chmod(0o644 | stat.S_IWOTH)
+    with pytest.raises(EnvironmentUnfitError, match="everybody may write it"):
+        read_pins(tmp_path)
+
+
+@needs_ssh_keygen
+@pytest.mark.parametrize(
+    ("script", "what", "why"),
+    [
+        (None, "signatures cannot be checked: there is no ssh-keygen", "none of"),
+        ("echo 'unknown option -- Y' >&2; exit 1", "this ssh-keygen is too old", "unknown option -- Y"),
+        ("echo \"ssh-keygen: invalid option -- 'Y'\"; exit 1", "this ssh-keygen is too old", "invalid option"),
+        ("echo 'No user exists for uid 4711'; exit 255", "a user that the system does not know", "4711"),
+        ("echo 'libcrypto.so.3: cannot open'; exit 127", "ssh-keygen broke down", "exit code 127: libcrypto.so.3"),
+        ("kill -SEGV $$", "ssh-keygen broke down", "it ended with signal 11"),
+    ],
+)
+def test_a_device_that_cannot_check_is_not_fit(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: tuple[Path, Path],
+    signature: bytes,
+    script: str | None,
+    what: str,
+    why: str,
+) -> None:
+    tool = tmp_path / "ssh-keygen"
+    if script is not None:
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+    monkeypatch.setattr(trust, "TOOLS", (str(tool),))
+    pin(tmp_path, keys[0])
+    error = refused(tmp_path, RAW, signature)
+    assert isinstance(error, EnvironmentUnfitError)
+    assert what in error.what
+    assert why in error.why
+    assert isinstance(refused(tmp_path, RAW, None), BundleInvalidError)  # it takes no tool to see that there is none
+
+
+@needs_ssh_keygen
+def test_nothing_of_the_caller_reaches_ssh_keygen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[Path, Path], signature: bytes
+) -> None:
+    """Neither its PATH nor its folder, where a stick may be."""
+    fake = tmp_path / "ssh-keygen"
+    fake.write_text("#!/bin/sh\nexit 0\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LD_PRELOAD", "/nonexistent.so")
+    monkeypatch.chdir(tmp_path)
+    pin(tmp_path, keys[0])
+    assert "incorrect signature" in refused(tmp_path, b"other", signature).why
+    assert require(read_pins(tmp_path), "s.edgepack", RAW, signature).proven
+
+
+@needs_ssh_keygen
+def test_no_room_for_the_check_is_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[Path, Path], signature: bytes
+) -> None:
+    pin(tmp_path, keys[0])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    error = refused(tmp_path, RAW, signature)
+    assert isinstance(error, EnvironmentUnfitError)
+    assert error.what == "signatures cannot be checked"
+
+
+@needs_ssh_keygen
+def test_a_signature_is_right_or_not_whoever_made_it(keys: tuple[Path, Path], signature: bytes) -> None:
+    assert trust.is_right("s.edgepack", RAW, signature).key == public(keys[0])
+    for raw, other in ((b"x", signature), (RAW, sign(keys[0], RAW, "file")), (RAW, b"")):
+        with pytest.raises(BundleInvalidError):
+            trust.is_right("s.edgepack", raw, other)
+
+
+def test_pins_are_told_in_one_line() -> None:
+    assert Pins((Path("/a"), Path("/b"))).describe() == "no key; pinned in /a and /b"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_an_error_and_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "trusted_signers")
+    with pytest.raises(EnvironmentUnfitError, match="trusted_signers cannot be read"):
+        read_pins(tmp_path)
+    with pytest.raises(UsageError, match="trusted_signers cannot be read"):
+        trust_command.add(Prefix(tmp_path / "prefix"), None, tmp_path / "trusted_signers")

@@ -1,0 +1,261 @@
+"""Uninstalling: what an install made goes, everything else stays, and it may be killed anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from installing import Device, MakeBundle, silent
+from tiny_model import TUNED
+
+from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
+from edgepack_runtime.install import prefix as owned
+from edgepack_runtime.install import prefix as state
+from edgepack_runtime.install import receipts, release_process, status, uninstall
+from edgepack_runtime.install.install import install
+from edgepack_runtime.install.prefix import Prefix
+
+
+@pytest.fixture
+def installed(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prefix:
+    def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
+        return ExitCode.OK, {"verdict": "pass", **TUNED}
+
+    monkeypatch.setattr(release_process, "run_json", run_json)
+    prefix = Prefix(tmp_path / "prefix")
+    install(small_bundle, prefix.root, say=silent)
+    return prefix
+
+
+def entries(prefix: Prefix) -> set[str]:
+    return {path.name for path in prefix.root.iterdir()}
+
+
+def remove(prefix: Prefix, *, purge: bool = False, name: str | None = None) -> dict[str, Any]:
+    return uninstall.uninstall(prefix.root, name, purge=purge, say=silent)
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_from_its_own_launcher(
+    bundle: Path, make_bundle: MakeBundle, tmp_path: Path, device: Device, purge: bool
+) -> None:
+    prefix = Prefix(tmp_path / "prefix")
+    for item in (bundle, make_bundle(version="1.3.0", sequence=2)):
+        install(item, prefix.root, say=silent)
+    entry = prefix.bin / "sentiment"
+    assert device(entry, "predict", "很好").returncode == 0
+    done = device(entry, "uninstall", *(["--purge"] if purge else []))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("uninstalled: sentiment")
+    assert "note" not in done.stderr
+    if purge:
+        assert not prefix.root.exists()
+        return
+    assert entries(prefix) == {"receipts", "state.json"}
+    receipt = receipts.last_receipt(prefix, "uninstall")
+    assert receipt is not None
+    assert (receipt["verdict"], receipt["serving"]) == ("uninstalled", None)
+    again = device(sys.executable, bundle, "status", "--prefix", prefix.root)
+    assert again.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert again.stdout.startswith(f"nothing is installed in {prefix.root}\n  uninstall uninstalled (1.3.0-")
+
+
+def unusual(receipt: dict[str, Any]) -> list[str]:
+    """The notes of a receipt, without the one that every unsigned bundle gets."""
+    return [note for note in receipt["notes"] if not note.startswith("who made it is not proven")]
+
+
+def test_what_stays_lets_it_be_installed_again(installed: Prefix, small_bundle: Path) -> None:
+    remove(installed)
+    with pytest.raises(EnvironmentUnfitError, match="nothing is installed"):
+        remove(installed)
+    assert len(list(installed.receipts.iterdir())) == 2
+    again = install(small_bundle, installed.root, say=silent)
+    assert (again["verdict"], unusual(again), again["previous"]) == ("installed", [], None)
+    assert len(list(installed.receipts.iterdir())) == 3
+    remove(installed)
+    remove(installed, purge=True)
+    assert not installed.root.exists()
+
+
+def test_what_no_install_made_stays_and_is_named(installed: Prefix) -> None:
+    (installed.root / "notes.txt").touch()
+    (installed.releases / "not-ours").mkdir()
+    (installed.bin / "other").touch()
+    (installed.receipts / "summary.txt").touch()
+    (installed.root / "trusted_signers").touch()
+    receipt = remove(installed)
+    assert receipt["notes"] == [f"stays in {installed.root}, as no install made it: bin, notes.txt, releases"]
+    assert entries(installed) == {"bin", "notes.txt", "receipts", "releases", "state.json", "trusted_signers"}
+    remove(installed, purge=True)
+    assert entries(installed) == {"bin", "notes.txt", "receipts", "releases"}
+    assert [path.name for path in installed.receipts.iterdir()] == ["summary.txt"]
+
+
+@pytest.mark.parametrize("folder", ["releases", "cache", "tuning", "receipts"])
+def test_links_are_not_followed(installed: Prefix, tmp_path: Path, folder: str) -> None:
+    moved = tmp_path / "shared"
+    place = installed.root / folder
+    if place.exists():
+        place.rename(moved)
+    else:
+        moved.mkdir()
+    place.symlink_to(moved)
+    before = sorted(moved.rglob("*"))
+    with pytest.raises(EnvironmentUnfitError, match=f"links where an install has folders: {folder}"):
+        remove(installed, purge=True)
+    assert sorted(moved.rglob("*")) == before
+    assert installed.current.is_symlink()
+
+
+def test_links_inside_are_removed_and_not_what_they_point_to(installed: Prefix, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    release = installed.releases / str(installed.current_id())
+    (release / "extra").symlink_to(precious)
+    (installed.bin / "sentiment").unlink()
+    (installed.bin / "sentiment").symlink_to(precious / "file")
+    (installed.releases / "0.9.0-0123456789ab").symlink_to(precious)
+    remove(installed, purge=True)
+    assert not installed.root.exists()
+    assert (precious / "file").exists()
+
+
+def test_a_folder_that_is_not_ours(installed: Prefix, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="another bundle, sentiment"):
+        remove(installed, name="other")
+    theirs = Prefix(tmp_path / "theirs")
+    (theirs.root / "releases").mkdir(parents=True)
+    theirs.state_file.write_text('{"terraform": 1}')
+    with pytest.raises(UsageError, match="holds no install"):
+        remove(theirs, purge=True)
+    assert entries(theirs) == {"releases", "state.json"}
+    with pytest.raises(EnvironmentUnfitError, match="nothing is installed"):
+        remove(Prefix(tmp_path / "none"))
+
+
+def test_a_damaged_state_is_no_hindrance(installed: Prefix) -> None:
+    installed.state_file.write_bytes(b"\0" * 50)
+    receipt = remove(installed)
+    assert "damaged" in receipt["notes"][0]
+    assert entries(installed) == {"receipts", "state.json"}
+
+
+@pytest.mark.parametrize("left", [[".lock"], [".lock", ".state.json.tmp"]])
+def test_what_an_install_left_that_had_hardly_begun(tmp_path: Path, left: list[str]) -> None:
+    prefix = Prefix(tmp_path / "prefix")
+    prefix.root.mkdir()
+    for name in left:
+        (prefix.root / name).touch()
+    with pytest.raises(EnvironmentUnfitError, match="nothing is installed"):
+        remove(prefix)
+    assert not prefix.root.exists()
+
+
+def test_while_systemd_has_its_unit(
+    bundle: Path, installed: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = installed.root / "systemd" / "sentiment.service"
+    unit.parent.mkdir()
+    unit.touch()
+    monkeypatch.setattr(uninstall, "UNITS", tmp_path / "etc")
+    (tmp_path / "etc").mkdir()
+    link = tmp_path / "etc" / "sentiment.service"
+    link.symlink_to(unit)
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        remove(installed)
+    assert caught.value.fix == "sudo systemctl disable --now sentiment; then uninstall again"
+    assert installed.current_id() is not None
+    link.unlink()
+    link.symlink_to(tmp_path / "another.service")
+    remove(installed, purge=True)
+    assert not installed.root.exists()
+
+
+def test_a_full_disk_is_no_hindrance(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = receipts.write_receipt
+
+    def full(prefix: Prefix, verb: str, receipt: dict[str, Any], say: Callable[[str], None]) -> Path:
+        if prefix.releases.exists():
+            raise OSError(28, "No space left on device")
+        return real(prefix, verb, receipt, say)
+
+    monkeypatch.setattr(receipts, "write_receipt", full)
+    remove(installed)
+    assert receipts.last_receipt(installed, "uninstall") is not None
+
+    def always_full(*args: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(receipts, "write_receipt", always_full)
+    installed.releases.mkdir()
+    with pytest.raises(EnvironmentUnfitError, match="receipt cannot be written; the verdict is: uninstalled"):
+        remove(installed)
+
+
+def test_one_that_was_interrupted_is_told_and_goes_on(installed: Prefix, small_bundle: Path) -> None:
+    current = installed.current_id()
+    installed.current.unlink()
+    found = status.status(installed)
+    why = "an uninstall was interrupted, or the link was removed by hand"
+    assert found["notes"] == [f"`current` is missing, and {current} was committed last: {why}"]
+    assert status.holds_install(found)
+    again = install(small_bundle, installed.root, say=silent)
+    assert unusual(again) == [f"an uninstall of {current} was interrupted, or `current` was removed by hand"]
+    installed.current.unlink()
+    assert remove(installed)["previous"] == current
+    assert entries(installed) == {"receipts", "state.json"}
+
+
+def test_not_while_an_install_runs(installed: Prefix) -> None:
+    with state.lock(installed), pytest.raises(EnvironmentUnfitError, match="is running"):
+        remove(installed)
+    assert installed.current_id() is not None
+
+
+def test_a_lock_that_an_uninstall_took_along_is_none(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def removed_meanwhile(path: Any, *args: Any, **options: Any) -> int:
+        descriptor = real(path, *args, **options)
+        if path == installed.lock_file:
+            installed.lock_file.unlink()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", removed_meanwhile)
+    with pytest.raises(EnvironmentUnfitError, match="ended just now"), state.lock(installed):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(("answer", "gone"), [("y", True), ("n", False), ("", False)])
+def test_on_a_terminal_it_asks(bundle: Path, tmp_path: Path, answer: str, gone: bool) -> None:
+    prefix = Prefix(tmp_path / "prefix")
+    install(bundle, prefix.root, say=silent)
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    done = subprocess.run(
+        [prefix.bin / "sentiment", "uninstall", "--json"], stdin=theirs, capture_output=True, text=True, timeout=60
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert f"remove the install in {prefix.root}? [y/N]" in done.stderr
+    assert prefix.current.is_symlink() != gone
+    assert done.returncode == (0 if gone else ExitCode.USAGE)
+    assert (json.loads(done.stdout)["verdict"] == "uninstalled") if gone else "nothing was removed" in done.stderr
+
+
+def test_files_that_were_being_written_are_cleared(installed: Prefix) -> None:
+    (installed.root / ".state.json.tmp").touch()
+    (installed.receipts / ".000002-uninstall.json.tmp").touch()
+    (installed.receipts / ".000002-gate.json.tmp").touch()
+    (installed.interpreters / ".1.0.0-0123456789ab.tmp").touch()
+    owned.clear_temporary(installed)
+    assert [path.name for path in installed.root.rglob("*.tmp")] == [".000002-gate.json.tmp"]

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+
+from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.metrics import Answer, Pair, Tally
+from edgepack_runtime.util.spans import Span, token_spans
+
+
+def pairs(truths: str, answers: str) -> list[Pair]:
+    return list(zip(truths.split(), answers.split(), strict=True))
+
+
+# scikit-learn 1.5, f1_score(average="macro"): 0.26667 for these (its own documentation's example)
+SINGLE = pairs("0 1 2 0 1 2", "0 2 1 0 0 1")
+# seqeval's own example: F1 0.5 micro and macro; precision, recall, F1, support: MISC 0 0 0 1, PER 1 1 1 1
+TAGS = [
+    ("O O O B-MISC I-MISC I-MISC O", "O O B-MISC I-MISC I-MISC I-MISC O"),
+    ("B-PER I-PER O", "B-PER I-PER O"),
+]
+SPANS: list[Pair] = [(token_spans(truth.split()), token_spans(found.split())) for truth, found in TAGS]
+LABELS: list[Pair] = [(("a", "b"), ("b", "a")), (("a",), ()), ((), ("c",)), ((), ())]
+
+
+def test_classes_of_one_label() -> None:
+    tallies = metrics.class_tallies(SINGLE)
+    assert tallies == {"0": Tally(2, 1, 0), "1": Tally(0, 2, 2), "2": Tally(0, 1, 2)}
+    assert metrics.macro_f1(tallies) == pytest.approx(0.26667, abs=1e-5)
+    assert metrics.micro_f1(tallies) == metrics.accuracy(SINGLE) == pytest.approx(2 / 6)
+    assert (tallies["0"].precision, tallies["0"].recall, tallies["0"].support) == (2 / 3, 1.0, 2)
+
+
+def test_entities_count_with_exact_ends() -> None:
+    tallies = metrics.class_tallies(SPANS)
+    assert tallies == {"MISC": Tally(0, 1, 1), "PER": Tally(1, 0, 0)}
+    assert metrics.micro_f1(tallies) == metrics.macro_f1(tallies) == 0.5
+    assert metrics.accuracy(SPANS) == 0.5
+    other = [((Span(0, 2, "PER"),), (Span(0, 2, "LOC"),))]
+    assert metrics.class_tallies(other) == {"LOC": Tally(0, 1, 0), "PER": Tally(0, 0, 1)}
+
+
+def test_several_labels_count_one_by_one() -> None:
+    tallies = metrics.class_tallies(LABELS)
+    assert tallies == {"a": Tally(1, 0, 1), "b": Tally(1, 0, 0), "c": Tally(0, 1, 0)}
+    assert metrics.accuracy(LABELS) == 0.5  # the order of labels is nothing, and none at all can be right
+    assert metrics.micro_f1(tallies) == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    assert metrics.macro_f1(tallies) == pytest.approx((2 / 3 + 1 + 0) / 3)
+
+
+def test_nothing_to_find_and_nothing_found_is_no_success() -> None:
+    nothing: list[Pair] = [((), ())]
+    assert metrics.class_tallies(nothing) == {}
+    assert metrics.micro_f1({}) == metrics.macro_f1({}) == 0.0
+    assert metrics.values(nothing, tokens=True, positive=None)["entity_f1"] == 0.0
+    assert Tally(0, 0, 0).precision == Tally(0, 0, 0).recall == Tally(0, 0, 0).f1 == 0.0
+    with pytest.raises(ValueError, match="no rows"):
+        metrics.accuracy([])
+
+
+def test_values_are_those_that_mean_something() -> None:
+    found = metrics.values(pairs("1 1 0 0", "1 0 1 0"), tokens=False, positive="1")
+    assert found == {"accuracy": 0.5, "macro_f1": 0.5, "micro_f1": 0.5, "f1": 0.5}
+    assert metrics.values(pairs("0 0", "0 0"), tokens=False, positive="1")["f1"] == 0.0
+    assert metrics.values(SPANS, tokens=True, positive=None)["entity_f1"] == 0.5
+    assert set(metrics.values(SINGLE, tokens=False, positive=None)) == {"accuracy", "macro_f1", "micro_f1"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "truths", "positive"),
+    [
+        ("0 1", "1 1 1 0", "1"),  # AFQMC, whatever is rarer
+        ("no yes", "no no yes", "yes"),
+        ("no yes", "yes yes no", "no"),
+        ("no yes", "yes no", "yes"),
+        ("yes no", "yes no", "yes"),
+        ("no yes", "no no", "yes"),
+    ],
+)
+def test_which_of_two_labels_is_the_positive_one(labels: str, truths: str, positive: str) -> None:
+    assert metrics.positive_label(labels.split(), truths.split()) == positive
+
+
+def test_three_labels_have_no_positive_one() -> None:
+    with pytest.raises(ValueError, match="3 labels"):
+        metrics.positive_label(["0", "1", "2"], ["1"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "n_labels", "multi_label", "tokens", "fit"),
+    [
+        ("accuracy", 5, False, True, True),
+        ("macro_f1", 5, True, False, True),
+        ("micro_f1", 5, False, True, True),
+        ("entity_f1", 5, False, True, True),
+        ("entity_f1", 2, False, False, False),
+        ("f1", 2, False, False, True),
+        ("f1", 3, False, False, False),
+        ("f1", 2, True, False, False),
+        ("f1", 2, False, True, False),
+    ],
+)
+def test_what_a_model_can_be_measured_by(
+    metric: str, n_labels: int, multi_label: bool, tokens: bool, fit: bool
+) -> None:
+    assert (metrics.unfit(metric, n_labels, multi_label=multi_label, tokens=tokens) is None) == fit
+
+
+def test_worst_classes_come_first() -> None:
+    tallies = {"good": Tally(9, 1, 0), "rare": Tally(0, 0, 1), "bad": Tally(0, 4, 5), "odd": Tally(0, 0, 1)}
+    assert metrics.worst(tallies, 3) == ["bad", "odd", "rare"]
+
+
+def test_confusion_of_one_label() -> None:
+    assert metrics.confusion(SINGLE) == {"0": {"0": 2}, "1": {"0": 1, "2": 1}, "2": {"1": 2}}
+
+
+def test_confusion_of_spans_is_about_the_same_ends() -> None:
+    truth = (Span(0, 1, "a"), Span(2, 3, "a"), Span(4, 5, "b"))
+    found = (Span(0, 1, "a"), Span(2, 3, "b"), Span(4, 6, "b"))
+    assert metrics.confusion([(truth, found), ((), ())]) == {"O": {"b": 1}, "a": {"a": 1, "b": 1}, "b": {"O": 1}}
+
+
+@pytest.mark.parametrize("pair", [(("a",), ("b",)), (("a",), ()), ("a", ()), (("a",), "a")])
+def test_several_labels_have_no_confusion(pair: tuple[Answer, Answer]) -> None:
+    with pytest.raises(ValueError, match="not made of spans"):
+        metrics.confusion([pair])

@@ -1,0 +1,140 @@
+"""Files are the old ones or the new ones, for everyone to read, and errors of the disk say what helps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.util import fs
+
+
+def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    fs.write_atomic(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        fs.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        made = fs.make_folder(tmp_path / "a" / "b")
+        fs.write_atomic(tmp_path / "a" / "file", b"", mode=0o755)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o755}
+    assert (tmp_path / "a" / "file").stat().st_mode & 0o777 == 0o755
+    assert fs.make_folder(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS])
+def test_a_file_system_without_modes_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A FAT stick, where a probe or a receipt is to travel back."""
+
+    def none(descriptor: int, mode: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fchmod", none)
+    fs.write_atomic(tmp_path / "probe.json", b"{}")
+    assert (tmp_path / "probe.json").read_bytes() == b"{}"
+
+
+def test_another_error_of_modes_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int, mode: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fchmod", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        fs.write_atomic(tmp_path / "probe.json", b"{}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(errno.ENOSPC, "free some space"), (errno.EROFS, "another one"), (errno.EACCES, "as a user"), (errno.EIO, "disk")],
+)
+def test_os_errors_become_advice(code: int, advice: str) -> None:
+    with pytest.raises(EnvironmentUnfitError) as caught, fs.os_errors("it cannot be done"):
+        raise OSError(code, os.strerror(code), "/some/file")
+    assert caught.value.what == "it cannot be done"
+    assert caught.value.why == f"/some/file: {os.strerror(code)}"
+    assert advice in caught.value.fix
+
+
+def test_removing_waits_for_a_process_that_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    real, failures = shutil.rmtree, [OSError(errno.ENOTEMPTY, "Directory not empty"), OSError(errno.ENOENT, "gone")]
+
+    def busy(path: Path) -> None:
+        if failures:
+            raise failures.pop()
+        real(path)
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    monkeypatch.setattr(fs, "_REMOVE_PAUSE_S", 0)
+    fs.remove_tree(folder)
+    assert not folder.exists()
+    fs.remove_tree(folder)
+    folder.mkdir()
+    failures.append(OSError(errno.EROFS, "Read-only file system"))
+    with pytest.raises(OSError, match="Read-only"):
+        fs.remove_tree(folder)
+    failures.extend(OSError(errno.ENOTEMPTY, "Directory not empty") for _ in range(100))
+    with pytest.raises(OSError, match="not empty"):
+        fs.remove_tree(folder)
+
+
+def test_switching_a_link_replaces_it(prefix: Prefix) -> None:
+    for name in ("one", "two"):
+        (prefix.releases / name).mkdir(parents=True)
+        (prefix.root / ".current.tmp").write_text("a leftover")
+        fs.switch_link(prefix.current, f"releases/{name}")
+        assert prefix.current_id() == name
+    assert not (prefix.root / ".current.tmp").exists()
+
+
+def test_a_folder_that_another_process_just_made_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two installs that start at the same instant, of which the lock is to let one wait."""
+    mkdir = Path.mkdir
+
+    def late(self: Path) -> None:
+        mkdir(self)
+        mkdir(self)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    assert fs.make_folder(tmp_path / "a" / "b") == [tmp_path / "a" / "b", tmp_path / "a"]
+    assert (tmp_path / "a" / "b").is_dir()
+    with pytest.raises(FileExistsError):
+        fs.make_folder(tmp_path / "c", fresh=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        fs.make_folder(tmp_path / "file")
+
+
+def test_temporary_files_never_lie_where_we_were_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "full"), str(tmp_path)])
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(FileNotFoundError, match="none of /tmp"):
+        fs.temporary_base()
+    monkeypatch.setenv("TMPDIR", ".")  # whoever says so, has it
+    assert fs.temporary_base() == str(tmp_path)
+    monkeypatch.chdir("/")
+    assert fs.temporary_base() == str(tmp_path)

@@ -1,0 +1,35 @@
+"""Texts on a command line."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.util import texts
+
+
+def test_a_pair_on_the_command_line_is_two_texts() -> None:
+    assert texts.one_pair(["a", "b"]) == ("a", "b")
+    for wrong, why in (["a"], "one text was given"), (["a", "b", "c"], "3 texts were given"):
+        with pytest.raises(UsageError, match="takes pairs of texts") as caught:
+            texts.one_pair(wrong)
+        assert caught.value.why == why
+
+
+def test_arguments_are_utf8_whatever_the_locale() -> None:
+    assert texts.from_arguments([os.fsdecode("很好".encode())]) == ["很好"]
+    with pytest.raises(UsageError, match="text 2 is not UTF-8"):
+        texts.from_arguments(["a", "\udcff"])
+    with pytest.raises(UsageError, match="text 2 is empty"):
+        texts.from_arguments(["a", " "])
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 3), (3, 3), (10, 3), (2000, 200), (201, 200)])
+def test_texts_are_drawn_evenly(count: int, most: int) -> None:
+    given = [str(number) for number in range(count)]
+    drawn = texts.evenly(given, most)
+    assert len(drawn) == len(set(drawn)) == min(count, most)
+    assert drawn == sorted(drawn, key=int)
+    assert int(drawn[-1]) >= count - count / most - 1

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.errors import RecipeInvalidError, UsageError
+from edgepack.targets import from_probe, profiles
+from edgepack_runtime.device import probe
+
+ORIN: dict[str, Any] = {
+    "edgepack_probe": 1, "system": "Linux", "machine": "aarch64", "libc": "glibc 2.35", "libstdcxx": "3.4.30",
+    "distribution": {"name": "Ubuntu 22.04.5 LTS", "version": "22.04"}, "board": "NVIDIA Jetson Orin NX",
+    "cpu_flags": ["asimd", "asimddp"],
+    "python": {"version": "3.10.12", "implementation": "CPython", "bits": 64, "abi_flags": ""},
+    "gpu": {"name": "Orin", "sm": "8.7", "driver": "12.6", "memory_mib": 7619}, "cuda_runtime": "12.6",
+    "jetson": {"l4t": "36.4.3", "jetpack": "6.2", "power_mode": "MAXN (0)"},
+}  # fmt: skip
+SERVER = {
+    **ORIN, "machine": "x86_64", "jetson": None, "board": None,
+    "gpu": {"name": "NVIDIA H200", "sm": "9.0", "driver": "13.0", "memory_mib": 144000},
+}  # fmt: skip
+
+
+def added(folder: Path, facts: dict[str, Any], name: str, *, gpu: bool = False) -> profiles.Profile:
+    file = folder / "own.toml"
+    from_probe.add(file, name, from_probe.table_of(facts, gpu=gpu), {})
+    return profiles.load_profiles(file)[name]
+
+
+def test_an_orin_is_like_the_profile_of_its_jetpack(tmp_path: Path) -> None:
+    known = profiles.load_profiles()
+    for gpu, like in ((False, known["jetpack6-cpu"]), (True, known["jetpack6"])):
+        made = added(tmp_path, ORIN, f"orin-{gpu}".lower(), gpu=gpu)
+        for key in (
+            "machine",
+            "glibc",
+            "glibcxx",
+            "python",
+            "jetpack",
+            "lock",
+            "by_path",
+            "serve_lock",
+            "cuda",
+            "elf_machine",
+        ):
+            assert getattr(made, key) == getattr(like, key), key
+    assert made.isa == ("asimd", "asimddp")
+    assert made.summary.startswith("Ubuntu 22.04.5 LTS on NVIDIA Jetson Orin NX, its Orin, Python 3.10")
+
+
+@pytest.mark.parametrize(
+    ("flags", "isa"),
+    [
+        (["asimd", "asimddp"], ("asimd", "asimddp")),
+        ([], ()),
+        (None, None),
+        ("asimd", None),
+        ([7, "!", "avx9"], ()),
+    ],
+)
+def test_what_its_cpu_has_is_taken_over(tmp_path: Path, flags: Any, isa: tuple[str, ...] | None) -> None:
+    assert added(tmp_path, {**ORIN, "cpu_flags": flags}, "orin").isa == isa
+
+
+def test_a_server_carries_cuda_of_its_driver(tmp_path: Path) -> None:
+    made = added(tmp_path, SERVER, "hall.server", gpu=True)
+    assert made.cuda == profiles.Cuda("13.0", ("90",))
+    assert made.lock == "onnxruntime-cuda13-cp310.txt"
+    assert not made.by_path
+    older = from_probe.table_of({**SERVER, "gpu": {**SERVER["gpu"], "driver": "12.4"}}, gpu=True)
+    assert older["lock"] == "onnxruntime-cuda12-cp310.txt"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"system": "Darwin"}, "it runs Darwin"),
+        ({"machine": "riscv64"}, "riscv64"),
+        ({"libc": "musl 1.2"}, "musl 1.2"),
+        ({"libc": ""}, "unknown"),
+        ({"libstdcxx": None}, "libstdc++"),
+        ({"python": {**ORIN["python"], "version": "3.7.3"}}, "3.8 or newer"),
+        ({"python": {**ORIN["python"], "implementation": "PyPy"}}, "PyPy"),
+        ({"python": {**ORIN["python"], "abi_flags": "t"}}, "another ABI"),
+        ({"python": None}, "None"),
+    ],
+)
+def test_a_device_that_no_bundle_can_be_for(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_probe.table_of({**ORIN, **change}, gpu=False)
+    assert why in caught.value.why
+
+
+def test_a_gpu_that_is_not_there_is_not_promised() -> None:
+    with pytest.raises(UsageError, match="GPU profile"):
+        from_probe.table_of({**ORIN, "gpu": None}, gpu=True)
+
+
+def test_the_probe_of_this_machine_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "probe.json"
+    file.write_bytes(probe.dump(probe.collect()))
+    assert from_probe.read_probe(file)["edgepack_probe"] == probe.FORMAT
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"edgepack_probe": 2}', "[" * 100_000, "\udcff"])
+def test_what_is_no_probe_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "probe.json"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError, match="no probe file"):
+        from_probe.read_probe(file)
+
+
+def test_a_name_is_used_once_and_a_refusal_leaves_the_file_alone(tmp_path: Path) -> None:
+    added(tmp_path, ORIN, "orin")
+    before = (tmp_path / "own.toml").read_bytes()
+    table = from_probe.table_of(ORIN, gpu=False)
+    for name, taken in (("orin", {"orin": 1}), ("No Name", {})):
+        with pytest.raises(UsageError):
+            from_probe.add(tmp_path / "own.toml", name, table, taken)
+    assert (tmp_path / "own.toml").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(sorted(ORIN)), anything, st.booleans())
+def test_a_damaged_probe_is_a_profile_or_a_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, key: str, value: Any, gpu: bool
+) -> None:
+    for facts in ({**ORIN, key: value}, {**SERVER, key: value}):
+        try:
+            assert added(tmp_path_factory.mktemp("own"), facts, "some", gpu=gpu).python == "3.10"
+        except (UsageError, RecipeInvalidError) as error:
+            assert error.why
+
+
+@given(st.text(max_size=80), st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True))
+def test_whatever_a_device_is_called_the_file_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory, distribution: str, name: str
+) -> None:
+    facts = json.loads(json.dumps({**ORIN, "distribution": {"name": distribution, "version": "1"}}))
+    made = added(tmp_path_factory.mktemp("own"), facts, name)
+    assert made.name == name
+    assert made.summary.isprintable() or any(not character.isprintable() for character in distribution)

@@ -1,0 +1,66 @@
+"""Rates over steps and layers, and maps of layers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.training.schedule import layer_ratios, rate_factor, rate_scale
+
+NAMES = [
+    "ernie.embeddings.word_embeddings.weight",
+    "ernie.embeddings.layer_norm.bias",
+    "ernie.encoder.layers.0.self_attn.q_proj.weight",
+    "ernie.encoder.layers.1.linear1.bias",
+    "ernie.pooler.dense.weight",
+    "classifier.bias",
+]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        ("linear", [0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125]),
+        ("cosine", [0.5, 1.0, 1.0, 0.961940, 0.853553, 0.691342, 0.5, 0.308658, 0.146447, 0.038060]),
+    ],
+)
+def test_the_rate_rises_and_falls(schedule: Literal["linear", "cosine"], factors: list[float]) -> None:
+    assert [rate_factor(step, 10, 0.2, schedule) for step in range(10)] == pytest.approx(factors, abs=1e-6)
+
+
+@given(
+    total=st.integers(1, 500),
+    warmup=st.floats(0, 0.9),
+    schedule=st.sampled_from(["linear", "cosine"]),
+)
+def test_a_rate_is_never_negative_and_reaches_its_peak(
+    total: int, warmup: float, schedule: Literal["linear", "cosine"]
+) -> None:
+    factors = [rate_factor(step, total, warmup, schedule) for step in range(total)]
+    assert all(0 <= factor <= 1 for factor in factors)
+    assert max(factors) == 1
+    peak = factors.index(1)
+    assert factors[: peak + 1] == sorted(factors[: peak + 1])
+    assert factors[peak:] == sorted(factors[peak:], reverse=True)
+    if total > max(1, round(warmup * total)):
+        assert rate_factor(total, total, warmup, schedule) == pytest.approx(0, abs=1e-9)
+
+
+def test_every_layer_below_learns_more_slowly() -> None:
+    ratios = layer_ratios(NAMES, 0.5)
+    assert list(ratios.values()) == [0.125, 0.125, 0.25, 0.5, 1, 1]
+    assert set(layer_ratios(NAMES, 1.0).values()) == {1}
+
+
+def test_a_head_alone_has_no_layers_below() -> None:
+    assert layer_ratios(["weight", "bias"], 0.5) == {"weight": 1, "bias": 1}
+
+
+def test_a_rate_is_scaled_by_the_stated_rule() -> None:
+    assert rate_scale("sqrt", 4) == 2.0
+    assert rate_scale("linear", 4) == 4.0
+    assert rate_scale("none", 4) == 1.0
+    assert {rate_scale(rule, 1) for rule in ("sqrt", "linear", "none")} == {1.0}
