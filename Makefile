@@ -13,7 +13,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install install-light test test-lane26 test-arm64 lint format docs bench peers clean
+.PHONY: help quickstart install install-light test test-all test-lane26 test-arm64 lint format docs bench peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
@@ -29,12 +29,16 @@ WORKERS ?= 4
 # A process has one thread: two that take every core for their products keep each other waiting.
 PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
 
-test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## all tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
-	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
+test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
+	@OMP_NUM_THREADS=1 $(PY) $(PYTEST) -m "not sweep"
 
-LANE26_TESTS := training width narrow resume ranks huggingface observers vocabulary qat build
-test-lane26: $(LANE26)/.installed ## trainings, in several processes too, checkpoints and whole builds in the second lane of the Paddle stack
-	@OMP_NUM_THREADS=1 $(LANE26)/bin/python $(PYTEST) -m "not first_lane" $(LANE26_TESTS:%=tests/integration/test_%.py)
+test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes
+	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
+	@$(MAKE) test-lane26 LANE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build"
+
+LANE26_TESTS ?= build
+test-lane26: $(LANE26)/.installed ## whole builds in the second lane of the Paddle stack
+	@OMP_NUM_THREADS=1 $(LANE26)/bin/python $(PYTEST) -m "not first_lane and not sweep" $(LANE26_TESTS:%=tests/integration/test_%.py)
 
 ARM64_ROOT ?= .arm64-root
 test-arm64: $(VENV)/.installed-dev ## a real bundle for 64-bit ARM in an emulated Debian (root; debootstrap and qemu-user-static)

@@ -80,6 +80,7 @@ def test_ranges_may_be_left_to_each_run(project: Project) -> None:
     assert alone == {"int8": True, "float": False}
 
 
+@pytest.mark.sweep
 def test_auto_tries_every_way_on_dev_and_keeps_one(project: Project) -> None:
     done = project.edgepack("build", "tiny.yaml", "--set", "quantize.method=auto", "--until", "export", "--json")
     assert done.returncode == 0, done.stderr

@@ -73,9 +73,9 @@ def test_a_bundle_of_one_installs_and_answers(
         return done.stdout
 
     bundle, prefix = tmp_path / project.bundle.name, tmp_path / "prefix"
-    info(base_python(), "-I", "-S", bundle, "install", "--prefix", prefix)
+    device(base_python(), "-I", "-S", bundle, "install", "--prefix", prefix)
     tiny = prefix / "bin" / "tiny"
     for verb in ("verify", "selftest", "doctor"):
-        info(tiny, verb)
-    assert json.loads(info(tiny, "gate", "--json"))["accuracy"]["n"] == 120
-    assert json.loads(info(tiny, "predict", "服务很好，但是房间太小了"))["label"] in ("正面", "负面")
+        device(tiny, verb)
+    assert json.loads(device(tiny, "gate", "--json"))["accuracy"]["n"] == 120
+    assert json.loads(device(tiny, "predict", "服务很好，但是房间太小了"))["label"] in ("正面", "负面")

@@ -18,7 +18,7 @@ from tests.integration.test_ranks import free_ports
 
 from edgepack.training.checkpoint import FILE, SECONDS_VARIABLE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.sweep]
 RECIPE = """\
 edgepack: 1
 name: tiny

@@ -144,6 +144,7 @@ def contents(bundle: Path) -> dict[str, int]:
 
 
 @pytest.mark.first_lane
+@pytest.mark.sweep
 def test_a_build_killed_everywhere_makes_the_same_bundle(project: Project, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
     write_rows(tmp_path)

@@ -13,10 +13,10 @@ pytest.importorskip("paddle")
 
 PROGRAM = """
 import signal, time
-from edgepack import signals
 from edgepack.training import environment
+from edgepack.util import process
 
-with signals.noticed():
+with process.noticed():
     environment.start()
     try:
         print("ready", flush=True)

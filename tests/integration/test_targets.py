@@ -26,7 +26,8 @@ HERE = ("ubuntu20.04-x86_64", "ubuntu22.04-x86_64", "debian12-x86_64", "ubuntu24
 ENGINES = {"3.8": "1.19.2", "3.10": "1.23.2", "3.11": "1.31.1", "3.12": "1.31.1"}  # newest onnxruntime by Python
 
 
-@pytest.fixture(params=HERE)
+# The oldest Python in every run, the others in the sweep.
+@pytest.fixture(params=[HERE[0], *(pytest.param(name, marks=pytest.mark.sweep) for name in HERE[1:])])
 def target(request: pytest.FixtureRequest, project: Project) -> str:
     return with_wheels(str(request.param), project)
 

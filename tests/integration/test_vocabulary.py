@@ -146,6 +146,7 @@ search:
 """
 
 
+@pytest.mark.sweep
 def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_environment: dict[str, str]) -> None:
     """Of two candidates that share one training, the one with fewer tokens alone keeps to a size, and is built on."""
     write_rows(tmp_path)

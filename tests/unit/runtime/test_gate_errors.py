@@ -47,6 +47,7 @@ F1_NOISE = 4 * math.sqrt(ALLOWED * (1 - ALLOWED) / F1_MODELS)
 RARE = synthetic.Confusing((0.7, 0.295, 0.005), ((0.97, 0.03, 0.0), (0.03, 0.97, 0.0), (0.4, 0.4, 0.2)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("metric", "model", "n"),
     [
@@ -66,6 +67,7 @@ def test_an_f1_of_few_rows_is_rarely_judged_wrongly(
     assert above.wrong_pass <= ALLOWED + F1_NOISE
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("metric", ["f1", "macro_f1"])
 def test_a_drop_of_an_f1_that_is_low_is_rarely_judged_wrongly(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of a label is found, and 40 % of that is lost: by the label's share of rows it would pass in 6 %."""
@@ -78,6 +80,7 @@ def test_a_drop_of_an_f1_that_is_low_is_rarely_judged_wrongly(metric: str, monke
     assert beyond.wrong_pass <= ALLOWED + F1_NOISE
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("what", ["minimums", "drops", "floors"])
 @pytest.mark.parametrize("sizes", [(1, 1, 2, 3, 5), (1,) * 11 + (12,)])
 def test_spans_that_fail_with_their_text_are_rarely_judged_wrongly(
