@@ -1,4 +1,4 @@
-"""What stages hand to each other: frozen dataclasses, each describing one folder of files.
+"""Artifacts: the frozen dataclasses that stages hand on, each describing one folder of files.
 
 A stage writes its files and `artifact.json` into its output folder; the next stage gets the dataclass back. Paths
 are kept relative to the folder, so that a folder can be renamed into the workspace and carried to another machine.

@@ -1,6 +1,6 @@
-"""The content checks of what a bundle carries: every one of them before anything is written.
+"""Content checks of a bundle's packages and binaries, before anything is written.
 
-What does not run on the target is an error. What runs and is worth knowing is told.
+A binary that does not run on the target is an error. Other findings are printed.
 """
 
 from __future__ import annotations

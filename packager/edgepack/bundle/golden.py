@@ -1,4 +1,4 @@
-"""Golden files of a bundle: what the model answers here, so that a device can tell whether it does the same.
+"""Golden files: texts with the model's logits, labelled rows, and placeholder texts for rows kept out of the bundle.
 
 `golden.jsonl` holds a few texts with their logits (the self-test); `rows.jsonl` holds labelled test rows with
 the label that the float model of the same student gives (the gate: accuracy, paired drop, texts to time). Where the

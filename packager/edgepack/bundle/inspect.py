@@ -1,4 +1,4 @@
-"""What a finished bundle holds, and how two of them differ: read from the files alone, on any machine."""
+"""The content of a finished bundle, its sizes by part, and the differences of two, read from the files alone."""
 
 from __future__ import annotations
 

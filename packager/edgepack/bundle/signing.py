@@ -1,4 +1,4 @@
-"""Signs bundles with an SSH key: `ssh-keygen` does, with the key where it lies, in an agent, or in hardware.
+"""Signatures of bundles: `ssh-keygen` signs with a key in a file, in an agent, or in hardware.
 
 What is signed are the exact bytes of the manifest, which covers every other byte. The key is named by its path and is
 never read here, but for telling what kind of file it is. `ssh-keygen` asks for passphrases and touches itself.

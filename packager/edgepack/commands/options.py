@@ -1,4 +1,4 @@
-"""What several commands share: their arguments and options, and how they load a recipe and speak."""
+"""Arguments and options that several commands share, and how commands load a recipe and write files."""
 
 from __future__ import annotations
 

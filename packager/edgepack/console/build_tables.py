@@ -1,4 +1,4 @@
-"""What each stage of a build made of the model, and what was chosen, as tables for a terminal or a log."""
+"""Tables of builds: the loss ledger, candidates, contents and differences of bundles, several builds side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and lines for a terminal or a log, which `console.Console` prints, and what they are made of."""
+"""Tables and lines for a terminal or a log: cells, widths, and the table of content checks."""
 
 from __future__ import annotations
 

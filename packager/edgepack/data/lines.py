@@ -1,4 +1,4 @@
-"""A file -> its lines as text, one at a time, so that no file is too large for the memory.
+"""Lines of a data file as text, one at a time, so that no file is too large for the memory.
 
 UTF-8, with or without a byte order mark. Anything else ends the reading with a finding that names what it is.
 """

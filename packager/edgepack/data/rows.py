@@ -1,4 +1,4 @@
-"""The values of one record of a data file -> the row that they make, or what is wrong with them.
+"""Rows: the values of one record become a row, or findings; tokens with tags become texts with spans.
 
 Labels lose the white space around them, texts do not. What is wrong is noted in a log; a row with an error is none.
 """

@@ -1,4 +1,4 @@
-"""Checks across the three splits: leaks, labels that do not match, repeated rows, and which rows to leave out."""
+"""Checks across the three splits: leaks, labels that do not match or look alike, repeated rows, rows to leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far two sets of logits are apart: checked at every hand-over from one form of the model to the next."""
+"""Parity of two forms of a model: the largest difference of logits, and the divergence of answers in nats."""
 
 from __future__ import annotations
 

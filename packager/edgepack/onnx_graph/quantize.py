@@ -1,4 +1,4 @@
-"""Which products of an encoder are INT8, and with which ranges: what the observers saw, matched by the weights."""
+"""INT8 of an encoder: its parts, the affine grids, and which products get which observed ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A read-only index over an ONNX graph: who makes a tensor, and what is constant."""
+"""Helpers for ONNX graphs: an index of tensors, names by position, a node writer, constant folding, subgraphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paths and model names of a recipe stand for on this machine."""
+"""The files and folders that a recipe's paths and model names refer to, with a fix where there is none."""
 
 from __future__ import annotations
 

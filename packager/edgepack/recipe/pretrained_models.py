@@ -1,4 +1,4 @@
-"""The ERNIE models that PaddleNLP 3.0.0b4 knows by name, with their shapes: known before anything is downloaded."""
+"""Pre-trained models before they are loaded: PaddleNLP's names, shapes of ERNIE, checkpoints of Hugging Face."""
 
 from __future__ import annotations
 

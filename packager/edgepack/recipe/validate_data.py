@@ -1,4 +1,4 @@
-"""What is wrong with the columns of a recipe: they are not the task's, or contradict each other."""
+"""Checks of the section `data`: columns that do not fit the task, files that are missing or of another kind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is wrong between a teacher and its student: layers that are not there, widths that leave nothing, and texts cut
-into different tokens.
+"""Checks of the models that a recipe trains: missing files, layers that do not exist, widths that leave nothing, and
+teachers whose tokens differ from the student's.
 
 All of it can be known before anything is trained, for models whose sizes lie on this machine.
 """

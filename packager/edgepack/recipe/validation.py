@@ -1,4 +1,4 @@
-"""What is wrong with a recipe that no single field shows: files, models, and keys that contradict each other."""
+"""Checks of a recipe across its keys: files, models, targets, signing key, and keys that contradict each other."""
 
 from __future__ import annotations
 

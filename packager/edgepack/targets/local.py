@@ -1,5 +1,6 @@
-"""Whether this machine can run bundles of a target, and with which interpreter: those it can are gated where they are
-built, the others on their device.
+"""This machine as a target: whether it can run bundles of a target, and with which interpreter.
+
+Bundles that it can run are gated where they are built, the others on their device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which device training runs on: chosen openly, never silently. Call `environment.start` before."""
+"""The device that training runs on, and the GPUs that Paddle can use. Call `environment.start` before."""
 
 from __future__ import annotations
 

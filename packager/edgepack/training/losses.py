@@ -1,4 +1,4 @@
-"""What a task trains on: how its answers become targets, what a logit costs, and what the logits answer.
+"""Losses of a task and of distillation: targets from answers, the cost of logits, hidden states and token relations.
 
 A unit is what has one answer of its own: a row, or in token classification a token. Losses come as one figure a unit,
 so that a step's loss is the same whatever parts its rows are run in.

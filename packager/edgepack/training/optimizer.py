@@ -1,4 +1,4 @@
-"""AdamW as ERNIE is fine-tuned with it: decay on matrices only, a schedule, smaller rates for lower layers."""
+"""AdamW for fine-tuning ERNIE: decay on matrices only, a schedule, smaller rates for lower layers; mixed precision."""
 
 from __future__ import annotations
 

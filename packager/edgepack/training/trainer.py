@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, the best epoch by its dev score, checkpoints in between."""
+"""The training loop: steps, epochs, the best epoch by its dev score, checkpoints in between."""
 
 from __future__ import annotations
 

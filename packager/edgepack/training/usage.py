@@ -1,4 +1,4 @@
-"""What a training took: tokens a second, padding, memory, and how busy its GPU was."""
+"""Resources that a training used: tokens a second, padding, memory, load of its GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command in order, as Ctrl-C does: what it started ends with it, what it unpacked is removed.
+"""Signals and standard streams of a command: SIGTERM and SIGHUP end it in order, as Ctrl-C does.
 
 A CI server cancels with SIGTERM, and a terminal that is closed sends SIGHUP. Without a handler the command would be
 gone at once, and a gate that it started would go on for minutes on the same cores.

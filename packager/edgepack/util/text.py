@@ -1,4 +1,4 @@
-"""How times, sizes, counts, verdicts and foreign texts are written for people."""
+"""Times, sizes, counts, verdicts and foreign texts as text for people; differences of nested documents."""
 
 from __future__ import annotations
 

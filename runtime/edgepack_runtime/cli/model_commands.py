@@ -1,4 +1,4 @@
-"""The verbs that ask a model: bench, predict, serve."""
+"""The verbs bench, predict and serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs, options and help texts of the command line (standard library only)."""
+"""The argument parser: verbs, options and help texts."""
 
 from __future__ import annotations
 

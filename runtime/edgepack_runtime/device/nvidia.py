@@ -1,6 +1,7 @@
-"""What NVIDIA's driver says of the first GPU, asked through its own library: boards such as the Jetson have no tool.
+"""Facts of the first NVIDIA GPU and of NVIDIA's libraries, read through the libraries themselves.
 
-Standard library only. Function names and attribute numbers are those of the CUDA driver API (cuda.h).
+Boards such as the Jetson have no command-line tool for that. Function names and attribute numbers are those of the CUDA
+driver API (cuda.h).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The accuracy gates: the shipped file on the golden rows, through the predictor that the application uses."""
+"""The accuracy gates, means and floors of classes: the shipped file on the golden rows, through the predictor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in an install prefix, and the few ways in which it is allowed to change (standard library only).
+"""The install prefix: its layout, its state and lock, which bundle owns it, and which files in it are foreign.
 
     <prefix>/current                 symlink to the serving release: THE truth; switched by one atomic rename
     <prefix>/releases/<id>/          an installed release: exactly the bundle's files

@@ -1,4 +1,4 @@
-"""Receipts: what every verb that changes or measures an install leaves behind (standard library only).
+"""Receipts: the record of every verb that changes or measures an install, signed where the device has a key.
 
 They lie in `<prefix>/receipts` as NNNNNN-VERB.json, numbered since a device's clock may be wrong. Steps and notes are
 told as they happen, and kept.

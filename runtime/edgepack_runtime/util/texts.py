@@ -1,4 +1,4 @@
-"""What a model is asked about, and what may stand there (standard library only).
+"""Items that a model takes (a text or a pair), their checks, and counts in words.
 
 A text must not be empty: an empty line in the middle of a file is a mistake more often than a wish, and skipping
 it would shift every answer after it by one line.

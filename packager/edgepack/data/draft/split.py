@@ -1,4 +1,4 @@
-"""One set of rows -> train, dev and test: stratified by label, and alike texts always on the same side.
+"""Splits of one set of rows, stratified by label, with alike texts on the same side; and the files of the splits.
 
 Which rows go where depends on the texts and labels alone, not on their order, the machine or a random state.
 """

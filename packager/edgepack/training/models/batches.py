@@ -1,4 +1,4 @@
-"""Encoded rows -> batches: which rows come together, and what one looks like to the network."""
+"""Batches of encoded rows: which rows come together, and the arrays that the network gets."""
 
 from __future__ import annotations
 

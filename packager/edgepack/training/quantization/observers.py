@@ -1,4 +1,4 @@
-"""Quantization ranges from PaddleSlim's observers, through `paddle.quantization.PTQ`."""
+"""PaddleSlim's observers of activations, and quantization ranges from them by `paddle.quantization.PTQ`."""
 
 from __future__ import annotations
 
