@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
@@ -104,6 +105,7 @@ def _read(
     yaml: Any = YAML(typ="safe", pure=True)
     builder = _Builder(yaml, file, expand)
     try:
+        _check_depth(text)
         node = yaml.compose(text)
         refused = accept(node)
         if refused is None:
@@ -122,6 +124,19 @@ def _read(
     except (ValueError, OverflowError) as error:  # numbers of thousands of digits, characters beyond Unicode
         refused = _error(file, None, f"this is not YAML: {error}", _START)
     return None, [refused]
+
+
+def _check_depth(text: str) -> None:
+    """Refuse text that nests deeper than MAX_DEPTH, whatever recursion this interpreter allows.
+
+    Raises:
+        RecursionError: it does.
+    """
+    depth = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise RecursionError
 
 
 class _Builder:
