@@ -19,7 +19,6 @@ _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
     "ms": (1.0, 2, " ms"),
     "MiB": (1.0, 1, " MiB"),
     "percent": (1.0, 1, " %"),
-    "mJ": (1.0, 2, " mJ"),
 }
 NOTHING: Final = "-"
 NOT_MEASURED: Final = "not measured"
@@ -28,7 +27,7 @@ _OF_RESULTS: Final = {"fail": "failed", "inconclusive": "inconclusive", NOT_MEAS
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """`91.2 %` of a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`, `1.50 mJ`; `-` where nothing was measured."""
+    """`91.2 %` of a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`; `-` where nothing was measured."""
     if value is None:
         return NOTHING
     factor, digits, shown = _UNITS[unit]

@@ -27,6 +27,7 @@ INK, ACCENT, SECOND, LIMIT, GRID = "#1c2430", "#2563c9", "#0f8a80", "#c62828", "
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",  # text stays text: the reader's fonts hold Chinese, matplotlib's may not
     "text.parse_math": False,  # a `$` in a stage's name is a dollar
+    "font.sans-serif": ["DejaVu Sans"],  # matplotlib carries it; the page has its own
     "font.size": 10,
     "text.color": INK,
     "axes.edgecolor": GRID,
