@@ -6,6 +6,7 @@ LIGHT := .venv-light
 LANE26 := .venv-lane26
 CLIENTS := .venv-clients
 PEERS := .venv-peers
+MUTATION := .venv-mutation
 PY := $(VENV)/bin/python
 PIP_FLAGS := --quiet --disable-pip-version-check
 # Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
@@ -13,7 +14,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install install-light test test-all test-lane26 test-arm64 lint format docs bench peers clean
+.PHONY: help quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs bench peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
@@ -35,6 +36,15 @@ test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests
 test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
 	@$(MAKE) test-lane26 LANE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build"
+
+coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches that `make test` runs, child processes included (twice its time)
+	@rm -f .coverage*
+	@OMP_NUM_THREADS=1 $(PY) -m coverage run $(PYTEST) -m "not sweep"
+	@$(PY) -m coverage combine --quiet
+	@$(PY) -m coverage report
+
+mutation: $(VENV)/.installed-dev $(MUTATION)/.installed ## changes to central modules that no test notices (an hour)
+	@scripts/mutate
 
 LANE26_TESTS ?= build
 test-lane26: $(LANE26)/.installed ## whole builds in the second lane of the Paddle stack
@@ -66,7 +76,7 @@ peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this proje
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(ARM64_ROOT) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(MUTATION) $(ARM64_ROOT) .edgepack dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv
@@ -109,6 +119,11 @@ $(CLIENTS)/.installed: scripts/find-python requirements/bootstrap.txt requiremen
 	$(call make-venv,$(CLIENTS))
 	@echo "installing the reference clients of KServe v2 (about 85 packages)"
 	@$(CLIENTS)/bin/$(LOCKED_PIP) --only-binary=:all: -r requirements/clients.txt
+	@touch $@
+
+$(MUTATION)/.installed: scripts/find-python requirements/bootstrap.txt requirements/mutation.txt
+	$(call make-venv,$(MUTATION))
+	@$(MUTATION)/bin/$(LOCKED_PIP) -r requirements/mutation.txt
 	@touch $@
 
 $(PEERS)/.installed: requirements/bootstrap.txt requirements/peers.txt

@@ -14,6 +14,7 @@ lock lane26.in --constraint "$versions.26" --output-file lane26.txt
 for set in bootstrap base build; do
     lock "$set.in" --constraint "$versions" --output-file "$set.txt"
 done
+lock mutation.in --constraint "$versions" --output-file mutation.txt
 lock clients.in --output-file clients.txt   # an environment of its own, with other versions
 # The peers have versions of their own, and torch's wheel without CUDA is not on the public index: peers.in says more.
 uv pip compile --quiet --python-version 3.11 --python-platform x86_64-unknown-linux-gnu --generate-hashes --no-header \

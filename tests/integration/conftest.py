@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -77,12 +80,22 @@ def write_rows(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, subprocess.CompletedProcess[str]]:
-    """The project and what its first build said."""
-    folder = tmp_path_factory.mktemp("tiny")
-    write_rows(folder)
-    (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
-    project = Project(folder)
-    return project, project.edgepack("build", "tiny.yaml")
+    """The project and the result of its first build. One test process builds; each has a copy of the folder."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # that of all test processes
+    first, result = shared / "tiny", shared / "tiny.json"
+    with (shared / "tiny.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.is_file():
+            first.mkdir()
+            write_rows(first)
+            (first / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+            done = Project(first).edgepack("build", "tiny.yaml")
+            result.write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr]), encoding="utf-8")
+    folder = tmp_path_factory.mktemp("project") / "tiny"
+    shutil.copytree(first, folder)
+    return Project(folder), subprocess.CompletedProcess(*json.loads(result.read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +103,14 @@ def project(built: tuple[Project, subprocess.CompletedProcess[str]]) -> Project:
     project, result = built
     assert result.returncode == 0, result.stderr[-4000:]
     return project
+
+
+@pytest.fixture
+def copy_of_project(project: Project, tmp_path: Path) -> Project:
+    """A copy of the built project for a test of another recipe: stages that both have in common are cached."""
+    folder = tmp_path / "copy"
+    shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("dist*"))
+    return Project(folder)
 
 
 @pytest.fixture(scope="session")

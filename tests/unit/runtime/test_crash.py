@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import crash
 import lost_writes
@@ -17,6 +18,14 @@ import syscalls
 
 SCENARIOS = ["first install", "update", "same again", "repair", "rollback", "uninstall", "purge"]
 SHORT = {"same again": 4, "rollback": 9}  # strides of those with few calls
+OFTEN = ("update", "rollback")  # without power and with failing calls, the other scenarios are part of the sweep
+
+
+def strides(stride: int) -> list[Any]:
+    return [
+        pytest.param(name, SHORT.get(name, stride), marks=() if name in OFTEN else pytest.mark.sweep)
+        for name in SCENARIOS
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,14 +50,14 @@ def test_killed_before_a_call(bench: crash.Bench, stride: int) -> None:
     assert tally.points == tally.states > 2
 
 
-@pytest.mark.parametrize(("bench", "stride"), [(name, SHORT.get(name, 21)) for name in SCENARIOS], indirect=["bench"])
+@pytest.mark.parametrize(("bench", "stride"), strides(21), indirect=["bench"])
 def test_without_power_before_a_call(bench: crash.Bench, stride: int) -> None:
     tally = crash.power(bench, stride, seeds=1)
     assert tally.failures == []
     assert tally.states > tally.points > 1
 
 
-@pytest.mark.parametrize(("bench", "stride"), [(name, SHORT.get(name, 31)) for name in SCENARIOS], indirect=["bench"])
+@pytest.mark.parametrize(("bench", "stride"), strides(31), indirect=["bench"])
 def test_a_call_that_fails(bench: crash.Bench, stride: int) -> None:
     tally = crash.fault(bench, stride)
     assert tally.failures == []
