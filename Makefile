@@ -7,6 +7,7 @@ LANE26 := .venv-lane26
 CLIENTS := .venv-clients
 PEERS := .venv-peers
 MUTATION := .venv-mutation
+SITE := .venv-docs
 PY := $(VENV)/bin/python
 PIP_FLAGS := --quiet --disable-pip-version-check
 # Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
@@ -64,8 +65,10 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/.installed ## rewrite what is made from the recipe's model: its JSON Schema and its reference page
-	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/11-recipe-reference.md
+docs: $(VENV)/.installed $(SITE)/.installed ## write the generated pages again and build the documentation site (build/site)
+	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/reference/recipe.md
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs --quiet build --strict --clean
+	@echo "open build/site/index.html"
 
 bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in data (one JSON line)
 	$(PY) benchmarks/bag_of_characters.py
@@ -76,7 +79,7 @@ peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this proje
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(MUTATION) $(ARM64_ROOT) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(MUTATION) $(SITE) $(ARM64_ROOT) .edgepack dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv
@@ -131,4 +134,10 @@ $(PEERS)/.installed: requirements/bootstrap.txt requirements/peers.txt
 	@$(PEERS)/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
 	@echo "installing what this project is compared with (about 75 packages; requirements/peers.in says where torch comes from)"
 	@$(PEERS)/bin/$(LOCKED_PIP) -r requirements/peers.txt
+	@touch $@
+
+$(SITE)/.installed: scripts/find-python requirements/bootstrap.txt requirements/docs.txt
+	$(call make-venv,$(SITE))
+	@echo "installing MkDocs (about 30 packages)"
+	@$(SITE)/bin/$(LOCKED_PIP) --only-binary=:all: -r requirements/docs.txt
 	@touch $@

@@ -23,7 +23,7 @@ from typing import Any, Dict, Mapping, Optional
 
 
 class ExitCode(enum.IntEnum):
-    """The exit codes of every command, build side and device side alike; docs/40-exit-codes.md explains them.
+    """The exit codes of every command, build side and device side alike; docs/reference/exit-codes.md explains them.
 
     Scripts and CI branch on these numbers, so they are part of the public contract: never renumber one.
     """

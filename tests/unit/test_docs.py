@@ -31,7 +31,7 @@ def keys(section: type[BaseModel]) -> set[str]:
 
 
 def test_the_recipe_page_names_every_key() -> None:
-    page = (ROOT / "docs" / "10-recipe.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "recipe.md").read_text(encoding="utf-8")
     words = set(re.findall(r"[a-z0-9_]+", page))
     wanted = keys(Recipe) | keys(Scratch)
     assert "peak_rss_mib" in wanted
@@ -39,7 +39,7 @@ def test_the_recipe_page_names_every_key() -> None:
 
 
 def test_the_exit_code_page_has_every_code_once() -> None:
-    page = (ROOT / "docs" / "40-exit-codes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page, flags=re.MULTILINE)
     assert [(int(code), name) for code, name in rows] == [(code.value, code.name) for code in ExitCode]
 
@@ -52,7 +52,31 @@ def test_links_of_the_readmes_exist(readme: str) -> None:
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-PREDICTING = (ROOT / "docs" / "21-predicting.md").read_text(encoding="utf-8")
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_links_of_the_pages_exist(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    named = re.findall(
+        r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
+
+
+@pytest.mark.parametrize("folder", ["packager", "runtime", "recipes", "docs", "benchmarks", "scripts"])
+def test_pages_that_messages_and_comments_name_exist(folder: str) -> None:
+    files = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".yml", ".md", ".toml", ""}]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file()]
+    named = {name for text in texts for name in re.findall(r"\bdocs/[\w/-]+\.md\b", text)}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+PREDICTING = (ROOT / "docs" / "how-to" / "predicting.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PREDICTING, flags=re.DOTALL))
@@ -62,7 +86,7 @@ def test_the_examples_of_predicting_run(
     write_model_folder(tmp_path / "model")
     (tmp_path / "reviews.txt").write_text("很好\n太差\n好\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "21-predicting.md", "exec"), {"__name__": "__main__"})
+    exec(compile(code, "predicting.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out
 
 

@@ -1,8 +1,8 @@
 """How long texts are in tokens, before there is a model: an estimate, its percentiles, and what a limit would cut.
 
 The rule: one token for each CJK ideograph, punctuation mark or symbol; one for every four characters begun of any
-other run of letters and digits; two more for [CLS] and [SEP], three around a pair. docs/12-data.md has its measured
-error.
+other run of letters and digits; two more for [CLS] and [SEP], three around a pair. Its measured error:
+docs/reference/data.md.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ def _require_trusted(parcel: Parcel, file: str, connection: Connection, place: P
     )
     what = f"{connection.address.name} does not take {parcel.path.name}"
     if answer.exit_code == ExitCode.BUNDLE_INVALID and not answer.stdout:
-        fix = "install a first release there, after a look at its signature (docs/24-security.md)"
+        fix = "install a first release there, after a look at its signature (docs/explanation/security.md)"
         raise BundleInvalidError(what, why=answer.stderr_tail, fix=fix)
     if answer.exit_code:
         raise failed(what, answer)

@@ -14,10 +14,10 @@ from edgepack.recipe.pretrained_models import PRESETS, parameters
 from edgepack.recipe.training import Student
 
 _HEAD: Final = """\
-# 11 Recipe reference
+# Recipe reference
 
 Every key of recipe format 1. This page is made from the model that checks recipes (`make docs`); what the keys are
-for, and how they work together, is in [10-recipe.md](10-recipe.md).
+for, and how they work together, is in [Write a recipe](../how-to/recipe.md).
 
 ## Which value counts
 

@@ -13,7 +13,7 @@ from edgepack_runtime.gate import limits
 from edgepack_runtime.stats import metrics
 
 _LENGTHS: Final[KeyPath] = ("gates", "latency", "by_length")
-_NO_FIX: Final = "correct the value; docs/11-recipe-reference.md lists what it may be"
+_NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
 
 
 def check_gates(document: Document) -> Iterator[Problem]:

@@ -224,7 +224,7 @@ def _check_preset(document: Document, where: KeyPath, model: str) -> Iterator[Pr
         yield where, reason, "use `ernie-3.0-tiny-mini-v2-zh`, which is smaller and better"
     else:
         reason = f"`{dotted(where)}`: PaddleNLP has no ERNIE model {model[:200]!r}, and no folder here has this name"
-        otherwise = "use a name of docs/11-recipe-reference.md, or the path of a folder, as `./models/ernie`"
+        otherwise = "use a name of docs/reference/recipe.md, or the path of a folder, as `./models/ernie`"
         yield where, reason, did_you_mean(model, PRESETS, otherwise)
 
 
@@ -240,7 +240,11 @@ def _check_folder(document: Document, where: KeyPath, model: str) -> Iterator[Pr
     if missing:
         reason = f"`{dotted(where)}`: the folder {model[:200]!r} lacks {listed(missing)}"
         fix = "give a folder as PaddleNLP's `save_pretrained` writes it"
-        yield where, reason, "docs/10-recipe.md tells what a Hugging Face checkpoint has to hold" if checkpoint else fix
+        yield (
+            where,
+            reason,
+            "docs/how-to/recipe.md tells what a Hugging Face checkpoint has to hold" if checkpoint else fix,
+        )
         return
     fields = pretrained_models.read_config(folder)
     if fields is None:

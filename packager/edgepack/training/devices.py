@@ -151,9 +151,7 @@ def _told(value: object) -> str | None:
 CPU: Final = "cpu"
 VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _GO_ON: Final = "use device: cpu or auto"
-_GPU_PADDLE: Final = (
-    f"install {environment.GPU_BUILD} in place of paddlepaddle (docs/15-building.md, Devices), or {_GO_ON}"
-)
+_GPU_PADDLE: Final = f"install {environment.GPU_BUILD} in place of paddlepaddle (docs/how-to/gpus.md), or {_GO_ON}"
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def test_an_example_follows_the_environment_and_the_settings(tmp_path: Path, mon
 
 
 def test_the_recipe_of_the_docs_passes_check(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "10-recipe.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "recipe.md").read_text(encoding="utf-8")
     written = re.search(r"```yaml\n(edgepack: 1 .*?)```", page, re.DOTALL)
     assert written is not None
     example = tmp_path / "recipe.yaml"

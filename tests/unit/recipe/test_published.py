@@ -81,7 +81,7 @@ def test_the_published_schema_is_the_model_s() -> None:
 
 
 def test_the_published_reference_is_the_model_s() -> None:
-    page = (ROOT / "docs" / "11-recipe-reference.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "recipe.md").read_text(encoding="utf-8")
     assert page == docs.page(), "run `make docs`"
 
 

@@ -27,7 +27,7 @@ _KINDS: Final[Mapping[str, str]] = {  # of numbers, as safetensors names them
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?",
 }  # fmt: skip
 _HEAD: Final = (
-    "save the encoder alone, as transformers' BertModel or ErnieModel (docs/10-recipe.md has the lines to type)"
+    "save the encoder alone, as transformers' BertModel or ErnieModel (docs/how-to/recipe.md has the lines to type)"
 )
 
 
