@@ -67,6 +67,7 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 
 docs: $(VENV)/.installed $(SITE)/.installed ## write the generated pages again and build the documentation site (build/site)
 	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/reference/recipe.md
+	@$(PY) scripts/commands_page.py docs/reference/commands.md
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs --quiet build --strict --clean
 	@echo "open build/site/index.html"
 

@@ -6,10 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import click
 import pytest
 from pydantic import BaseModel
 from tiny_model import write_model_folder
 
+from edgepack.cli import main as edgepack
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack_runtime.cli import main
@@ -74,6 +76,16 @@ def test_pages_that_messages_and_comments_name_exist(folder: str) -> None:
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file()]
     named = {name for text in texts for name in re.findall(r"\bdocs/[\w/-]+\.md\b", text)}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_page_of_commands_names_every_command_and_verb() -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    headings = [line[4:] for line in page.splitlines() if line.startswith("### ")]
+    wanted = [f"edgepack {name}" for name in edgepack.list_commands(click.Context(edgepack))]
+    [verbs] = [action for action in build_parser(Context("edgert", None, None))._actions if action.dest == "verb"]
+    assert isinstance(verbs.choices, dict)
+    wanted += verbs.choices
+    assert [name for name in wanted if not any(f"{heading} ".startswith(f"{name} ") for heading in headings)] == []
 
 
 PREDICTING = (ROOT / "docs" / "how-to" / "predicting.md").read_text(encoding="utf-8")
