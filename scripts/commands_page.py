@@ -1,4 +1,4 @@
-"""Reference page of the command line: `python scripts/commands_page.py FILE` writes it from the help of every command."""
+"""Reference page of the command line: `python scripts/commands_page.py FILE` writes it from every help text."""
 
 from __future__ import annotations
 
