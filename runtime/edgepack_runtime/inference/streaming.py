@@ -31,7 +31,7 @@ from edgepack_runtime.inference.encoding import Encoded, Encoding, Row
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.util.texts import Item
 
-# Measured, see docs/how-to/predicting.md: larger batches leave the second-level cache and take longer a token.
+# Measured, see docs/measurements/throughput.md: larger batches leave the second-level cache and take longer a token.
 BATCH_TOKENS = 512
 BLOCK_ITEMS = 1024
 MOST_ROWS = 128  # of a batch
