@@ -33,11 +33,11 @@ SECTION = Student.model_validate({
 
 def trained(folder: Path, rows: Sequence[Row], section: Student = SECTION) -> tuple[DataArtifact, ModelArtifact]:
     """Rows, and a whole student that has learnt from their labels."""
-    from edgepack.pipeline.stages import student
+    from edgepack.pipeline.stages import train
 
     data, out = rows_on_disk(folder / "data", rows), folder / "student"
     out.mkdir()
-    return data, student.run(section, data, None, out, SILENT, folder / "checkpoint")
+    return data, train.student(section, data, None, out, SILENT, folder / "checkpoint")
 
 
 def narrowed(

@@ -221,7 +221,7 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
             raise StageFailedError("student: it diverged", fix="a lower rate")
         return replace(built.student, folder=out)
 
-    monkeypatch.setattr("edgepack.pipeline.stages.student.run", train)
+    monkeypatch.setattr("edgepack.pipeline.stages.train.student", train)
     monkeypatch.setattr("edgepack.pipeline.stages.quantize.run", lambda *inputs: ScalesArtifact(inputs[6], (), 0))
     monkeypatch.setattr(
         "edgepack.pipeline.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[4])

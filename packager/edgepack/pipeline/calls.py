@@ -1,8 +1,8 @@
-"""The stage calls of a recipe: which stages run, in which order, on which results, and what decides each result.
+"""The ordered list of stage calls of a recipe: the inputs, the cache key and the work of each.
 
-data and teacher; then, for each candidate of a search, student, narrow, prune, quantize and export; then select; then
-bundle and gate for each target. A recipe without `search` has one chain from student to export, and no select.
-Building and planning are loops over these calls: `runner.build` and `plan.make`.
+The order is data and teacher; then student, narrow, prune, quantize and export for each candidate of a search; then
+select; then bundle and gate for each target. A recipe without `search` has one chain from student to export, and no
+select. `runner.build` and `plan.make` are loops over these calls.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from edgepack.artifacts import (
 )
 from edgepack.export import target_variants
 from edgepack.pipeline import keys
-from edgepack.pipeline.options import OF_A_CANDIDATE
-from edgepack.pipeline.stages import bundle, data, export, gate, narrow, prune, quantize, select, student, teacher
+from edgepack.pipeline.options import CANDIDATE_STAGES
+from edgepack.pipeline.stages import bundle, data, export, gate, narrow, prune, quantize, select, train
 from edgepack.pipeline.workspace import Key, Result
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
@@ -47,9 +47,9 @@ A_co = TypeVar("A_co", bound=Artifact, covariant=True)
 
 @dataclass(frozen=True)
 class Work(Generic[A_co]):
-    """A stage call whose inputs are known: the key of its result, and the function that makes the result.
+    """The cache key of a stage call, and the function that makes its result.
 
-    `run` takes an empty folder for the result, the folder of the stage's checkpoint, and where to report progress.
+    `run` takes an empty folder for the result, the folder for a checkpoint, and a progress reporter.
     """
 
     key: Key
@@ -58,10 +58,12 @@ class Work(Generic[A_co]):
 
 @dataclass(frozen=True, eq=False)
 class StageCall(Generic[A_co]):
-    """One call of a stage. Candidates that have a result in common share the call.
+    """One call of a stage. Candidates with equal inputs share the call.
 
-    `needs` are the calls that it reads results of; of `alternatives` it needs at least one. `work` is called with the
-    results of these. It returns a `NotRunHere` for a bundle that this machine cannot gate.
+    Attributes:
+        needs: the calls whose results it reads.
+        alternatives: calls of which at least one must have a result.
+        work: key and function, given the results so far; `NotRunHere` for a bundle that this machine cannot gate.
     """
 
     stage: str
@@ -73,7 +75,7 @@ class StageCall(Generic[A_co]):
 
 
 class Results:
-    """The results of stage calls so far; `untried` names the candidates for which there was no time."""
+    """The results of stage calls so far. `untried` names the candidates that the time limit left out."""
 
     def __init__(self) -> None:
         self.untried: list[str] = []
@@ -89,7 +91,7 @@ class Results:
         return call in self._found
 
     def has_all(self, calls: Iterable[StageCall[Any]]) -> bool:
-        """Whether the result of each of `calls` is there."""
+        """Whether each of `calls` has a result."""
         return all(call in self._found for call in calls)
 
     def artifact(self, call: StageCall[A] | None) -> A | None:
@@ -99,7 +101,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Chain:
-    """The calls of one student, from its training to the files that would ship. `recipe` is that of its candidate."""
+    """The calls of one student, from its training to its exported files. `recipe` has the values of its candidate."""
 
     recipe: Recipe
     student: StageCall[ModelArtifact]
@@ -110,25 +112,25 @@ class Chain:
 
     @property
     def calls(self) -> list[StageCall[Any]]:
-        """Its calls in order."""
+        """The calls in order."""
         every = (self.student, self.narrow, self.prune, self.quantize, self.export)
         return [call for call in every if call is not None]
 
     @property
     def model(self) -> StageCall[ModelArtifact]:
-        """The last call that changes the student: what it gives is quantized and exported."""
+        """The call that makes the model that is quantized and exported."""
         return self.prune or self.narrow or self.student
 
     def train_seconds(self, results: Results) -> float:
-        """Seconds of its trainings: that of the student and, where it is narrowed, the one after the cut."""
+        """Seconds of training: of the student and, if it is narrowed, of the training after the cut."""
         trainings: list[StageCall[Any]] = [self.student, *([self.narrow] if self.narrow else [])]
         return float(sum(results[call].artifact.train_seconds for call in trainings))
 
 
 class StageCalls:
-    """The stage calls of `recipe`; iterating gives each once, in the order of the build.
+    """The stage calls of `recipe`. Iteration yields each once, in the order of the build.
 
-    Candidates come one after the other. What several of them have in common is called once, for the first of them.
+    Candidates follow one another. A call that several of them share comes with the first of them.
     """
 
     def __init__(self, recipe: Recipe, supply: Supply) -> None:
@@ -136,8 +138,8 @@ class StageCalls:
         self.supply = supply
         self.data = _data(recipe.data)
         self.teacher = None if recipe.teacher is None else _teacher(recipe.teacher, self.data)
-        # By the name of the candidate; the only chain of a recipe without a search has none.
-        recipes = {one.name: one.recipe for one in recipe.candidates} or {"": recipe}
+        # By name of the candidate; "" without a search.
+        recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates} or {"": recipe}
         new_chain = _chains(self.data, self.teacher, supply)
         self.chains = {name: new_chain(candidate) for name, candidate in recipes.items()}
         self.select = None if recipe.search is None else _select(recipe.search, recipe.gates, self.data, self.chains)
@@ -165,18 +167,18 @@ class StageCalls:
         return len(self._order)
 
     def candidates_of(self, call: StageCall[Any]) -> tuple[str, ...]:
-        """The names of the candidates that `call` belongs to; of a recipe without a search there are none."""
-        if call.stage not in OF_A_CANDIDATE or not self.recipe.candidates:
+        """The names of the candidates that share `call`; empty without a search."""
+        if call.stage not in CANDIDATE_STAGES or not self.recipe.candidates:
             return ()
         return tuple(name for name, chain in self.chains.items() if call in chain.calls)
 
     def owners(self, call: StageCall[Any]) -> tuple[str, ...]:
-        """As `candidates_of`; none where all candidates share the call."""
+        """The names of the candidates that share `call`; empty if all of them do."""
         found = self.candidates_of(call)
         return found if len(found) < len(self.chains) else ()
 
     def label(self, call: StageCall[Any]) -> str:
-        """The values that the candidates of `call` share, in words: `model=./nano`; empty where all share it."""
+        """The searched values of `call`, as `model=./nano`; empty if all candidates share the call."""
         return self._labels.get(call, "")
 
     def name(self, call: StageCall[Any]) -> str:
@@ -194,7 +196,7 @@ class StageCalls:
         failures: Sequence[Failure] = (),
         left_out: Sequence[Failure] = (),
     ) -> Build:
-        """The artifacts of the chain that ships, with what became of targets and candidates."""
+        """The artifacts of the chain that ships, with delivered and failed targets and candidates."""
         chain = self.chosen(results)
         return Build(
             chain.recipe,
@@ -213,19 +215,21 @@ class StageCalls:
 
 
 def _labels(chains: Mapping[str, Chain], candidates: Sequence[Candidate]) -> dict[StageCall[Any], str]:
-    """The values that the candidates of a call share; the name of a single one. No two of a stage are alike."""
-    values = {one.name: one.values for one in candidates}
+    """The searched values that the candidates of a call share. Labels differ within a stage."""
+    values = {candidate.name: candidate.values for candidate in candidates}
     users: dict[StageCall[Any], list[str]] = {}
     for name, chain in chains.items():
         for call in chain.calls:
             users.setdefault(call, []).append(name)
     labels: dict[StageCall[Any], str] = {}
-    for stage in OF_A_CANDIDATE:
+    for stage in CANDIDATE_STAGES:
         of_stage = {call: names for call, names in users.items() if call.stage == stage and len(names) < len(chains)}
         texts = []
         for first, *others in of_stage.values():
             shared = [
-                f"{key}={value}" for key, value in values[first] if all((key, value) in values[o] for o in others)
+                f"{key}={value}"
+                for key, value in values[first]
+                if all((key, value) in values[other] for other in others)
             ]
             texts.append(", ".join(shared) if others else first)
         labels.update(zip(of_stage, distinct(texts), strict=True))
@@ -234,7 +238,7 @@ def _labels(chains: Mapping[str, Chain], candidates: Sequence[Candidate]) -> dic
 
 def _data(section: Data) -> StageCall[DataArtifact]:
     def work(results: Results) -> Work[DataArtifact]:
-        key = keys.make("data", data.VERSION, keys.of_data(section), keys.data_digests(section))
+        key = keys.make("data", data.VERSION, keys.data_section(section), keys.data_digests(section))
         return Work(key, lambda out, checkpoint, progress: data.run(section, out, progress))
 
     return StageCall("data", DataArtifact, (), work)
@@ -243,57 +247,56 @@ def _data(section: Data) -> StageCall[DataArtifact]:
 def _teacher(section: Teacher, rows: StageCall[DataArtifact]) -> StageCall[ModelArtifact]:
     def work(results: Results) -> Work[ModelArtifact]:
         inputs = [*keys.labelled(results[rows]), *keys.weights(section.model)]
-        key = keys.make("teacher", teacher.VERSION, keys.of_training(section), inputs)
+        key = keys.make("teacher", train.VERSION, keys.training_section(section), inputs)
         read = results[rows].artifact
-        return Work(key, lambda out, checkpoint, progress: teacher.run(section, read, out, progress, checkpoint))
+        return Work(key, lambda out, checkpoint, progress: train.teacher(section, read, out, progress, checkpoint))
 
     return StageCall("teacher", ModelArtifact, (rows,), work)
 
 
 def _chains(
-    rows: StageCall[DataArtifact], taught_by: StageCall[ModelArtifact] | None, supply: Supply
+    rows: StageCall[DataArtifact], teacher: StageCall[ModelArtifact] | None, supply: Supply
 ) -> Callable[[Recipe], Chain]:
-    """A function that gives the chain of a candidate's recipe.
+    """A function that returns the chain of a candidate's recipe.
 
-    Equal sections on the same calls give the same call, so that candidates share what they have in common.
+    The constructors are cached: candidates with equal sections and inputs share the call.
     """
     new_student, new_narrow = functools.cache(_student), functools.cache(_narrow)
-    new_prune, new_quantize, new_export = (
-        functools.cache(_prune),
-        functools.cache(_quantize),
-        functools.cache(functools.partial(_export, supply=supply)),
-    )
+    new_prune, new_quantize = functools.cache(_prune), functools.cache(_quantize)
+    new_export = functools.cache(functools.partial(_export, supply=supply))
 
     def chain(recipe: Recipe) -> Chain:
         section = recipe.student
-        whole = section.model_copy(update={"vocabulary": "keep"})
-        learner = new_student(whole.model_copy(update={"width": 1.0}), rows, taught_by)
-        narrowed = new_narrow(whole, rows, taught_by, learner) if section.is_narrowed else None
-        trained: StageCall[ModelArtifact] = narrowed or learner
+        unpruned = section.model_copy(update={"vocabulary": "keep"})
+        student = new_student(unpruned.model_copy(update={"width": 1.0}), rows, teacher)
+        narrowed = new_narrow(unpruned, rows, teacher, student) if section.is_narrowed else None
+        trained: StageCall[ModelArtifact] = narrowed or student
         pruned = None
         if section.pruning is not None:
             pruned = new_prune(section.pruning, recipe.data.columns, rows, trained)
-        going_on: StageCall[ModelArtifact] = pruned or trained
-        scales = new_quantize(recipe.quantize, recipe.data.calibration, recipe.data.seed, section, rows, going_on)
-        exported = new_export(recipe.quantize, recipe.targets, rows, going_on, scales)
-        return Chain(recipe, learner, narrowed, pruned, scales, exported)
+        model: StageCall[ModelArtifact] = pruned or trained
+        scales = new_quantize(recipe.quantize, recipe.data.calibration, recipe.data.seed, section, rows, model)
+        exported = new_export(recipe.quantize, recipe.targets, rows, model, scales)
+        return Chain(recipe, student, narrowed, pruned, scales, exported)
 
     return chain
 
 
 def _student(
-    section: Student, rows: StageCall[DataArtifact], taught_by: StageCall[ModelArtifact] | None
+    section: Student, rows: StageCall[DataArtifact], teacher: StageCall[ModelArtifact] | None
 ) -> StageCall[ModelArtifact]:
-    # A teacher that it neither learns nor starts from decides nothing.
-    source = taught_by if section.distill is not None or isinstance(section.model, FromTeacher) else None
+    # A teacher that gives neither soft labels nor weights is no input.
+    source = teacher if section.distill is not None or isinstance(section.model, FromTeacher) else None
 
     def work(results: Results) -> Work[ModelArtifact]:
         inputs = [*keys.labelled(results[rows]), *keys.weights(section.model)]
         inputs += keys.model(results[source]) if source is not None else []
         inputs += keys.unlabelled(results[rows]) if section.distill is not None else []
-        key = keys.make("student", student.VERSION, keys.of_training(section), inputs)
+        key = keys.make("student", train.VERSION, keys.training_section(section), inputs)
         read, model = results[rows].artifact, results.artifact(source)
-        return Work(key, lambda out, checkpoint, progress: student.run(section, read, model, out, progress, checkpoint))
+        return Work(
+            key, lambda out, checkpoint, progress: train.student(section, read, model, out, progress, checkpoint)
+        )
 
     return StageCall("student", ModelArtifact, (rows, source) if source is not None else (rows,), work)
 
@@ -301,44 +304,44 @@ def _student(
 def _narrow(
     section: Student,
     rows: StageCall[DataArtifact],
-    taught_by: StageCall[ModelArtifact] | None,
-    learner: StageCall[ModelArtifact],
+    teacher: StageCall[ModelArtifact] | None,
+    student: StageCall[ModelArtifact],
 ) -> StageCall[NarrowedArtifact]:
-    """Without a teacher, the student learns from itself as it was before the cut."""
-    source, distill = (learner, Distill()) if taught_by is None else (taught_by, section.distill)
+    """Without a teacher, the student before the cut is the teacher."""
+    source, distill = (student, Distill()) if teacher is None else (teacher, section.distill)
 
     def work(results: Results) -> Work[NarrowedArtifact]:
-        decides = keys.of_training(section) | {"width": section.width, "distill": distill and keys.dump(distill)}
-        inputs = [*keys.labelled(results[rows]), *keys.model(results[learner])]
+        decides = keys.training_section(section) | {"width": section.width, "distill": distill and keys.dump(distill)}
+        inputs = [*keys.labelled(results[rows]), *keys.model(results[student])]
         if distill is not None:
             inputs += [*keys.model(results[source]), *keys.unlabelled(results[rows])]
         key = keys.make("narrow", narrow.VERSION, decides, inputs)
-        read, whole, model = results[rows].artifact, results[learner].artifact, results[source].artifact
+        read, uncut, model = results[rows].artifact, results[student].artifact, results[source].artifact
         return Work(
             key,
             lambda out, checkpoint, progress: narrow.run(
-                section, distill, read, whole, model, out, progress, checkpoint
+                section, distill, read, uncut, model, out, progress, checkpoint
             ),
         )
 
-    return StageCall("narrow", NarrowedArtifact, (rows, source, learner), work)
+    return StageCall("narrow", NarrowedArtifact, (rows, source, student), work)
 
 
 def _prune(
-    section: Pruning, columns: Columns, rows: StageCall[DataArtifact], learner: StageCall[ModelArtifact]
+    section: Pruning, columns: Columns, rows: StageCall[DataArtifact], student: StageCall[ModelArtifact]
 ) -> StageCall[PrunedArtifact]:
     def work(results: Results) -> Work[PrunedArtifact]:
         decides: dict[str, Any] = {"pruning": keys.dump(section)}
-        inputs = [*keys.labelled(results[rows]), *keys.unlabelled(results[rows]), *keys.model(results[learner])]
+        inputs = [*keys.labelled(results[rows]), *keys.unlabelled(results[rows]), *keys.model(results[student])]
         if section.texts is not None:
             decides["pruning"]["texts"] = Path(section.texts).suffix
             decides["columns"] = columns.texts
             inputs += [sha256_file(Path(section.texts))]
         key = keys.make("prune", prune.VERSION, decides, inputs)
-        read, model = results[rows].artifact, results[learner].artifact
+        read, model = results[rows].artifact, results[student].artifact
         return Work(key, lambda out, checkpoint, progress: prune.run(section, columns, read, model, out, progress))
 
-    return StageCall("prune", PrunedArtifact, (rows, learner), work)
+    return StageCall("prune", PrunedArtifact, (rows, student), work)
 
 
 def _quantize(
@@ -347,16 +350,16 @@ def _quantize(
     seed: int,
     training: Student,
     rows: StageCall[DataArtifact],
-    learner: StageCall[ModelArtifact],
+    student: StageCall[ModelArtifact],
 ) -> StageCall[ScalesArtifact]:
     def work(results: Results) -> Work[ScalesArtifact]:
         decides = {"quantize": keys.dump(section), "calibration": keys.dump(sample), "seed": seed}
-        inputs = [*keys.labelled(results[rows]), *keys.model(results[learner])]
+        inputs = [*keys.labelled(results[rows]), *keys.model(results[student])]
         if section.method == "qat":
-            decides["training"] = keys.of_training(training)
+            decides["training"] = keys.training_section(training)
             inputs += keys.unlabelled(results[rows])
         key = keys.make("quantize", quantize.VERSION, decides, inputs)
-        read, model = results[rows].artifact, results[learner].artifact
+        read, model = results[rows].artifact, results[student].artifact
         return Work(
             key,
             lambda out, checkpoint, progress: quantize.run(
@@ -364,14 +367,14 @@ def _quantize(
             ),
         )
 
-    return StageCall("quantize", ScalesArtifact, (rows, learner), work)
+    return StageCall("quantize", ScalesArtifact, (rows, student), work)
 
 
 def _export(
     section: Quantize,
     targets: tuple[str, ...],
     rows: StageCall[DataArtifact],
-    learner: StageCall[ModelArtifact],
+    student: StageCall[ModelArtifact],
     scales: StageCall[ScalesArtifact],
     supply: Supply,
 ) -> StageCall[ExportArtifact]:
@@ -381,9 +384,9 @@ def _export(
             "quantize": keys.dump(section),
             "differing": {one.name: names for one, names in differing.items()},
         }
-        inputs = [*keys.labelled(results[rows]), *keys.model(results[learner]), results[scales].digest]
+        inputs = [*keys.labelled(results[rows]), *keys.model(results[student]), results[scales].digest]
         key = keys.make("export", export.VERSION, decides, [*inputs, *keys.runtime()], host_facts())
-        read, model, ranges = results[rows].artifact, results[learner].artifact, results[scales].artifact
+        read, model, ranges = results[rows].artifact, results[student].artifact, results[scales].artifact
         return Work(
             key,
             lambda out, checkpoint, progress: export.run(
@@ -391,14 +394,12 @@ def _export(
             ),
         )
 
-    return StageCall("export", ExportArtifact, (rows, learner, scales), work)
+    return StageCall("export", ExportArtifact, (rows, student, scales), work)
 
 
 def _select(
     section: Search, gates: Gates, rows: StageCall[DataArtifact], chains: Mapping[str, Chain]
 ) -> StageCall[SelectArtifact]:
-    """Of the candidates that were not built, those for which there was no time are told from those that failed."""
-
     def work(results: Results) -> Work[SelectArtifact]:
         built = {name: chain for name, chain in chains.items() if chain.export in results}
         untried = [name for name in chains if name in results.untried]
@@ -406,7 +407,7 @@ def _select(
         decides = {
             "prefer": section.prefer,
             "tolerance": section.tolerance_points,
-            "gates": keys.of_gates(gates),
+            "gates": keys.gates_section(gates),
             "names": list(built),
             "left_out": left_out,
             "untried": untried,
@@ -474,10 +475,10 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
 
 
 def gate_interpreter(target: str, supply: Supply, libc_min: str = "") -> Interpreter | NotRunHere:
-    """The interpreter that gates bundles of `target` on this machine, or why they cannot be gated here.
+    """The interpreter that gates bundles of `target` on this machine, or the reason why they cannot be gated here.
 
     Args:
-        libc_min: the oldest glibc that the bundle's binaries load on, where it is known.
+        libc_min: the oldest glibc that loads the bundle's binaries; "" if unknown.
     """
     profile = supply.profile(target)
     return local.runner(profile, profile.provider, libc_min=libc_min, jetpack=profile.jetpack, pythons=supply.pythons)

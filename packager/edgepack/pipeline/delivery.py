@@ -1,4 +1,4 @@
-"""Put what a build made where people look for it: bundles that passed, reports, and the exported models."""
+"""Deliver a build to `dist/`: bundles that passed their gates, reports, and the exported models."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ REPORTS = ("report.html", "report.json", "junit.xml", "models")
 
 
 def require_writable(dist: Path) -> None:
-    """Try to make `dist` and write there, and leave all as it was.
-
-    A build of hours must not come before it shows that its bundle cannot be put there.
+    """Check, before hours of building, that `dist` can be created and written. Nothing is left behind.
 
     Raises:
-        EnvironmentUnfitError: it cannot be made, or not be written.
+        EnvironmentUnfitError: it cannot be created or written.
     """
     missing = [folder for folder in (dist, *dist.parents) if not folder.exists()]
     try:
@@ -43,24 +41,24 @@ def require_writable(dist: Path) -> None:
         ) from error
     finally:
         for folder in missing:
-            with contextlib.suppress(OSError):  # not made, or somebody uses it already
+            with contextlib.suppress(OSError):  # not created, or in use by another process
                 folder.rmdir()
 
 
 def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
-    """Fill `dist` and return what was put there, bundles first. `report` is that of `report.document`.
+    """Write the bundles that passed, the reports and the models to `dist`; return their paths, bundles first.
 
-    Where the recipe says so bundles are signed here and not in their stage: a key in hardware then need not be touched
-    for a bundle that lies there signed already.
+    Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
+    A bundle whose gate did not pass is not delivered, and an earlier one of the same name is removed. Reports are
+    written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`. Golden rows that the bundle does
+    not carry are written beside it, readable by their owner only, and are not listed.
 
-    A bundle whose gate did not pass stays out, and one of the same name from an earlier build is removed: what lies
-    in `dist` has passed. Reports are written whatever the verdict. `NAME.sha256` lists the digests of it all, for
-    `sha256sum -c` and for the next build, which writes again what is not as it was. Golden rows that do not travel lie
-    beside their bundle, readable for their owner, and are not listed: they are not to be copied along.
+    Args:
+        report: the document of `report.document.make`.
 
     Raises:
-        StageFailedError: when `dist` cannot be written, or a bundle not be signed.
-        UsageError, EnvironmentUnfitError: the key cannot be used, or there is no ssh-keygen.
+        StageFailedError: `dist` cannot be written, or a bundle cannot be signed.
+        UsageError, EnvironmentUnfitError: the key cannot be used, or ssh-keygen is missing.
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
@@ -78,7 +76,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
                 and _agrees(sums, [dist / name for name in names], dist)
             ):
                 _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
-            # All of it is written before anything in `dist` is replaced: a full disk leaves what was there.
+            # Everything is written before `dist` changes: a full disk keeps the earlier files.
             kept = [name for item in build.deliveries if (name := _rows(item, dist, staged))]
             for path in sorted(staged.iterdir()):
                 _put(path, dist / path.name)
@@ -93,26 +91,26 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Move a file or folder to its place, over what is there."""
+    """Move a file or folder to `target` and replace what is there."""
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
     source.replace(target)
 
 
 def _reason(error: OSError) -> str:
-    """`shutil` gathers what went wrong in a list; the first of it says enough."""
+    """The message of an error; of a list of errors that `shutil` collected, the first."""
     first = error.args[0][0] if isinstance(error, shutil.Error) and error.args and error.args[0] else None
     return str(first[-1]) if first else str(error)
 
 
 def _sums(delivered: Sequence[Path], dist: Path) -> str:
-    """Digest and name of each delivered file, as `sha256sum` writes them."""
+    """Digest and name of each delivered file, in the format of `sha256sum`."""
     files = [file for path in delivered for file in (files_below(path) if path.is_dir() else [path])]
     return "".join(f"{sha256_file(file)}  {file.relative_to(dist).as_posix()}\n" for file in files)
 
 
 def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
-    """Whether `sums` is there and lists `reports` as they are now. Bundles are copied anyway."""
+    """Whether `sums` lists the `reports` with their present digests. Bundles are always copied."""
     if not sums.is_file() or not all(path.exists() for path in reports):
         return False
     listed = sums.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -120,7 +118,7 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:
-    from edgepack.report import html, junit  # matplotlib takes longer to import than an unchanged build takes
+    from edgepack.report import html, junit  # matplotlib takes longer to import than an unchanged build
 
     files["report.html"].write_text(html.render(report), encoding="utf-8")
     files["report.json"].write_text(document.dumps(report), encoding="utf-8")
@@ -129,10 +127,9 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
 
 
 def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str | None:
-    """Copy or sign a bundle that passed and return its name; of one that did not, remove what an earlier build left.
+    """Copy or sign a bundle that passed and return its name; otherwise remove the one of an earlier build.
 
-    One that could not be gated here is delivered as well: its device gates it when it is installed. So is one of a
-    recipe that sets no gates, of which the data's findings warn.
+    Bundles that cannot be gated here, and those of recipes without gates, are delivered too.
     """
     name = item.bundle.file_name
     if item.verdict not in ("pass", NOT_RUN_HERE, UNGATED):
@@ -149,7 +146,7 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str 
 
 
 def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:
-    """Copy the golden rows of a delivered bundle that stay at home and return their name; else remove earlier ones."""
+    """Copy the golden rows that a delivered bundle does not carry and return their name; else remove earlier ones."""
     rows = item.bundle.rows_path
     if rows is None or not (staged / item.bundle.file_name).is_file():
         (dist / item.bundle.file_name).with_suffix(ROWS_SUFFIX).unlink(missing_ok=True)
@@ -161,9 +158,9 @@ def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:
 
 
 def _models(build: Build, target: Path) -> None:
-    """The exported forms side by side: Paddle static graph, float ONNX, INT8 ONNX."""
+    """Copy the exported models: Paddle static graph, float ONNX, and the smaller ONNX."""
     target.mkdir()
     for folder in sorted(path for path in build.export.folder.iterdir() if path.is_dir()):
         shutil.copytree(folder, target / folder.name)
-    if build.recipe.gates.golden.carry:  # they are texts of the test rows
+    if build.recipe.gates.golden.carry:  # the texts are test rows
         shutil.copy(build.export.folder / TEXTS_FILE, target)

@@ -1,7 +1,7 @@
-"""What decides the result of a stage, and so its key.
+"""Cache keys of stage results.
 
-That is the stage's version, its section of the recipe as far as it decides, the digests of what it reads, and the
-versions of the libraries that it runs on. The versions of edgepack and of Python are not part of it: an upgrade of
+A key is the digest of the stage's version, of the recipe values that change its result, of its inputs, and of the
+versions of the libraries that compute it. The versions of edgepack and Python are not part of it: an upgrade of
 either trains nothing again.
 """
 
@@ -38,12 +38,12 @@ LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
 
 
 def make(stage: str, version: int, decides: Any, inputs: Sequence[str], facts: Mapping[str, str] | None = None) -> Key:
-    """The key of a stage result.
+    """The cache key of a stage result.
 
     Args:
-        decides: what of the recipe decides, JSON-able.
-        inputs: digests of earlier results or of files.
-        facts: what else the result depends on, as the machine that measures.
+        decides: the recipe values that change the result; JSON types.
+        inputs: digests of earlier results and files.
+        facts: other values that change the result, such as the machine that measures.
     """
     document = {
         "stage": stage,
@@ -57,12 +57,12 @@ def make(stage: str, version: int, decides: Any, inputs: Sequence[str], facts: M
 
 
 def dump(section: Section) -> dict[str, Any]:
-    """The whole section."""
+    """All values of a section, in JSON types."""
     return section.model_dump(mode="json", by_alias=True)
 
 
-def of_data(section: Data) -> dict[str, Any]:
-    """What of the section decides which rows there are. Of a file that is its suffix, and its content elsewhere."""
+def data_section(section: Data) -> dict[str, Any]:
+    """The values that decide the rows. A file counts by its suffix; `data_digests` has its content."""
     document = dump(section)
     del document["calibration"]
     for name in SPLITS:
@@ -72,71 +72,66 @@ def of_data(section: Data) -> dict[str, Any]:
     return document
 
 
-def of_gates(section: Gates) -> dict[str, Any]:
-    """The limits. A bundle that they are about counts by its content, elsewhere, and not by where it lies."""
+def gates_section(section: Gates) -> dict[str, Any]:
+    """The limits. A baseline bundle counts by its name; its content is an input."""
     document = dump(section)
-    del document["golden"]  # which rows they are measured on, no more
+    del document["golden"]  # the rows to measure on; candidates are compared on dev rows
     if section.baseline is not None:
         document["accuracy"]["baseline"] = section.baseline.name
     return document
 
 
-def of_training(section: Teacher | Student) -> dict[str, Any]:
-    """What of the section decides how a model comes out.
+def training_section(section: Teacher | Student) -> dict[str, Any]:
+    """The values that decide the trained weights.
 
-    Of a local folder that is its content; of GPUs and machines how many there are, and not which.
+    A local folder counts by its content (`weights`); GPUs and machines count by their number.
     """
     document = dump(section) | {"ranks": section.ranks}
     del document["nodes"]
-    for later in ("width", "vocabulary"):  # it is narrowed and pruned when this is learnt
+    for later in ("width", "vocabulary"):  # later stages narrow and prune
         document.pop(later, None)
     if document["device"].startswith("gpu"):
         document["device"] = "gpu"
     if section.ranks == 1:
-        del document["scale_learning_rate"]  # nothing to scale it with
+        del document["scale_learning_rate"]  # one process has nothing to scale by
     if is_local_folder(section.model):
         document["model"] = "a local folder"
     return document
 
 
 def data_digests(section: Data) -> list[str]:
-    """Digests of the data files. What is made of them is up to the stage's version, as for every stage."""
+    """Digests of the data files."""
     files = [getattr(section, name) for name in SPLITS]
     return [sha256_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
 
 
 def labelled(rows: Result[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:
-    """Digests of what a model is trained and judged by; texts that only a student learns from are not among them."""
+    """Digests of task, labels and labelled rows."""
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
     return [about, *(rows.files[f"{split}.jsonl"] for split in splits)]
 
 
 def model(trained: Result[ModelArtifact]) -> list[str]:
-    """Digests of what a trained model is: its files, and not what a clock said of its training."""
+    """Digests of a trained model: length, labels and files, without the artifact that holds training times."""
     model = trained.artifact
     about = json.dumps([model.max_length, model.labels], ensure_ascii=False)
     return [about, *(digest for name, digest in sorted(trained.files.items()) if name != ARTIFACT_FILE)]
 
 
 def unlabelled(rows: Result[DataArtifact]) -> list[str]:
-    """Digest of the texts that only a student learns from, if there are any."""
+    """Digest of the unlabelled texts, if there are any."""
     return [digest for name, digest in rows.files.items() if name == "unlabelled.jsonl"]
 
 
 def weights(model: str | FromScratch | FromTeacher) -> list[str]:
-    """Digest of the local folder that a model comes from, if it comes from one."""
+    """Digest of the local folder that a model is loaded from, if it is one."""
     return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
 
 
 def runtime() -> list[str]:
-    """Digest of the runtime's own source: it measures what is exported and travels in what is bundled."""
+    """Digests of the runtime's sources. The runtime measures exported models and is part of every bundle."""
     import edgepack_runtime
 
     folder = Path(edgepack_runtime.__path__[0])
-    return [*_sources(folder), *map(sha256_file, sorted(folder.rglob("*.html")))]
-
-
-def _sources(package: Path) -> list[str]:
-    """Digests of a package's Python files."""
-    return [sha256_file(file) for file in sorted(package.rglob("*.py"))]
+    return [sha256_file(file) for pattern in ("*.py", "*.html") for file in sorted(folder.rglob(pattern))]

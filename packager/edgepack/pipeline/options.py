@@ -1,4 +1,4 @@
-"""The order of the stages, and the part of a build that is asked for."""
+"""Order of the stages, and options that select a part of a build."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Final
 
 STAGES: Final = ("data", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "bundle", "gate")
-OF_A_CANDIDATE: Final = ("student", "narrow", "prune", "quantize", "export")  # with a search, once a candidate
+CANDIDATE_STAGES: Final = ("student", "narrow", "prune", "quantize", "export")  # a search runs them per candidate
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """The part of a build that is asked for.
+    """The part of a build to run.
 
-    `until` is the last stage to run. `start` is the first stage to run again although the workspace holds its result.
-    With `keep_going`, a candidate or a target that fails does not stop the others.
+    Attributes:
+        until: the last stage to run.
+        start: the first stage to run again, cached or not.
+        keep_going: other candidates and targets continue after one fails.
     """
 
     until: str | None = None
@@ -22,10 +24,10 @@ class BuildOptions:
     keep_going: bool = False
 
     def ends_before(self, stage: str) -> bool:
-        """Whether `stage` comes after the last stage that is asked for."""
+        """Whether `stage` comes after the last stage to run."""
         return self.until is not None and STAGES.index(stage) > STAGES.index(self.until)
 
     @property
     def again(self) -> frozenset[str]:
-        """The stages to run again."""
+        """The stages to run although their results are cached."""
         return frozenset(STAGES[STAGES.index(self.start) :]) if self.start else frozenset()

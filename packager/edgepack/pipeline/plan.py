@@ -1,4 +1,4 @@
-"""What a build would do, without doing any of it: every value as it is resolved, and which stages would run."""
+"""The plan of a build: every resolved value of the recipe, and which stages are cached or would run."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ State = Literal["cached", "to run", "not asked for", "not run here"]
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One stage of a build to come. `folder` holds the result of a cached one; `about` says what it will do."""
+    """One stage of a planned build. `folder` holds a cached result; `about` describes the work."""
 
     stage: str
     target: str | None
     state: State
     folder: Path | None
     about: str
-    candidate: str | None = None  # in words: what those that have it have in common
+    candidate: str | None = None  # the searched values that its candidates share
 
 
 @dataclass(frozen=True)
 class Value:
-    """One resolved value of a recipe: its dotted key, and whether the recipe says it or a default does."""
+    """One resolved value of a recipe: its dotted key, and whether the recipe gives it or it is a default."""
 
     key: str
     value: Any
@@ -63,21 +63,20 @@ def make(
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
     supply: Supply | None = None,
 ) -> Plan:
-    """Look into `workspace` for what a build of `recipe` would find there. Nothing is written.
+    """Plan a build of `recipe` from the results in `workspace`. Nothing is written.
 
-    A result's key follows from the results before it, so of what comes after the first stage that has to run nothing
-    is known: it may turn out to be there, if that stage ends with what it ended with before.
+    A key depends on earlier results, so stages after the first one to run are planned as "to run". They may be cached
+    if that stage gives an earlier result again.
 
     Raises:
-        RecipeInvalidError: when the data cannot be used.
+        RecipeInvalidError: the data cannot be used.
         UsageError: `options` name a stage that this recipe does not have.
-        EnvironmentUnfitError: a variable of the environment, or what its bundles would carry, is what a build would
-            refuse.
+        EnvironmentUnfitError: an environment variable is invalid, or a bundle cannot get its wheels.
     """
     calls = StageCalls(recipe, supply or Supply())
     preflight.check_options(calls, options)
     checkpoint.interval_seconds()
-    if not options.ends_before("teacher"):  # a build looks before it trains
+    if not options.ends_before("teacher"):  # a build checks its wheels before it trains
         for target in recipe.targets:
             wheels.wanted(calls.supply.profile(target), calls.supply, serve=recipe.serve)
     results = Results()
@@ -91,7 +90,7 @@ def make(
 
 
 def _find(call: StageCall[Any], results: Results, workspace: Workspace, options: BuildOptions) -> Result[Any] | None:
-    """The result of `call` in the workspace, if everything that decides its key is there too."""
+    """The cached result of `call`; None if an input is not cached either."""
     if call.stage in options.again or not results.has_all((*call.needs, *call.alternatives)):
         return None
     work = call.work(results)
@@ -140,7 +139,7 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
 def _pruning(student: Student) -> str:
     """Which tokens of the vocabulary will stay."""
     pruning = student.pruning
-    assert pruning is not None, "a stage of students that are pruned only"
+    assert pruning is not None, "the stage exists only with `student.vocabulary: prune`"
     often = "" if pruning.min_count == 1 else f" at least {pruning.min_count} times"
     texts = "the training texts" + ("" if pruning.texts is None else f" and {Path(pruning.texts).name}")
     characters = ", and every Chinese character" if pruning.characters == "all" else ""
@@ -148,11 +147,11 @@ def _pruning(student: Student) -> str:
 
 
 def _size(section: Teacher | Student, recipe: Recipe, width: float) -> str:
-    """How many weights the model has that keeps so much of its width, told without loading it."""
+    """The number of weights of a model of `width` (0 to 1), without loading it."""
     model, max_length = section.model, section.max_length
     start = model if isinstance(model, FromTeacher) else None
     if isinstance(model, FromTeacher):
-        assert recipe.teacher is not None, "a recipe without a teacher is refused before"
+        assert recipe.teacher is not None, "the recipe's validation requires a teacher"
         model, max_length = recipe.teacher.model, recipe.teacher.max_length
     shape = shape_of(model, max_length)
     if shape is None:
@@ -160,13 +159,13 @@ def _size(section: Teacher | Student, recipe: Recipe, width: float) -> str:
     if start is not None:
         shape = cut(shape, start.layers if isinstance(start.layers, int) else len(start.layers), start.width)
     shape = cut(shape, shape.layers, width)
-    millions = parameters(shape, labels=2) / 1e6  # a label more is some hundred weights more
-    # The vocabulary of a model from scratch is built from its texts, and may turn out smaller than it may be.
+    millions = parameters(shape, labels=2) / 1e6  # each further label adds some hundred weights
+    # The vocabulary of a model from scratch is built from its texts, up to a maximum.
     return f"{'at most ' if isinstance(model, FromScratch) else ''}{millions:.1f} M weights"
 
 
 def _device(section: Training) -> str:
-    """Where a training would run, told without importing Paddle: what `auto` finds shows when it starts."""
+    """The device of a training, without importing Paddle: `auto` is resolved when the training starts."""
     if section.device != "auto":
         return section.device
     if environment.has_gpu_build():
@@ -175,7 +174,7 @@ def _device(section: Training) -> str:
 
 
 def _values(section: Section, above: str, searched: Sequence[str]) -> Iterator[Value]:
-    """The values of a section; of the keys that are `searched` over there is no one value to tell."""
+    """The values of a section, without the keys that are `searched` over."""
     for name, field in type(section).model_fields.items():
         key = f"{above}{field.alias or name}"
         value, given = getattr(section, name), name in section.model_fields_set
@@ -185,8 +184,8 @@ def _values(section: Section, above: str, searched: Sequence[str]) -> Iterator[V
             yield from _values(value, f"{key}.", searched)
         elif isinstance(value, dict):
             yield from (Value(f"{key}.{below}", list(values), given) for below, values in value.items())
-        elif isinstance(value, tuple) and value and all(isinstance(one, Section) for one in value):
-            for number, one in enumerate(value):
-                yield from _values(one, f"{key}[{number}].", searched)
+        elif isinstance(value, tuple) and value and all(isinstance(item, Section) for item in value):
+            for number, item in enumerate(value):
+                yield from _values(item, f"{key}[{number}].", searched)
         else:
             yield Value(key, list(value) if isinstance(value, tuple) else value, given)

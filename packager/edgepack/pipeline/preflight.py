@@ -1,4 +1,4 @@
-"""What has to be right before a build, and before a stage that takes hours."""
+"""Checks before a build and before its first training, so that errors show before hours of work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgepack.data.recipe_checks import check_built, read_further_texts, require
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.pipeline.calls import StageCalls
 from edgepack.pipeline.options import BuildOptions
-from edgepack.pipeline.stages import student
+from edgepack.pipeline.stages import train
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.results import of_candidate
@@ -20,10 +20,10 @@ TRAININGS: Final = {"teacher": "teacher", "student": "student", "narrow": "stude
 
 
 def check_options(calls: StageCalls, options: BuildOptions) -> None:
-    """Refuse a stage that the recipe does not have.
+    """Check that the recipe has the stages that `options` name.
 
     Raises:
-        UsageError: naming it.
+        UsageError: it does not have one of them.
     """
     stages = list(dict.fromkeys(call.stage for call in calls))
     for stage in (options.until, options.start):
@@ -32,9 +32,7 @@ def check_options(calls: StageCalls, options: BuildOptions) -> None:
 
 
 def check_data(calls: StageCalls, rows: DataArtifact, progress: Progress) -> None:
-    """Check the recipe against its rows, and this machine against the recipe.
-
-    What is not installed, and what a target lacks, shows now and not after hours of training.
+    """Check the recipe against its rows, the installed packages, and the wheels of every target.
 
     Raises:
         RecipeInvalidError: gates, baseline or further texts do not fit the rows.
@@ -53,11 +51,11 @@ def check_data(calls: StageCalls, rows: DataArtifact, progress: Progress) -> Non
 
 
 def check_training(stage: str, calls: StageCalls, options: BuildOptions, progress: Progress) -> None:
-    """Before the first training of a build, which is that of `stage`, check what may fail only after it.
+    """Check devices, wheels and students before the first training of a build, which is that of `stage`.
 
     Raises:
-        EnvironmentUnfitError: a GPU that a key of the recipe asks for cannot be used.
-        StageFailedError: a file in a wheel by path does not run on its target, or a student cannot be loaded.
+        EnvironmentUnfitError: a GPU that the recipe names cannot be used.
+        StageFailedError: a binary of a local wheel does not run on its target, or a student cannot be loaded.
     """
     recipe, supply = calls.recipe, calls.supply
     _check_devices(recipe, stage, options)
@@ -69,7 +67,7 @@ def check_training(stage: str, calls: StageCalls, options: BuildOptions, progres
 
 
 def _check_devices(recipe: Recipe, stage: str, options: BuildOptions) -> None:
-    """Every GPU that the training of `stage`, or a later one, asks for."""
+    """Require every GPU that the recipe names for the training of `stage` and later ones."""
     to_come = [name for name in list(TRAININGS)[list(TRAININGS).index(stage) :] if not options.ends_before(name)]
     narrowed = tuple(student for student in recipe.students if student.is_narrowed)
     sections = {"teacher": (recipe.teacher,), "student": recipe.students, "narrow": narrowed}
@@ -77,24 +75,24 @@ def _check_devices(recipe: Recipe, stage: str, options: BuildOptions) -> None:
         (TRAININGS[name], section.device) for name in to_come for section in sections[name] if section is not None
     )
     if not any(device.startswith("gpu") for _, device in asked):
-        return  # importing Paddle takes seconds, and nothing can be wrong
+        return  # importing Paddle takes seconds
     environment.start()
-    from edgepack.training import devices as device
+    from edgepack.training import devices
 
-    for role, place in asked:
-        device.require(place, f"{role}.device")
+    for role, device in asked:
+        devices.require(device, f"{role}.device")
 
 
 def _check_students(recipe: Recipe, *, keep_going: bool) -> None:
-    """Load each student before its teacher is trained; to keep going with the others, one of them is enough."""
+    """Load each student. With `keep_going`, one that loads is enough."""
     failed: list[EdgepackError] = []
-    models = {repr(one.recipe.student.model): one for one in recipe.candidates}
+    models = {repr(candidate.recipe.student.model): candidate for candidate in recipe.candidates}
     for candidate in models.values():
         try:
-            student.check(candidate.recipe.student)
+            train.check_student(candidate.recipe.student)
         except EdgepackError as error:
             failed.append(of_candidate(error, candidate.name))
             if not keep_going or len(failed) == len(models):
                 raise failed[0] from error
     if not models:
-        student.check(recipe.student)
+        train.check_student(recipe.student)

@@ -1,4 +1,4 @@
-"""Build a recipe: run its stage calls in order, and take from the workspace every result that is there."""
+"""Build a recipe: run its stage calls in order, and reuse every result that the workspace holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgepack.artifacts import Artifact, GateArtifact
 from edgepack.errors import EdgepackError
 from edgepack.pipeline import preflight
 from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
-from edgepack.pipeline.options import OF_A_CANDIDATE, BuildOptions
+from edgepack.pipeline.options import CANDIDATE_STAGES, BuildOptions
 from edgepack.pipeline.workspace import Key, Result, Workspace
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
@@ -21,13 +21,13 @@ A = TypeVar("A", bound=Artifact)
 
 
 class Listener(Progress, Protocol):
-    """A progress reporter that also hears which stage runs."""
+    """A progress reporter that is notified of stages."""
 
     def stage(self, name: str, index: int, total: int, cached: bool) -> None:
-        """A stage starts, or its result was found in the workspace."""
+        """A stage starts, or its result is cached. `index` counts from 1."""
 
     def stage_done(self, name: str, seconds: float) -> None:
-        """The stage that started last has its result."""
+        """The stage that started last has ended."""
 
 
 def build(
@@ -37,15 +37,13 @@ def build(
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
     supply: Supply | None = None,
 ) -> Build | Part:
-    """Build `recipe`, taking from the workspace whatever is already there.
-
-    Without a `supply`, profiles are those of this version and the wheel cache is the usual one.
+    """Build `recipe`, reusing results of the workspace.
 
     Returns:
-        Everything that was made; a `Part` when `options` end the build before its gates.
+        All artifacts; a `Part` if `options` end the build before its gates. A missed gate is a result, not an error.
 
     Raises:
-        EdgepackError: naming the stage that failed. A missed gate does not raise: its verdict is in the result.
+        EdgepackError: a stage failed; the message names it.
         UsageError: `options` name a stage that this recipe does not have.
     """
     calls = StageCalls(recipe, supply or Supply())
@@ -56,7 +54,7 @@ def build(
 
 
 class _Run:
-    """One build. Calls whose inputs are missing, because a candidate failed or was put off, are passed over."""
+    """One build. Calls without inputs, because a candidate failed or was postponed, are skipped."""
 
     def __init__(self, calls: StageCalls, workspace: Workspace, listener: Listener, options: BuildOptions) -> None:
         self._calls = calls
@@ -69,16 +67,16 @@ class _Run:
         self._not_run: dict[str, NotRunHere] = {}
         self._left_out: list[Failure] = []  # candidates
         self._failures: list[Failure] = []  # targets
-        self._begun: set[str] = set()  # candidates for which something was made
+        self._begun: set[str] = set()  # candidates that have a new result
         self._search_seconds = 0.0
 
     def run(self) -> Build | Part:
-        """Run every call that is asked for and can be run."""
+        """Run every call that the options include and that has its inputs."""
         calls, results = self._calls, self._results
         for number, call in enumerate(calls, start=1):
             if self._options.ends_before(call.stage) or not results.has_all(call.needs):
                 continue
-            if call.alternatives and not any(one in results for one in call.alternatives):
+            if call.alternatives and not any(alternative in results for alternative in call.alternatives):
                 continue
             try:
                 self._run_call(call, number)
@@ -93,15 +91,15 @@ class _Run:
     def _run_call(self, call: StageCall[Any], number: int) -> None:
         work = call.work(self._results)
         if isinstance(work, NotRunHere):
-            assert call.target is not None, "only gates are not run"
+            assert call.target is not None, "only gates may not run here"
             self._listener.line(f"gate of {call.target}: not run here: {work.why}")
             self._not_run[call.target] = work
             return
-        # Two calls may have the same key, as trainings on two GPUs: it is made again once.
+        # Two calls may have the same key (trainings on two GPUs): run it again once.
         again = call.stage in self._options.again and work.key not in self._new
         found = None if again else self._workspace.load(call.kind, work.key)
         if found is None and self._is_out_of_time(call):
-            self._put_off(call)
+            self._postpone(call)
             return
         self._listener.stage(self._calls.name(call), number, len(self._calls), cached=found is not None)
         if found is None:
@@ -109,51 +107,50 @@ class _Run:
         self._results[call] = found
         self._made.append(Made(call.stage, found.artifact, self._calls.owners(call)))
         if isinstance(found.artifact, GateArtifact) and found.artifact.verdict != "pass":
-            # Only a pass is kept: what failed or could not be decided is measured again by the next build.
-            self._workspace.forget(found.artifact.folder)
+            self._workspace.unseal(found.artifact.folder)  # the next build measures again
 
     def _make(self, call: StageCall[A], work: Work[A], *, again: bool) -> Result[A]:
         if not again and self._workspace.is_damaged(work.key):
             self._listener.line("cached result is damaged; rebuilding")
         started = monotonic()
         try:
-            with self._workspace.making(work.key, self._listener.line):
+            with self._workspace.locked(work.key, self._listener.line):
                 found = None if again else self._workspace.load(call.kind, work.key)
                 if found is not None:
-                    self._listener.line("another build made this result in the meantime: it is reused")
+                    self._listener.line("another build made this result in the meantime; reusing it")
                 else:
                     if call.stage in preflight.TRAININGS and not any(
                         key.stage in preflight.TRAININGS for key in self._new
                     ):
                         preflight.check_training(call.stage, self._calls, self._options, self._listener)
-                    kept = self._workspace.checkpoint(work.key)
-                    found = self._workspace.build(work.key, lambda out: work.run(out, kept, self._listener))
+                    folder = self._workspace.checkpoint(work.key)
+                    found = self._workspace.build(work.key, lambda out: work.run(out, folder, self._listener))
                     self._new.add(work.key)
         finally:
             seconds = monotonic() - started
-            if call.stage in OF_A_CANDIDATE:
+            if call.stage in CANDIDATE_STAGES:
                 self._search_seconds += seconds
                 self._begun.update(self._calls.candidates_of(call)[:1])
         self._listener.stage_done(call.stage, seconds)
         return found
 
     def _is_out_of_time(self, call: StageCall[Any]) -> bool:
-        """Whether `call` would begin a candidate after the minutes of the search. One candidate is always built."""
+        """Whether `call` would begin a candidate after `search.minutes`. One candidate is always built."""
         search, candidates = self._calls.recipe.search, self._calls.candidates_of(call)
         if search is None or search.minutes is None or not candidates or candidates[0] in self._begun:
             return False
         return self._search_seconds >= 60 * search.minutes and any(
-            self._results.has_all(one for one in chain.calls if not self._options.ends_before(one.stage))
+            self._results.has_all(step for step in chain.calls if not self._options.ends_before(step.stage))
             for chain in self._calls.chains.values()
         )
 
-    def _put_off(self, call: StageCall[Any]) -> None:
+    def _postpone(self, call: StageCall[Any]) -> None:
         for name in self._calls.candidates_of(call):
             self._results.untried.append(name)
-            self._listener.line(f"{name} is not tried: search.minutes have passed; the next build goes on with it")
+            self._listener.line(f"{name} is not tried: search.minutes have passed; the next build continues with it")
 
     def _fail(self, call: StageCall[Any], error: EdgepackError) -> None:
-        """Note the failure of a target or of candidates, if the build is to keep going with others; else raise it."""
+        """Record the failure of a target or of candidates; raise it unless the build keeps going with others."""
         if call.target is not None and self._options.keep_going:
             self._failures.append(Failure(call.target, error))
             return
@@ -167,7 +164,7 @@ class _Run:
             self._listener.line(f"warning: this candidate is left out: {failure.error.what}")
 
     def _deliveries(self) -> list[Delivery]:
-        """Every target that has a bundle and, if this machine can run it, its gate."""
+        """The bundle of each target, with its receipt or the reason why it has none."""
         found = []
         for target, gate in self._calls.gates.items():
             packed = self._calls.bundles[target]

@@ -1,12 +1,12 @@
-"""Content-addressed stage results: each in a folder named by what it was made from.
+"""Cache of stage results, in folders named by their key (`keys.make`).
 
-The key (`keys.make`) is the digest of everything that decides the result. A result is written to a temporary folder,
-sealed (every file with size and sha256), fsynced and renamed into place; it is checked against its seal on every load.
+A result is written to a temporary folder, sealed (a list of its files with size and sha256), fsynced and renamed into
+place. Every load checks it against its seal.
 
     .edgepack/<stage>/<digest>/                      a sealed result
-    .edgepack/<stage>/<digest>.partial/out/          one being made; whoever makes it next starts over
-    .edgepack/<stage>/<digest>.partial/checkpoint/   how far a training came; outlives kills and failures
-    .edgepack/<stage>/<digest>.lock                  held while it is made: a second build waits, then takes the result
+    .edgepack/<stage>/<digest>.partial/out/          an unfinished result; the next build starts it again
+    .edgepack/<stage>/<digest>.partial/checkpoint/   the checkpoint of a training; survives kills and failures
+    .edgepack/<stage>/<digest>.lock                  locked while the result is made; a second build waits and reuses it
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgepack_runtime.util.fs import fsync_folder
 SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
 _OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
-_DOOMED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # out of the way already, by a `discard` that was killed
+_REMOVED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # renamed by a `discard` that was killed
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -42,7 +42,7 @@ A_co = TypeVar("A_co", bound=Artifact, covariant=True)
 
 @dataclass(frozen=True)
 class Key:
-    """Identity of one stage result: the full digest of everything that decides it."""
+    """Cache key of a stage result: the digest of everything that decides it."""
 
     stage: str
     digest: str
@@ -50,9 +50,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Result(Generic[A_co]):
-    """An artifact in the workspace; `digest` names its content and feeds the keys of later stages.
+    """An artifact in the workspace. `digest` is that of its content, an input of later keys.
 
-    `files` has the sha256 of each of its files by itself, for a stage that reads some of them alone.
+    `files` maps the name of each file to its sha256, for stages that read some files only.
     """
 
     artifact: A_co
@@ -62,7 +62,7 @@ class Result(Generic[A_co]):
 
 @dataclass(frozen=True)
 class Leftover:
-    """A folder of the workspace that may be removed, and what it is."""
+    """A folder of the workspace that may be removed."""
 
     path: Path
     kind: Literal["result", "not sealed", "unfinished", "checkpoint"]
@@ -76,13 +76,11 @@ class Workspace:
         self.root = root
 
     def folder(self, key: Key) -> Path:
-        """Where the result of `key` lies, or would lie."""
+        """The folder of the result of `key`, which need not exist."""
         return self.root / key.stage / key.digest
 
     def load(self, kind: type[A], key: Key) -> Result[A] | None:
-        """The sealed result of `key`; None when there is none, or it is damaged: its files do not match the seal, or
-        do not describe a `kind`.
-        """
+        """The sealed result of `key`; None if there is none, it differs from its seal, or it is not a `kind`."""
         folder = self.folder(key)
         try:
             seal = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
@@ -96,16 +94,16 @@ class Workspace:
             return None
 
     def is_damaged(self, key: Key) -> bool:
-        """Whether what lies under `key` was sealed once, or was put there by no build; for when `load` finds none."""
+        """Whether a result that `load` refused was sealed once, or was not written by a build."""
         folder = self.folder(key)
         return (folder / SEAL_FILE).is_file() or (folder.exists() and not folder.is_dir())
 
     @contextmanager
     def in_use(self, *, alone: bool = False) -> Iterator[None]:
-        """Take results up (as many builds as like may), or remove some (`alone`). Held until the block or process ends.
+        """Hold the workspace: shared by builds, or `alone` to remove results. Ends with the block or the process.
 
         Raises:
-            EnvironmentUnfitError: a build is running here, or `clean` is; or the workspace cannot be written.
+            EnvironmentUnfitError: another process holds it alone, or holds it at all; or it cannot be written.
         """
         with self._open_lock(self.root / "lock") as descriptor:
             try:
@@ -114,35 +112,35 @@ class Workspace:
                 raise EnvironmentUnfitError(
                     f"the workspace {self.root} is in use",
                     why="a build is running in it" if alone else "its results are being removed",
-                    fix="wait for that to end, then try again",
+                    fix="wait until it ends, then try again",
                 ) from error
             yield
 
     def checkpoint(self, key: Key) -> Path:
-        """Where the stage that makes the result of `key` may keep how far it came; it may not exist yet."""
+        """The folder for checkpoints of the stage that makes the result of `key`, which need not exist."""
         return self._partial(key) / _CHECKPOINT
 
     @contextmanager
-    def making(self, key: Key, wait: Callable[[str], None]) -> Iterator[None]:
-        """Be the one that makes the result of `key`; the kernel lets go of it when the process ends, however it ends.
+    def locked(self, key: Key, report: Callable[[str], None]) -> Iterator[None]:
+        """Lock the result of `key` against other builds. The kernel unlocks it when the process ends.
 
         Args:
-            wait: called once, with what is waited for, when another process is at it.
+            report: called once with a message if another build holds the lock.
 
         Raises:
-            EnvironmentUnfitError: when the workspace cannot be written.
-            StageFailedError: when there is no room for it.
+            EnvironmentUnfitError: the workspace cannot be written.
+            StageFailedError: the disk is full.
         """
         with self._open_lock(self._lock(key)) as descriptor:
             try:
-                _take(descriptor, wait)
+                _lock_exclusively(descriptor, report)
             except OSError as error:
                 raise _unwritable(self.root, error) from error
             yield
 
     @contextmanager
     def _open_lock(self, lock: Path) -> Iterator[int]:
-        """The descriptor of a lock file, made where there is none."""
+        """The descriptor of a lock file, which is created if it does not exist."""
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -154,26 +152,26 @@ class Workspace:
             os.close(descriptor)
 
     def build(self, key: Key, run: Callable[[Path], A]) -> Result[A]:
-        """Run a stage into a folder of its own and move its result into place. Call it inside `making`.
+        """Run a stage in a new folder and move its result into place. Call it inside `locked`.
 
         Raises:
-            StageFailedError: when the disk is full.
-            EnvironmentUnfitError: when the workspace cannot be written.
+            StageFailedError: the disk is full.
+            EnvironmentUnfitError: the workspace cannot be written.
         """
         folder, partial = self.folder(key), self._partial(key)
         out = partial / _OUT
         try:
-            _remove(out)  # of a build that was killed
+            _remove(out)  # left by a build that was killed
             out.mkdir(parents=True)
             artifact = self._run(key, run, out)
             artifacts.save(artifact)
             seal = _seal(out)
             (out / SEAL_FILE).write_text(json.dumps(seal, sort_keys=True, indent=0), encoding="utf-8")
             _sync(out)
-            _remove(folder)  # a damaged result of the same key, or one that is made again
+            _remove(folder)  # a damaged result, or one to replace
             out.rename(folder)
             fsync_folder(folder.parent)
-            _remove(partial)  # the checkpoint has served
+            _remove(partial)  # with the checkpoint
         except OSError as error:
             raise _unwritable(self.root, error) from error
         finally:
@@ -181,7 +179,7 @@ class Workspace:
         return Result(artifacts.moved(artifact, folder), _digest(seal), _contents(seal))
 
     def _run(self, key: Key, run: Callable[[Path], A], out: Path) -> A:
-        """Run a stage. Only an error about a file in the workspace, or a full disk, is one of the workspace."""
+        """Run a stage. A full disk and errors about files in the workspace are left to the caller."""
         try:
             return run(out)
         except OSError as error:
@@ -189,7 +187,7 @@ class Workspace:
             if error.errno in _FULL:
                 raise
             if error.filename is None:  # a process, a socket, memory
-                fix = "look at the limits and the load of this machine; -v shows where it happened"
+                fix = "check the limits and the load of this machine; -v prints the traceback"
                 raise StageFailedError(
                     f"{key.stage}: the operating system refused something", why=why, fix=fix
                 ) from error
@@ -203,20 +201,20 @@ class Workspace:
         return self.folder(key).with_name(f"{key.digest}.partial")
 
     def _tidy(self, partial: Path) -> None:
-        """Give back the space of a result that was not finished; a checkpoint stays."""
-        shutil.rmtree(partial / _OUT, ignore_errors=True)  # what cannot be removed now, the next build removes
+        """Remove an unfinished result; keep its checkpoint."""
+        shutil.rmtree(partial / _OUT, ignore_errors=True)  # the next build removes the rest
         for folder in (partial / _CHECKPOINT, partial):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
     def leftovers(self, *, everything: bool = False, kept: Collection[Path] | None = None) -> Iterator[Leftover]:
-        """What may be removed: what no build can take up; all results that are not `kept`; or everything.
+        """Folders that may be removed: unusable ones; with `kept`, all other results; or everything.
 
-        What another process is making right now is not among it.
+        Results that another process is making are not among them.
         """
-        # By name, and by nothing but a name that a build gives: whatever else lies here is not ours.
+        # Only names that a build gives: other files in these folders are not ours.
         for path in (path for stage in STAGES for path in sorted((self.root / stage).glob("*"))):
-            if _DOOMED.match(path.name) and path.is_dir():
+            if _REMOVED.match(path.name) and path.is_dir():
                 yield Leftover(path, "unfinished", _size(path))
                 continue
             digest, _, ending = path.name.partition(".")
@@ -238,15 +236,15 @@ class Workspace:
             EnvironmentUnfitError: it cannot be removed.
         """
         try:
-            doomed = leftover.path
-            if not _DOOMED.match(doomed.name):
-                # First out of the way in one step: half a result must never be taken for a whole one.
-                doomed = doomed.with_name(f".{doomed.name}.removed")
-                _remove(doomed)
-                leftover.path.rename(doomed)
-            _remove(doomed)
+            removed = leftover.path
+            if not _REMOVED.match(removed.name):
+                # Renamed first, in one step: a build must never load half a result.
+                removed = removed.with_name(f".{removed.name}.removed")
+                _remove(removed)
+                leftover.path.rename(removed)
+            _remove(removed)
             digest = leftover.path.name.strip(".").partition(".")[0]
-            leftover.path.with_name(f"{digest}.lock").unlink(missing_ok=True)  # nobody holds it: see `in_use`
+            leftover.path.with_name(f"{digest}.lock").unlink(missing_ok=True)  # `in_use` excludes its users
         except OSError as error:
             raise _unwritable(self.root, error) from error
 
@@ -266,8 +264,8 @@ class Workspace:
     def _lock(self, key: Key) -> Path:
         return self.folder(key).with_name(f"{key.digest}.lock")
 
-    def forget(self, folder: Path) -> None:
-        """Unseal a result: its files stay to be looked at, but the next build runs the stage again."""
+    def unseal(self, folder: Path) -> None:
+        """Remove the seal of a result: its files stay, and the next build runs the stage again."""
         (folder / SEAL_FILE).unlink(missing_ok=True)
 
 
@@ -275,13 +273,13 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in files_below(folder))
 
 
-def _take(descriptor: int, wait: Callable[[str], None]) -> None:
-    """Lock an open lock file, and write down who holds it for those who will wait."""
+def _lock_exclusively(descriptor: int, report: Callable[[str], None]) -> None:
+    """Lock an open lock file and write the process number into it, for messages of waiting builds."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-        wait(f"waiting for another build (process {holder}) that is making this very result")
+        report(f"waiting for another build (process {holder}) that makes the same result")
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
@@ -304,7 +302,7 @@ def _digest(seal: dict[str, list[Any]]) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder with all it holds, or whatever has its name; none there is fine."""
+    """Remove a file, link or folder, if it exists."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     elif folder.exists():
@@ -321,8 +319,8 @@ def _sync(folder: Path) -> None:
 
 def _unwritable(root: Path, error: OSError) -> EdgepackError:
     what, why = f"the workspace {root} cannot be written", error.strerror or str(error)
-    if error.errno in _FULL:  # of a copy that found no room the system names the source
-        fix = "free space there or choose --workspace; the stages that are done are kept"
+    if error.errno in _FULL:  # `filename` may be the source of a copy, so it is not printed
+        fix = "free space there or choose --workspace; finished stages are kept"
         return StageFailedError(what, why=why, fix=fix)
     where = f": {error.filename}" if error.filename else ""
     return EnvironmentUnfitError(what, why=f"{why}{where}", fix="check its permissions, or choose --workspace")

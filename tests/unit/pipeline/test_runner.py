@@ -49,6 +49,12 @@ def stages_of(recipe: Recipe) -> list[str]:
     return [call.stage for call in StageCalls(recipe, Supply())]
 
 
+def function_of(stage: str) -> str:
+    """The dotted name of the function that runs a stage."""
+    name = f"train.{stage}" if stage in ("teacher", "student") else f"{stage}.run"
+    return f"edgepack.pipeline.stages.{name}"
+
+
 class Stages:
     """Stand-ins of the stages: each notes its call in `called` and returns what `built` has.
 
@@ -77,9 +83,7 @@ class Stages:
             "bundle",
             "gate",
         ):
-            monkeypatch.setattr(
-                f"edgepack.pipeline.stages.{stage}.run", self._stand_in(stage, getattr(self, f"_{stage}"))
-            )
+            monkeypatch.setattr(function_of(stage), self._stand_in(stage, getattr(self, f"_{stage}")))
         for check in ("check_data", "check_training"):
             monkeypatch.setattr(preflight, check, lambda *inputs: None)
         monkeypatch.setattr(runner, "monotonic", lambda: self.seconds)
@@ -300,8 +304,8 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
         return make
 
     for stage in ("teacher", "student"):
-        monkeypatch.setattr(f"edgepack.pipeline.stages.{stage}.run", stand_in(stage))
-    monkeypatch.setattr("edgepack.pipeline.stages.student.check", lambda section: None)
+        monkeypatch.setattr(function_of(stage), stand_in(stage))
+    monkeypatch.setattr("edgepack.pipeline.stages.train.check_student", lambda section: None)
     monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.util.nvidia.look", lambda: Nvidia(None, None, (), "no driver", "install one"))
     monkeypatch.setattr(environment, "versions", dict)
@@ -594,8 +598,8 @@ def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.Monke
     def score(metric: str, rows: Any, answers: Path) -> Score:
         return Score(int((answers / "epochs").read_text(encoding="utf-8")) / 10, 0, 1, 2, 0.95)
 
-    for module, stand_in in {"student": student, "quantize": quantize, "export": export}.items():
-        monkeypatch.setattr(f"edgepack.pipeline.stages.{module}.run", stand_in)
+    for stage, stand_in in {"student": student, "quantize": quantize, "export": export}.items():
+        monkeypatch.setattr(function_of(stage), stand_in)
     monkeypatch.setattr("edgepack.pipeline.stages.select.Predictor", lambda folder: folder)
     monkeypatch.setattr("edgepack.evaluation.answers", lambda predictor, *rest: predictor)
     monkeypatch.setattr("edgepack.evaluation.latency", latency)
@@ -857,7 +861,7 @@ def test_every_candidate_is_looked_at_before_the_teacher_is_trained(
 ) -> None:
     probed: list[Any] = []
     monkeypatch.setattr(
-        "edgepack.pipeline.stages.student.check", lambda section: probed.append(section.model.scratch.layers)
+        "edgepack.pipeline.stages.train.check_student", lambda section: probed.append(section.model.scratch.layers)
     )
     text = SEARCHED.replace("student:", "teacher: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\nstudent:")
     (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
@@ -879,7 +883,7 @@ def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_traine
         if section.model.scratch.layers in broken:
             raise StageFailedError("its weights are damaged")
 
-    monkeypatch.setattr("edgepack.pipeline.stages.student.check", check)
+    monkeypatch.setattr("edgepack.pipeline.stages.train.check_student", check)
     text = SEARCHED.replace("student:", "teacher: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\nstudent:")
     (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
     over = "search={over: {student.model.scratch.layers: [2, 3]}}"

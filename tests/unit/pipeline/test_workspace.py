@@ -121,7 +121,7 @@ def test_damage_is_told_from_what_was_never_made(
 def test_a_forgotten_result_keeps_its_files(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     folder = workspace.build(key(), writer()).artifact.folder
-    workspace.forget(folder)
+    workspace.unseal(folder)
     assert workspace.load(DataArtifact, key()) is None
     assert (folder / "train.jsonl").is_file()
 
@@ -132,10 +132,10 @@ def test_a_second_build_waits_and_takes_the_result(tmp_path: Path) -> None:
     order: list[str] = []
 
     def second() -> None:
-        with Workspace(tmp_path).making(key(), said.append):
+        with Workspace(tmp_path).locked(key(), said.append):
             order.append("second")
 
-    with workspace.making(key(), said.append):
+    with workspace.locked(key(), said.append):
         other = threading.Thread(target=second)
         other.start()
         while not said:  # it says so before it blocks
@@ -143,17 +143,17 @@ def test_a_second_build_waits_and_takes_the_result(tmp_path: Path) -> None:
         order.append("first")
     other.join()
     assert order == ["first", "second"]
-    assert said == [f"waiting for another build (process {os.getpid()}) that is making this very result"]
+    assert said == [f"waiting for another build (process {os.getpid()}) that makes the same result"]
 
 
 def test_the_lock_of_a_killed_build_is_free(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        with Workspace(tmp_path).making(key(), print):
+        with Workspace(tmp_path).locked(key(), print):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     said: list[str] = []
-    with Workspace(tmp_path).making(key(), said.append):
+    with Workspace(tmp_path).locked(key(), said.append):
         assert not said
 
 
@@ -202,7 +202,7 @@ def test_leftovers_are_what_no_build_can_take_up(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     good = workspace.build(key(), writer()).artifact.folder
     failed = workspace.build(key("failed"), writer()).artifact.folder
-    workspace.forget(failed)
+    workspace.unseal(failed)
     checkpoint = workspace.checkpoint(key("training"))
     checkpoint.mkdir(parents=True)
     unfinished = workspace.checkpoint(key("killed")).with_name("out")
@@ -215,7 +215,7 @@ def test_leftovers_are_what_no_build_can_take_up(tmp_path: Path) -> None:
     assert left() == useless
     assert left(everything=True) == {**useless, good: "result", checkpoint.parent: "checkpoint"}
     assert left(kept={good}) == {**useless, checkpoint.parent: "checkpoint"}
-    with workspace.making(key("killed"), print), workspace.making(key("failed"), print):
+    with workspace.locked(key("killed"), print), workspace.locked(key("failed"), print):
         assert left() == {}
 
 

@@ -1,7 +1,6 @@
-"""Bundle the shipped model for one target: runtime, model, wheels, golden files, bill of materials, manifest.
+"""Stage `bundle`: write one file for a target from runtime, model, wheels, golden rows, bill of materials, manifest.
 
-The same inputs give the same bytes: nothing in a bundle depends on the clock, on where it was built, or on
-the order in which a folder lists its files.
+Equal inputs give equal bytes: nothing depends on the clock, on paths, or on the order of directory listings.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ _README = Path(__file__).parent / "device_readme.txt"
 
 
 def inputs(profile: Profile, supply: Supply, *, serve: bool) -> list[str]:
-    """What decides a bundle besides recipe, data, model and runtime: the target's facts, its wheels, and the README."""
+    """Digests that decide a bundle besides recipe, data, model and runtime: of profile, wheels and README."""
     locks = [profile.lock, *([profile.serve_lock] if serve and profile.serve_lock else [])]
     texts = [wheels.lock_text(profile, lock) for lock in locks] if profile.locks is not None else []
-    about = repr(replace(profile, locks=None))  # where its file lies decides nothing
+    about = repr(replace(profile, locks=None))  # without the path of its file
     given = [sha256_file(wheel) for wheel in supply.given.get(profile.name, ())]
     return [facts.digest(), about, *texts, *given, hashlib.sha256(_README.read_bytes()).hexdigest()]
 
@@ -63,12 +62,12 @@ def run(
     out: Path,
     progress: Progress,
 ) -> BundleArtifact:
-    """Write `NAME-VERSION-TARGET.edgepack` into `out`, and beside it the golden rows, if they do not travel.
+    """Write `NAME-VERSION-TARGET.edgepack` into `out`, and the golden rows beside it if the bundle does not carry them.
 
     Raises:
-        RecipeInvalidError, TargetUnreachableError: the target is unknown, or can only be built on another machine.
-        EnvironmentUnfitError: a wheel cannot be had.
-        StageFailedError: a wheel or a model folder is not what it should be.
+        RecipeInvalidError, TargetUnreachableError: the target is unknown, or cannot be built on this machine.
+        EnvironmentUnfitError: a wheel is missing and cannot be fetched.
+        StageFailedError: a wheel or a model folder is invalid.
     """
     profile = supply.profile(target)
     fetched = wheels.fetch(profile, supply, progress, serve=recipe.serve)
@@ -83,7 +82,7 @@ def run(
         site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
         model_file = export.folder / export.shipped_model.folder / MODEL_NAME
         checks = site.checks.and_also(opsets.check(model_file, site.packages))
-        _tell(site, checks, progress)
+        _report(site, checks, progress)
         members = _runtime() | _model(export) | _site(site)
         members[names.GOLDEN_FILE] = expected.golden_jsonl
         members |= _rows(expected)
@@ -92,7 +91,7 @@ def run(
         model, gates = _shipped(export, expected), _gates(recipe, expected)
         manifest = _manifest(recipe, _target_facts(profile, site), model, gates, ledger, members)
         raw = contract.dump(manifest)
-        contract.parse(raw)  # what the device does first
+        contract.parse(raw)  # the device's first check
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(manifest.total_bytes)} unpacked")
         write_bundle({**members, contract.MANIFEST_NAME: raw}, file)
     return BundleArtifact(
@@ -111,10 +110,10 @@ def run(
 
 
 def sequence(version: str) -> int:
-    """The monotonic number of a release: 1.2.3 is 1002003.
+    """The number that orders releases: 1.2.3 is 1002003.
 
     Raises:
-        StageFailedError: minor or patch exceeds 999, so that two versions would share a number.
+        StageFailedError: minor or patch exceeds 999, so two versions would share a number.
     """
     major, minor, patch = (int(part) for part in version.split("."))
     if max(minor, patch) > 999:
@@ -127,9 +126,9 @@ def sequence(version: str) -> int:
 
 
 def recipe_sha256(recipe: Recipe) -> str:
-    """Digest of the resolved recipe. Of absolute paths only the last part counts: a project may move.
+    """Digest of the resolved recipe. Absolute paths count by their last part, since a project may move.
 
-    Who signs decides nothing about what a bundle holds: a bundle is made first, and signed when it is delivered.
+    The `sign` section does not count: bundles are signed at delivery.
     """
     document = _without_folders(recipe.model_dump(mode="json", by_alias=True, exclude={"sign"}))
     return hashlib.sha256(json.dumps(document, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
@@ -144,7 +143,7 @@ def _without_folders(value: Any) -> Any:
 
 
 def _runtime() -> Members:
-    """The device side as plain files, and what `python3 FILE` runs."""
+    """The sources of the runtime, and the program that `python3 FILE` runs."""
     folder = Path(edgepack_runtime.__path__[0])
     found = [*folder.rglob("*.py"), *folder.rglob("*.html"), folder / "py.typed"]
     members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
@@ -179,7 +178,7 @@ def _golden(recipe: Recipe, export: ExportArtifact, data: DataArtifact, progress
 
 
 def _rows(expected: golden.Golden) -> Members:
-    """The labelled rows, or the texts that travel in their place."""
+    """The labelled rows, or the texts alone if the rows are kept out of the bundle."""
     if expected.texts_jsonl is None:
         return {names.ROWS_FILE: expected.rows_jsonl}
     return {names.TEXTS_FILE: expected.texts_jsonl}
@@ -196,7 +195,7 @@ def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
 
 
 def _site(site: SiteFacts) -> Members:
-    """Wheels, their licences, and edgepack's own."""
+    """Unpacked wheels with their licences, and edgepack's licence."""
     paths = [path for part in (SITE, LICENSES) for path in (site.folder / part).rglob("*") if path.is_file()]
     members: Members = {path.relative_to(site.folder).as_posix(): path for path in paths}
     own = f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"
@@ -204,7 +203,7 @@ def _site(site: SiteFacts) -> Members:
 
 
 def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:
-    """The shipped model as the bill of materials lists it."""
+    """The shipped model, for the bill of materials."""
     shipped = export.shipped_model
     return sbom.Model(
         name=recipe.name,
@@ -225,7 +224,7 @@ def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.
 
 
 def _ancestors(recipe: Recipe) -> tuple[str, ...]:
-    """The pretrained models that the student comes from, or learnt from, by name; of folders the last part."""
+    """Names of the pretrained models of student and teacher; of local folders the last part."""
     sections = [section for section in (recipe.student, recipe.teacher) if section is not None]
     named = [section.model for section in sections if isinstance(section.model, str)]
     return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
@@ -267,7 +266,7 @@ def _manifest(
 
 
 def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
-    """The recipe's, with what the baseline is in place of where it lies, and the digest of rows that stay at home."""
+    """The recipe's gates, with the facts of the baseline, and the digest of golden rows that are not carried."""
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
     if not recipe.gates.golden.carry:
         gates["golden"]["sha256"] = hashlib.sha256(expected.rows_jsonl).hexdigest()
@@ -297,7 +296,7 @@ def _readme(recipe: Recipe, profile: Profile, site: SiteFacts, file: str, exampl
     return text.encode()
 
 
-def _tell(site: SiteFacts, checks: Checks, progress: Progress) -> None:
+def _report(site: SiteFacts, checks: Checks, progress: Progress) -> None:
     for package in site.packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")

@@ -1,4 +1,4 @@
-"""Check or generate the labelled rows and lay them down in one form for all later stages."""
+"""Stage `data`: check or generate the labelled rows and write them as JSON lines for all later stages."""
 
 from __future__ import annotations
 
@@ -18,22 +18,19 @@ from edgepack.progress import SILENT, Progress, Task
 from edgepack.recipe.model import AnswerKey, Data
 
 VERSION = 5
-BAR_FROM_ROWS: Final = 200_000  # fewer are written within two seconds, and need no bar
-_SAY_EACH: Final = 10_000  # rows between two moves of the bar
+BAR_FROM_ROWS: Final = 200_000  # fewer rows are written within two seconds, without a bar
+_ROWS_PER_UPDATE: Final = 10_000
 
 
 def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
-    """Write `train`, `dev` and `test` rows; those to train on may be a sample, seeded.
+    """Write `train` (all rows or a seeded sample), `dev` and `test`, and unlabelled texts if the recipe names some.
 
-    Unlabelled texts are written too where the recipe names some, without those that dev, test or the rows to train on
-    hold: what is trained on with its label has no need of a guess.
-
-    Two passes: the first checks and counts, the second writes. Of each row 26 bytes are kept in between, of one with
-    several labels or spans 34; no text.
+    Unlabelled texts that also occur in train, dev or test are left out. The first of two passes checks and counts, the
+    second writes; between them a row takes 26 bytes (34 with several labels or spans) and no text is kept.
 
     Raises:
-        RecipeInvalidError: with every finding, when the data cannot be used.
-        StageFailedError: when a file changed between the passes.
+        RecipeInvalidError: the data cannot be used; lists every finding.
+        StageFailedError: a file changed between the passes.
     """
     splits = load_splits(section, progress)
     labels = tuple(sorted(splits.labels["train"]))  # of all rows: a sample may miss a rare one
@@ -44,15 +41,15 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
             counts[name] = _write(out / f"{name}.jsonl", _counted(splits.rows[name], task), section.columns.answer)
         if extra is not None:
             counts["unlabelled"] = _write(out / "unlabelled.jsonl", _counted(_untrained(extra, out), task), None)
-    told = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
-    progress.line(f"data: {told}; labels {', '.join(labels)}")
+    sizes = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
+    progress.line(f"data: {sizes}; labels {', '.join(labels)}")
     for warning in splits.warnings:
         progress.line(str(warning))
     return DataArtifact(
         out,
         labels=labels,
         rows=counts,
-        # By name alone: where the files lie today is no part of what they are.
+        # With the file's name, not its path: a project may move.
         warnings=tuple(str(replace(item, file=Path(item.file.name))) for item in splits.warnings),
         token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
         task=section.columns.task,
@@ -61,7 +58,7 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
 
 
 def _write_train(section: Data, splits: Splits, out: Path, task: Task) -> dict[Split, int]:
-    """The rows to train on, all or a sample, in file order."""
+    """Write the rows to train on, all or a sample, in file order."""
     rows = len(splits.rows["train"])
     training = Draw(section.train_rows or rows, rows, f"train/{section.seed}")
     drawn = (row for row in _counted(splits.rows["train"], task) if training())
@@ -69,7 +66,7 @@ def _write_train(section: Data, splits: Splits, out: Path, task: Task) -> dict[S
 
 
 def _untrained(extra: Iterable[Row], out: Path) -> Iterator[Row]:
-    """Those of the unlabelled texts that were not written as rows to train on."""
+    """The unlabelled texts that are not among the written training rows."""
     with (out / "train.jsonl").open(encoding="utf-8") as lines:
         trained = HeldTexts.of_rows(Row.of(json.loads(line)) for line in lines)
     yield from (row for row in extra if row not in trained)
@@ -94,6 +91,6 @@ def _counted(rows: Iterable[Row], task: Task) -> Iterator[Row]:
     number = 0
     for number, row in enumerate(rows, start=1):
         yield row
-        if number % _SAY_EACH == 0:
-            task.advance(_SAY_EACH)
-    task.advance(number % _SAY_EACH)
+        if number % _ROWS_PER_UPDATE == 0:
+            task.advance(_ROWS_PER_UPDATE)
+    task.advance(number % _ROWS_PER_UPDATE)

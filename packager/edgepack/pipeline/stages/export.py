@@ -1,4 +1,4 @@
-"""Export the student: Paddle static graph, float ONNX, a smaller one; check parity on text; choose what ships."""
+"""Stage `export`: write Paddle static graph, float ONNX and a smaller ONNX, check parity, select what ships."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ Float = npt.NDArray[np.float32]
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of Paddle and ONNX Runtime differ by some 1e-6 a layer
 STATIC_FOLDER = "paddle"
-_FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for all that is in a batch
 FOLDERS: Final[Mapping[Precision, str]] = {"float32": "onnx-float", "float16": "onnx-fp16", "int8": "onnx-int8"}
 
 
@@ -68,9 +67,10 @@ def run(
     *,
     differing: Mapping[Variant, tuple[str, ...]] = MappingProxyType({}),
 ) -> ExportArtifact:
-    """Write `paddle/`, `onnx-float/` and what is smaller; every figure after the static graph is the runtime's own.
+    """Write `paddle/`, `onnx-float/` and a smaller form. The runtime measures every figure after the static graph.
 
-    `differing` are variants with the targets that take those instead.
+    Args:
+        differing: variants of the shipped model, with the targets that take them.
     """
     environment.start(progress)
     from edgepack.training.models.batches import config_of
@@ -127,7 +127,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Small:
-    """A smaller form of the student, `encoder` in `precision`; how it came to be, if it is INT8."""
+    """A smaller form of the student: `encoder` in `precision`. `int8` has the trials that chose it."""
 
     precision: Precision
     encoder: Encoder
@@ -139,7 +139,7 @@ class _Small:
 def _exported(
     small: _Small, folder: Path, writer: ModelWriter, rows: Sequence[Row], float_logits: Sequence[Float]
 ) -> Exported:
-    """`small`, written into `folder`, with how far it is from float.
+    """Write `small` into `folder` and compare its logits with those of float.
 
     Raises:
         StageFailedError: a logit is not a finite number.
@@ -171,9 +171,9 @@ def _small(
     out: Path,
     progress: Progress,
 ) -> _Small | None:
-    """What the recipe asks for beside the float model; nothing if it asks for nothing.
+    """The smaller model of `quantize.method`; None with `none`.
 
-    Of INT8 that is the best of all ways, with as many parts in float as it takes.
+    For INT8, the best quantization on dev rows, with as many parts in float as `max_drop_points` needs.
     """
     if section.method == "none":
         return None
@@ -203,17 +203,17 @@ def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
 def _ranged(
     way: Quantization, section: Quantize, encoder: Encoder, writer: ModelWriter, scales: ScalesArtifact
 ) -> Encoder:
-    """With the ranges of `way`, the float student's weights or those that were trained for it."""
+    """The encoder with the ranges of `way`, and with the weights that QAT trained if there are any."""
     if way.weights is not None:
-        encoder = _relearnt(way, scales.folder / way.weights, writer)
+        encoder = _qat_encoder(way, scales.folder / way.weights, writer)
     return with_ranges(encoder, way.linears, embeddings=section.embeddings == "int8")
 
 
-def _relearnt(way: Quantization, folder: Path, writer: ModelWriter) -> Encoder:
+def _qat_encoder(way: Quantization, folder: Path, writer: ModelWriter) -> Encoder:
     """The encoder of the weights in `folder`.
 
     Raises:
-        StageFailedError: its graph is not understood.
+        StageFailedError: its graph is not recognised.
     """
     trained, data = replace(writer.student, folder=folder), writer.data
     with TemporaryDirectory() as scratch:
@@ -228,7 +228,7 @@ def _relearnt(way: Quantization, folder: Path, writer: ModelWriter) -> Encoder:
 def _static_graph(
     student: ModelArtifact, data: DataArtifact, rows: Sequence[Row], folder: Path
 ) -> tuple[list[Float], parity.Parity]:
-    """Save the Paddle static graph and compare it with the dygraph model, text by text."""
+    """Save the Paddle static graph and compare its logits with the dygraph model's, text by text."""
     from edgepack.training.finetune import reopen
     from edgepack.training.models import export
 
@@ -244,7 +244,7 @@ def _static_graph(
 
 
 def _float_onnx(static: Path) -> onnx.ModelProto:
-    """What paddle2onnx makes of a static graph, with its constants folded."""
+    """The static graph as converted by paddle2onnx, with folded constants."""
     from edgepack.training.models import export
 
     raw = static.parent / "paddle2onnx.onnx"
@@ -256,7 +256,7 @@ def _float_onnx(static: Path) -> onnx.ModelProto:
 
 
 def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, onnx.ModelProto, str]:
-    """The encoder and its graph in `layout`; or no encoder, the graph as it is, and what is to be said of it."""
+    """The encoder, its graph in `layout` and ""; or None, the graph unchanged, and the reason."""
     try:
         return *rewrite(graph, layout), ""
     except Unrecognised as reason:

@@ -1,4 +1,4 @@
-"""Gate a bundle on its target: the bundle's own `gate` verb, in a process of its own, decides."""
+"""Stage `gate`: run the bundle's own `gate` verb in a separate process and keep its receipt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECEIPT_FILE = "receipt.json"
 def run(
     bundle: BundleArtifact, model_mib: float, interpreter: Interpreter, out: Path, progress: Progress
 ) -> GateArtifact:
-    """Gate `bundle` on this machine with `interpreter` and keep the receipt, whatever the verdict."""
+    """Gate `bundle` on this machine with `interpreter`. The receipt is kept whatever the verdict."""
     progress.line(f"with CPython {interpreter.version}")
     exit_code, receipt = gate_file(bundle.path, progress, interpreter, Rows(bundle.rows_path), without_gates=True)
     (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

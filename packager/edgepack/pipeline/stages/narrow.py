@@ -1,6 +1,6 @@
-"""Narrow the trained student: the heads and neurons that matter most to it stay, and these are trained once more.
+"""Stage `narrow`: keep the most important heads and neurons of the trained student, then train them again.
 
-Width is taken away when the whole student has learnt, and not before, as in Hou et al., "DynaBERT" (2020).
+Width is reduced after training, as in Hou et al., "DynaBERT" (2020).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def run(
     progress: Progress,
     checkpoint: Path,
 ) -> NarrowedArtifact:
-    """Cut `student` to `section.width` and train it with its own settings; goes on from `checkpoint`.
+    """Cut `student` to `section.width` and train it with its own settings. Continues from `checkpoint`.
 
     Args:
-        distill: what it learns from `teacher` beside the labels; None for the labels alone.
-        teacher: the student's, or where it had none the student itself, as it is before the cut.
+        distill: settings of the distillation from `teacher`; None to train on labels alone.
+        teacher: the student's teacher; the uncut student if it had none.
     """
     environment.start(progress)
     from edgepack.training.finetune import Lesson, Narrowing
     from edgepack.training.launch import fit
 
-    source = teacher if distill is not None else None  # what it learns nothing from decides nothing
+    source = teacher if distill is not None else None
     lesson = Lesson("narrowed", Narrowing(student, section.width), section, source, distill)
     trained = fit(lesson, data, out, progress, checkpoint)
     before, after = of_folder(student.folder), of_folder(out)
-    assert before is not None and after is not None, "networks that were built have sizes"
+    assert before is not None and after is not None, "built networks have sizes"
     artifact = NarrowedArtifact(
         **{field.name: getattr(trained, field.name) for field in fields(ModelArtifact)},
         heads=after.heads,

@@ -1,4 +1,4 @@
-"""Prune the vocabulary of a trained student: of its word embedding, only the rows that are needed travel."""
+"""Stage `prune`: remove the tokens that no training text holds from the student's vocabulary and word embedding."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ VERSION = 2
 def run(
     section: Pruning, columns: Columns, data: DataArtifact, student: ModelArtifact, out: Path, progress: Progress
 ) -> PrunedArtifact:
-    """Write the student anew without the tokens that neither its training nor `section` needs; score it again.
+    """Write the student without the tokens that neither its training texts nor `section` need, and score it.
 
-    Dev and test rows have no say in what stays: what they lose is what texts on the device lose.
+    Dev and test rows do not decide which tokens stay, so their loss estimates the loss on the device.
 
     Args:
-        columns: of the recipe's data; further texts are read by their names.
+        columns: column names of the recipe's data, to read further texts.
 
     Raises:
         RecipeInvalidError: further texts cannot be read.
-        StageFailedError: the model hides padding under an id that its vocabulary does not have.
+        StageFailedError: the padding id of the model is not in its vocabulary.
     """
     environment.start(progress)
     from edgepack.training.finetune import judge, reopen
@@ -72,7 +72,7 @@ def run(
 
 
 def _counted_rows(section: Pruning, columns: Columns, data: DataArtifact) -> list[Row]:
-    """What the student may have learnt from, and the recipe's further texts."""
+    """The rows whose tokens stay: training rows, unlabelled texts, and the recipe's further texts."""
     rows = data.read("train") + (data.read("unlabelled") if "unlabelled" in data.rows else [])
     if section.texts is None:
         return rows
@@ -82,12 +82,12 @@ def _counted_rows(section: Pruning, columns: Columns, data: DataArtifact) -> lis
 def _kept(
     section: Pruning, tokenizer: ErnieTokenizer, folder: Path, rows: int, pad_id: int, texts: Sequence[str]
 ) -> list[int]:
-    """The ids of the tokens that stay; `folder` has the vocabulary of an embedding of so many `rows`."""
+    """The ids of the tokens that stay. `rows` is the number of rows of the word embedding."""
     from edgepack.training.models import vocabulary
     from edgepack.training.models.batches import config_of
 
     config = config_of(folder)
-    entries = read_vocab(folder / VOCAB_NAME)[:rows]  # what stands behind the last row has no weights
+    entries = read_vocab(folder / VOCAB_NAME)[:rows]  # further entries have no weights
     if not 0 <= pad_id < len(entries):
         raise StageFailedError(
             f"prune: `pad_token_id` of the student's config.json is {pad_id}, and {VOCAB_NAME} has no such line",
@@ -100,6 +100,6 @@ def _kept(
 
 
 def _unknown_share(classifier: Classifier, rows: Sequence[Row]) -> float:
-    """How many of the tokens that the model gets are [UNK], from 0 to 1."""
+    """The share of [UNK] among the tokens of `rows`, from 0 to 1."""
     ids = [number for row in classifier.encode(rows) for number in row.ids]
     return ids.count(classifier.tokenizer.unk_id) / len(ids)

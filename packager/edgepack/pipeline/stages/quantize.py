@@ -1,4 +1,4 @@
-"""Let PaddleSlim decide the quantization ranges of the student, in one way or in several to choose from."""
+"""Stage `quantize`: find the quantization ranges of the student with PaddleSlim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgepack.recipe.training import Student
 from edgepack.training import environment
 
 VERSION = 7
-_WEIGHTS_FOLDER = "weights"  # of the model that `qat` trained, in the stage's own
+_WEIGHTS_FOLDER = "weights"  # of the model that `qat` trained
 
 
 def run(
@@ -27,10 +27,10 @@ def run(
     progress: Progress,
     checkpoint: Path,
 ) -> ScalesArtifact:
-    """Observe the calibration rows, which are training rows; `dynamic` needs the weights alone, others nothing.
+    """Find ranges on the calibration rows, a sample of the training rows. `dynamic` needs the weights only.
 
-    `qat` goes on from what was observed and trains, with the settings of the student's `training` where the section
-    has none; an interrupted training goes on from `checkpoint`. The weights that it ends with lie in `out`.
+    `qat` starts from observed ranges and trains; settings that `section` lacks come from `training`. It continues from
+    `checkpoint` and writes its weights into `out`. `fp16` and `none` need no ranges.
     """
     if section.method in ("fp16", "none"):
         return ScalesArtifact(out, ways=(), calibration_rows=0)
@@ -57,6 +57,6 @@ def run(
 
 
 def calibration_rows(data: DataArtifact, sample: Calibration, seed: int) -> list[Row]:
-    """A seeded sample of the rows that were trained on, in their order."""
+    """A seeded sample of the training rows, in their order."""
     draw = Draw(sample.rows, data.rows["train"], f"calibration/{seed}")
     return [row for row in data.read("train") if draw()]

@@ -1,7 +1,7 @@
-"""Choose the candidate that goes on, by what would ship of each: its dev score, its time and its size on this machine.
+"""Stage `select`: choose the candidate that ships, by dev score, latency and size of its exported model.
 
-Of those that miss no gate the cheapest goes on. Gates are judged here as far as dev rows and this machine can tell;
-test rows have no say.
+The cheapest candidate that misses no gate and is near the best ships. Gates are judged on dev rows and on this machine;
+test rows do not decide.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from edgepack.util.text import counted, metric_name
 from edgepack_runtime.inference.predictor import Predictor
 
 VERSION = 4
-TOLERANCE_POINTS: Final = 0.5  # where nothing says what is good enough
-MARGIN: Final = 0.05  # times and sizes that are so near to each other are alike
-_THREADS: Final = 1  # of what is timed
+TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
+MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal
+_THREADS: Final = 1  # of latency measurements
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a candidate became: the student as it was trained, narrowed or pruned, and the files that would ship."""
+    """The results of a candidate: its trained, narrowed or pruned student, and its exported models."""
 
     model: ModelArtifact
     exported: ExportArtifact
@@ -38,7 +38,7 @@ class Entry:
 
     @property
     def folder(self) -> Path:
-        """Of the model that would ship, as the runtime loads it."""
+        """The folder of its shipped model."""
         return self.exported.folder / self.exported.shipped_model.folder
 
 
@@ -52,13 +52,13 @@ def run(
     out: Path,
     progress: Progress,
 ) -> SelectArtifact:
-    """Compare the candidates, by name in the order of the recipe; there is one at least.
+    """Compare the candidates and choose one.
 
     Args:
-        gates: of the recipe; those that need the device or the bundle are left to the gate.
-        entries: what is compared.
-        left_out: names of those that failed.
-        untried: names of those for which there was no time.
+        gates: the recipe's gates; those on device and bundle are left to the stage `gate`.
+        entries: candidates by name, in the order of the recipe; at least one.
+        left_out: names of candidates that failed.
+        untried: names of candidates that the time limit left out.
     """
     first = next(iter(entries.values()))
     texts = first.exported.folder / TEXTS_FILE
@@ -83,18 +83,18 @@ def run(
 
 
 def tolerance_points(section: Search, gates: Gates) -> float | None:
-    """How far below the best a dev score may be; None for any distance."""
+    """The allowed distance from the best dev score; None without a limit."""
     if section.tolerance_points is None and (gates.accuracy is None or gates.accuracy.min is None):
         return TOLERANCE_POINTS
     return section.tolerance_points
 
 
 def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefer: Prefer) -> tuple[Compared, str]:
-    """The cheapest of those that miss no gate and are at most `tolerance_points` below the best of them; and why.
+    """The chosen candidate, and the reason.
 
-    Cheap is fast or small, as `prefer` says; of those that are alike in this the other decides, and of those alike in
-    both the dev score. Where every candidate misses a gate, the one with the best dev score goes on. Of equals the
-    first.
+    Candidates that miss no gate and are at most `tolerance_points` below the best of them compete. `prefer` decides by
+    latency or size, then the other of the two, then the dev score, then the order. If every candidate misses a gate,
+    the best dev score ships.
     """
     fit = [one for one in candidates if not one.missed]
     if not fit:
@@ -120,7 +120,7 @@ def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefe
 
 
 def _cheapest(near: Sequence[Compared], prefer: Prefer) -> tuple[Compared, str]:
-    """The cheapest, and what it is among the others in words."""
+    """The cheapest candidate, and its rank in words."""
 
     def alike(some: Sequence[Compared], figure: Callable[[Compared], float]) -> list[Compared]:
         return [one for one in some if figure(one) <= (1 + MARGIN) * min(map(figure, some))]
@@ -169,7 +169,7 @@ def _nothing_fits(candidates: Sequence[Compared]) -> str:
 def _compared(
     name: str, entry: Entry, latency: Latency, gates: Gates, data: DataArtifact, progress: Progress
 ) -> Compared:
-    """The figures of one candidate, and which gates they miss."""
+    """The figures of one candidate, and the gates that it misses."""
     rows, shipped = data.read("dev"), entry.exported.shipped_model
     answers = evaluation.answers(Predictor(entry.folder), rows, f"{name} on dev", progress)
     found = Compared(
@@ -196,11 +196,11 @@ def _compared(
 
 
 def missed(one: Compared, gates: Gates, value: float | None, drop_points: float | None) -> tuple[str, ...]:
-    """The gates that a candidate misses, each with its figure and its limit.
+    """The gates that a candidate misses, each with figure and limit.
 
     Args:
-        value: of the gate's metric on dev; None where there is no such gate, as `drop_points`.
-        drop_points: what is lost against the float file on dev.
+        value: the gated metric on dev rows; None without an accuracy gate.
+        drop_points: loss against the float model on dev rows; None without an accuracy gate.
     """
     accuracy, size = gates.accuracy, gates.size
     found = []
@@ -224,12 +224,12 @@ def missed(one: Compared, gates: Gates, value: float | None, drop_points: float 
 
 
 def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:
-    """The gates on latency that cannot be judged here, and why."""
+    """The latency gates that cannot be judged here, each with the reason."""
     if gates.latency is None:
         return ()
     asked = [name for name in ("p50_ms", "p95_ms") if getattr(gates.latency, name) is not None]
     if asked and gates.latency.threads != _THREADS:
         keys = " and ".join(f"latency.{name}" for name in asked)
-        return (f"{keys} (with {gates.latency.threads} threads, and one is timed)",)
-    few = "p95_ms" in asked and any(one.p95_ms is None for one in candidates)
-    return ("latency.p95_ms (too few texts to tell)",) if few else ()
+        return (f"{keys} (gated with {gates.latency.threads} threads; candidates are timed with one)",)
+    few = "p95_ms" in asked and any(candidate.p95_ms is None for candidate in candidates)
+    return ("latency.p95_ms (too few texts)",) if few else ()

@@ -87,7 +87,7 @@ def test_built_in_data_are_written_like_files(tmp_path: Path) -> None:
 
 def test_many_rows_have_a_bar(tmp_path: Path, section: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "BAR_FROM_ROWS", 1009)
-    monkeypatch.setattr(data, "_SAY_EACH", 100)
+    monkeypatch.setattr(data, "_ROWS_PER_UPDATE", 100)
     said = io.StringIO()
     data.run(section, tmp_path, Console(stdout=io.StringIO(), stderr=said))
     assert "writing, rows: 1009/1009 in " in said.getvalue()

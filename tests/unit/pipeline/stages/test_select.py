@@ -160,11 +160,13 @@ def test_what_cannot_be_judged_is_said_and_not_held_against_a_candidate() -> Non
     slow = candidate("a", 90, 50, 10)
     two = gates(latency={"p50_ms": 5, "p95_ms": 9, "threads": 2})
     assert select.missed(slow, two, 0.9, 0.0) == ()
-    assert select.not_judged(two, [slow]) == ("latency.p50_ms and latency.p95_ms (with 2 threads, and one is timed)",)
+    assert select.not_judged(two, [slow]) == (
+        "latency.p50_ms and latency.p95_ms (gated with 2 threads; candidates are timed with one)",
+    )
     assert select.not_judged(gates(), [slow]) == ()
     few = replace(slow, p50_ms=1.0, p95_ms=None)
     assert select.missed(few, gates(), 0.9, 0.0) == ()
-    assert select.not_judged(gates(), [few]) == ("latency.p95_ms (too few texts to tell)",)
+    assert select.not_judged(gates(), [few]) == ("latency.p95_ms (too few texts)",)
     assert select.not_judged(gates(latency={"p50_ms": 5}), [few]) == ()
 
 
