@@ -60,7 +60,8 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
         TargetUnreachableError: when the process cannot be started.
     """
     environment = dict(_DEVICE_ENVIRONMENT)
-    environment.update({name: os.environ[name] for name in ("TMPDIR", gate_lock.VARIABLE) if name in os.environ})
+    inherited = ("TMPDIR", "XDG_RUNTIME_DIR", gate_lock.VARIABLE)
+    environment.update({name: os.environ[name] for name in inherited if name in os.environ})
     command = [str(python), "-I", "-S", str(bundle.resolve()), verb, *arguments]
     try:
         process = subprocess.Popen(

@@ -183,7 +183,7 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     if size is None and prefix is not None:
         state = read_state(prefix)
         size = state.bundle_bytes if state and state.current == context.release.name else None
-    with gate_lock.measuring(_note):
+    with gate_lock.hold(_note):
         receipt = runner.run(
             context.release,
             manifest,
@@ -225,7 +225,7 @@ def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]
     with contextlib.ExitStack() as held:
         if prefix is not None:  # before anything is measured: whoever may not write it need not wait to hear so
             held.enter_context(lock(prefix))
-        with gate_lock.measuring(_note):
+        with gate_lock.hold(_note):
             result = tune.run(context.release, most_threads=most, progress=say)
         if prefix is not None:
             file = prefix.tuning_of(context.release)

@@ -223,7 +223,7 @@ def _prove(run: Install, stage: Path) -> None:
             accepted=[ExitCode.OK],
             timeout_s=release_process.SELFTEST_TIMEOUT_S,
         )
-    with gate_lock.measuring(run.note):
+    with gate_lock.hold(run.note):
         _measure(run, stage)
 
 
