@@ -44,7 +44,7 @@ def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
     from edgepack.training.distributed import ALONE
     from edgepack.training.losses import OneLabel
     from edgepack.training.models.batches import Batch
-    from edgepack.training.trainer import Step, Whole
+    from edgepack.training.trainer import Step, StepSize
 
     config = ErnieConfig(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
@@ -57,7 +57,7 @@ def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
     ids = paddle.randint(5, VOCABULARY, [rows, tokens], dtype="int64")  # (B, T)
     batch = Batch(ids, paddle.zeros_like(ids), paddle.randint(0, LABELS, [rows]), None)
     seeds = iter(range(10**6))
-    whole = Whole(rows, rows)
+    whole = StepSize(rows, rows)
     return lambda: float(step.take(batch, whole, next(seeds))), f"paddle {paddle.__version__}"
 
 

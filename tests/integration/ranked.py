@@ -15,8 +15,8 @@ from typing import Any, Final
 from unittest import mock
 
 import numpy as np
-from tests.integration.courses import CALM, MANY, ONE, SETTINGS, SPANS, Ended, Heard, classifier_of, learn
 from tests.integration.test_resume import Killed, Killing
+from tests.integration.trainings import CALM, MANY, ONE, SETTINGS, SPANS, Ended, Heard, classifier_of, learn
 
 from edgepack.artifacts import Row
 from edgepack.recipe.training import Distill, Training
@@ -127,7 +127,7 @@ def interrupted(folder: Path, settings: Training, ranks: Any) -> Ended:
         shutil.rmtree(kept if ranks.is_first else folder / "nothing", ignore_errors=True)
     said = Heard()
     ended = plain(folder, settings, ranks, checkpoint=Checkpoint(kept, seconds=1e9), said=said)
-    assert f"goes on at step {_KILLED_AFTER} of" in said.lines[0], said.lines
+    assert f"continues at step {_KILLED_AFTER} of" in said.lines[0], said.lines
     return ended
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.integration import courses
-from tests.integration.courses import CALM, ONE, SHAPE, SPANS, Ended, classifier_of
+from tests.integration import trainings
+from tests.integration.trainings import CALM, ONE, SHAPE, SPANS, Ended, classifier_of
 
 from edgepack.recipe.training import Distill, FromScratch
 from edgepack.training.checkpoint import Arrays
@@ -20,7 +20,7 @@ def paddles_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave every layer as Paddle has it."""
     from edgepack.training import cpu_layers
 
-    monkeypatch.setattr(cpu_layers, "take_over", lambda network: cpu_layers.Draw())
+    monkeypatch.setattr(cpu_layers, "replace_layers", lambda network: cpu_layers.Draw())
 
 
 def learnt(folder: Path, shape: FromScratch, rows: Any = ONE) -> Ended:
@@ -28,7 +28,7 @@ def learnt(folder: Path, shape: FromScratch, rows: Any = ONE) -> Ended:
     teacher = classifier_of(rows, folder / "teacher", shape)
     student = classifier_of(rows, folder, shape)
     distill = Distill(hidden=True, relations=True)
-    return courses.learn(rows, folder, classifier=student, distill=distill, teacher=teacher)
+    return trainings.learn(rows, folder, classifier=student, distill=distill, teacher=teacher)
 
 
 @pytest.mark.parametrize("rows", [ONE, SPANS], ids=["texts", "tokens"])
@@ -63,7 +63,7 @@ def test_a_mean_over_many_draws_is_what_is_computed_without(tmp_path: Path) -> N
     padding[:, :, :, 4:] = -1e4
     network.eval()
     wanted = attention(hidden, hidden, hidden, padding).numpy()
-    draw = cpu_layers.take_over(network)
+    draw = cpu_layers.replace_layers(network)
     network.train()
     draws = []
     for seed in range(400):
@@ -80,10 +80,10 @@ def test_layers_that_are_none_of_its_business_stay_paddles(tmp_path: Path, monke
     network = classifier_of(ONE, tmp_path, CALM).network
     from edgepack.training import cpu_layers
 
-    cpu_layers.take_over(network)
+    cpu_layers.replace_layers(network)
     taken = [name for name, layer in network.named_sublayers() if "forward" in vars(layer)]
     assert taken == [f"ernie.encoder.layers.{number}.self_attn" for number in range(2)]  # nothing is dropped
     other = classifier_of(ONE, tmp_path / "gpu").network
     monkeypatch.setattr("paddle.get_device", lambda: "gpu:0")
-    cpu_layers.take_over(other)
+    cpu_layers.replace_layers(other)
     assert not [name for name, layer in other.named_sublayers() if "forward" in vars(layer)]

@@ -23,7 +23,7 @@ from edgepack.training import distributed, finetune, launch  # noqa: E402 (they 
 
 pytestmark = pytest.mark.integration
 TWO_GPUS = Training(device="gpu:2,0", learning_rate=1e-4)
-STUDENT = finetune.Lesson("student", "ernie", TWO_GPUS)
+STUDENT = finetune.TrainingJob("student", "ernie", TWO_GPUS)
 
 
 def test_the_launcher_gets_what_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,14 +58,14 @@ def test_the_cores_are_shared_and_what_a_user_sets_is_kept() -> None:
 def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     source = FromTeacher.model_validate({"from": "teacher", "layers": [1, 2]})
     data = DataArtifact(tmp_path, ("a", "b"), {"train": 3}, ("w",), {"train": {3: 1}})
-    job = launch.Job(
-        finetune.Lesson("student", source, TWO_GPUS, None, Distill(hidden=True)),
+    job = launch.Launch(
+        finetune.TrainingJob("student", source, TWO_GPUS, None, Distill(hidden=True)),
         data,
         tmp_path / "out",
         tmp_path / "kept",
     )
     job.write(tmp_path)
-    assert launch.Job.read(tmp_path) == job
+    assert launch.Launch.read(tmp_path) == job
 
 
 def failed(folder: Path) -> Exception:
@@ -102,7 +102,7 @@ def test_a_process_that_was_killed_is_named_by_the_launchers_log(tmp_path: Path)
     error = failed(tmp_path)
     assert isinstance(error, StageFailedError)
     assert error.why.splitlines()[1:] == ["Container failed", "code -9"]
-    assert "goes on from the last checkpoint" in error.fix
+    assert "continues from the last checkpoint" in error.fix
 
 
 class Recorder:

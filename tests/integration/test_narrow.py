@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.integration.conftest import RECIPE, Project
-from tests.integration.courses import MANY, ONE, PAIRS, SPANS, Heard
 from tests.integration.test_build import device
 from tests.integration.test_resume import kill_at, kill_in_training
 from tests.integration.test_vocabulary import logits_of, rows_on_disk
+from tests.integration.trainings import MANY, ONE, PAIRS, SPANS, Heard
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, NarrowedArtifact, Row
 from edgepack.progress import SILENT
@@ -121,7 +121,7 @@ def test_a_build_that_is_killed_while_it_narrows_ends_with_the_same_bytes(projec
         (folder / "tiny.yaml").write_text(KILLED, encoding="utf-8")
         if name == "killed":
             kill_in_training(folder, "narrow")
-            kill_at(folder, r"      train narrowed: goes on at step \d+ of 15, where it was interrupted")
+            kill_at(folder, r"      train narrowed: continues at step \d+ of 15, where it was interrupted")
         done = Project(folder).edgepack("build", "tiny.yaml", "--until", "export")
         assert done.returncode == 0, done.stderr[-4000:]
         assert ("train student: " in done.stderr) == (name == "left alone")

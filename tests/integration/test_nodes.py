@@ -112,7 +112,7 @@ def test_two_builds_killed_while_they_train_go_on_together(pair: Pair) -> None:
     assert not pair.processes()
     for text in said:
         assert "2 processes, 2 x 16 rows a step, learning rate 0.001 x 1.41 (sqrt)" in text
-        assert re.search(r"train student: goes on at step \d+ of 60, where it was interrupted", text), text
+        assert re.search(r"train student: continues at step \d+ of 60, where it was interrupted", text), text
     one, two = pair.weights()
     assert one == two
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from tests.integration.courses import ONE, classifier_of
+from tests.integration.trainings import ONE, classifier_of
 
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Quantize

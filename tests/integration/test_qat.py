@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 import pytest
-from tests.integration.courses import CALM, MANY, ONE, PAIRS, SETTINGS, SHAPE, SPANS, Heard, data_of
 from tests.integration.test_resume import Killed, Killing
+from tests.integration.trainings import CALM, MANY, ONE, PAIRS, SETTINGS, SHAPE, SPANS, Heard, data_of
 
 from edgepack.artifacts import DataArtifact, LinearScales, ModelArtifact, Row
 from edgepack.onnx_graph.compose import compose, fastest
@@ -123,15 +123,15 @@ def student_of(folder: Path, rows: Sequence[Row], shape: FromScratch = CALM) -> 
     """A float student that was trained for some steps on `rows`, which are its dev and test rows too."""
     environment.start()
     from edgepack.training.distributed import ALONE
-    from edgepack.training.finetune import Lesson, teach
+    from edgepack.training.finetune import TrainingJob, finetune
 
     (folder / "student").mkdir(parents=True)
     data = replace(data_of(rows, folder), rows=dict.fromkeys(("train", "dev", "test"), len(rows)))
     for split in data.rows:
         lines = [json.dumps(row.document(data.answer), ensure_ascii=False) for row in rows]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    lesson = Lesson("student", shape, SETTINGS.model_copy(update={"learning_rate": 1e-2}))
-    return data, teach(lesson, data, folder / "student", SILENT, folder / "checkpoint", ALONE)
+    job = TrainingJob("student", shape, SETTINGS.model_copy(update={"learning_rate": 1e-2}))
+    return data, finetune(job, data, folder / "student", SILENT, folder / "checkpoint", ALONE)
 
 
 def relearnt(
@@ -273,5 +273,5 @@ def test_a_training_that_was_killed_ends_with_the_same(
         deadly.setattr(qat, "Checkpoint", lambda place: Killing(place, 9))
         relearnt(folder, data, student, quanter=name)
     found = relearnt(folder, data, student, said, quanter=name)
-    assert "train quantized: goes on at step 9 of 14, where it was interrupted" in said.lines
+    assert "train quantized: continues at step 9 of 14, where it was interrupted" in said.lines
     assert found == expected  # the digests of the weights among it

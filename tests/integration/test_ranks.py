@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.integration import ranked
-from tests.integration.courses import SETTINGS
+from tests.integration.trainings import SETTINGS
 
 from edgepack.training.checkpoint import Arrays
 from edgepack.training.schedule import rate_scale

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration import courses
+from tests.integration import trainings
 from tests.integration.conftest import RECIPE, Project, write_rows
-from tests.integration.courses import ONE, Heard, classifier_of
 from tests.integration.test_width import pruned, taught
+from tests.integration.trainings import ONE, Heard, classifier_of
 
 from edgepack.recipe.training import Distill
 from edgepack.training.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
@@ -48,7 +48,7 @@ def learn(folder: Path, checkpoint: Checkpoint, said: Heard | None = None) -> Ar
     """The weights that a distillation ends with, through a projection that is kept in its checkpoints too."""
     teacher = classifier_of(ONE, folder / "teacher")
     distill = Distill(hidden=True)
-    return courses.learn(ONE, folder, checkpoint=checkpoint, distill=distill, teacher=teacher, said=said).weights
+    return trainings.learn(ONE, folder, checkpoint=checkpoint, distill=distill, teacher=teacher, said=said).weights
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_an_interrupted_training_ends_with_the_same_weights(
             learn(tmp_path, Killing(tmp_path / "checkpoint", deadly))
     said = Heard()
     found = learn(tmp_path, Checkpoint(tmp_path / "checkpoint", seconds=1e9), said)
-    assert said.lines == [f"train: goes on at step {sum(steps)} of 18, where it was interrupted"]
+    assert said.lines == [f"train: continues at step {sum(steps)} of 18, where it was interrupted"]
     assert found.keys() == undisturbed.keys()
     for name, value in undisturbed.items():
         assert np.array_equal(found[name], value), name
@@ -80,7 +80,7 @@ def test_an_interrupted_training_of_a_pruned_student_ends_with_the_same_weights(
         teacher = taught(folder / "teacher")
         student = pruned(folder / "teacher", "student", 0.5)
         distill = Distill(hidden=True, relations=True)
-        return courses.learn(
+        return trainings.learn(
             ONE, folder, classifier=student, checkpoint=checkpoint, distill=distill, teacher=teacher
         ).weights
 
@@ -101,7 +101,7 @@ def test_a_damaged_checkpoint_starts_anew(tmp_path: Path, undisturbed: Arrays, d
     file.write_bytes(whole if damage is None else damage)
     said = Heard()
     found = learn(tmp_path, Checkpoint(tmp_path / "checkpoint", seconds=1e9), said)
-    assert said.lines == ["train: its checkpoint is damaged, so that it starts anew"]
+    assert said.lines == ["train: the checkpoint is damaged; starting again"]
     assert all(np.array_equal(found[name], value) for name, value in undisturbed.items())
 
 
@@ -153,7 +153,7 @@ def test_a_build_killed_everywhere_makes_the_same_bundle(project: Project, tmp_p
         kill_at(tmp_path, rf"\[{number}/{len(stages)}\] {stage}")
         if stage in ("teacher", "student"):
             kill_in_training(tmp_path, stage)
-            kill_at(tmp_path, rf"      train {stage}: goes on at step \d+ of 15, where it was interrupted")
+            kill_at(tmp_path, rf"      train {stage}: continues at step \d+ of 15, where it was interrupted")
     build = started(tmp_path)
     _, said = build.communicate(timeout=600)
     assert build.returncode == 0, said

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.integration.courses import ABLE, CALM, MANY, ONE, PAIRS, SETTINGS, SPANS, Ended, classifier_of, learn
+from tests.integration.trainings import ABLE, CALM, MANY, ONE, PAIRS, SETTINGS, SPANS, Ended, classifier_of, learn
 
 from edgepack.artifacts import Row
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
@@ -70,7 +70,7 @@ def test_out_of_memory_goes_on_in_smaller_parts(plain: Ended, tmp_path: Path) ->
     assert distance(ended.weights, plain.weights) < 1e-4
     assert ended.usage.gradient_accumulation == 4
     assert [line.partition(";")[0] for line in ended.said] == [
-        f"out of memory: from here on a step's 8 rows are run in {parts} parts" for parts in (2, 4)
+        f"out of memory: the 8 rows of a step now run in {parts} parts" for parts in (2, 4)
     ]
 
 

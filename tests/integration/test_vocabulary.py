@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.integration.conftest import RECIPE, Project, write_rows
-from tests.integration.courses import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
 from tests.integration.test_build import device
+from tests.integration.trainings import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row, Score, Usage
 from edgepack.errors import RecipeInvalidError, StageFailedError

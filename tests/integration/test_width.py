@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.integration.conftest import Project, write_rows
-from tests.integration.courses import ONE, SETTINGS, SPANS, classifier_of, data_of, learn
+from tests.integration.trainings import ONE, SETTINGS, SPANS, classifier_of, data_of, learn
 
 from edgepack.artifacts import Row
 from edgepack.errors import StageFailedError

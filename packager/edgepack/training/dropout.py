@@ -1,6 +1,6 @@
-"""The random masks of dropout on a CPU, drawn many at a time. Imports no Paddle.
+"""Random masks of dropout on a CPU, drawn in blocks. Imports no Paddle.
 
-Paddle draws one number after the other for every element, in one thread: of a step that was a sixth.
+Paddle draws one number per element in one thread, which took a sixth of a training step.
 """
 
 from __future__ import annotations
@@ -13,41 +13,37 @@ import numpy as np
 import numpy.typing as npt
 
 Float = npt.NDArray[np.float32]
-_LEVELS: Final = 1 << 16  # 16 random bits decide on an element
-_AT_ONCE: Final = 1 << 20  # elements whose bits are drawn together: few calls, little memory
+_LEVELS: Final = 1 << 16  # 16 random bits per element
+_BLOCK: Final = 1 << 20  # elements drawn at once
 
 
 class Masks:
-    """Masks of one step after the other. They follow from the seed and the order in which they are asked for."""
+    """Dropout masks of one step after the other, decided by the seed and the order of calls."""
 
     def __init__(self) -> None:
         self.begin(0)
 
     def begin(self, seed: int) -> None:
-        """A step with this seed (not negative) begins."""
+        """Begin a step with this seed (0 or more)."""
         self._bits = np.random.SFC64(seed)
 
     def take(self, shape: Sequence[int], rate: float) -> Float:
-        """0 with the probability `rate`, else the inverse of the chance to be kept, so that the mean stays.
+        """A mask of `shape`: 0 with probability `rate`, else 1 / (1 - rate), so that the mean stays 1.
 
-        `rate` counts in steps of 1/65536, and the kept are scaled by what it then is.
-
-        Args:
-            shape: of the mask.
-            rate: for which `suits` holds.
+        `rate` is rounded to steps of 1/65536; `is_supported` must hold for it.
         """
         count, dropped = math.prod(shape), _levels(rate)
         scale = np.float32(_LEVELS / (_LEVELS - dropped))
         mask = np.empty(count, dtype=np.float32)
-        for start in range(0, count, _AT_ONCE):
-            part = mask[start : start + _AT_ONCE]
+        for start in range(0, count, _BLOCK):
+            part = mask[start : start + _BLOCK]
             drawn = self._bits.random_raw(-(-part.size // 4)).view(np.uint16)[: part.size]  # four in 64 bits
             np.multiply(drawn >= np.uint16(dropped), scale, out=part)
         return mask.reshape(shape)
 
 
-def suits(rate: float) -> bool:
-    """Whether masks of this rate can be drawn here: not of one that keeps all or nothing."""
+def is_supported(rate: float) -> bool:
+    """Whether masks of this rate can be drawn: not if it keeps all or nothing."""
     return 0 < _levels(rate) < _LEVELS
 
 

@@ -1,4 +1,4 @@
-"""Train one model of a recipe, teacher or student, and write it down with its scores."""
+"""Fine-tune one model of a recipe (teacher, student, narrowed student), score it, and write its folder."""
 
 from __future__ import annotations
 
@@ -23,101 +23,102 @@ from edgepack.training.models import classifiers, pruning
 from edgepack.training.models.batches import Array, Encoded, Examples
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.models.predict import logits
-from edgepack.training.trainer import Course, Trained, train
+from edgepack.training.trainer import Trained, TrainingRun, train
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 
 
 @dataclass(frozen=True)
-class Narrowing:
-    """A model that starts as all layers of a trained one, of the same labels and `max_length`, less wide."""
+class NarrowedModel:
+    """A start from all layers of a trained model with fewer heads and neurons, the same labels and `max_length`."""
 
     whole: ModelArtifact
-    width: float  # the part of each layer's heads and neurons that stays, above 0, at most 1
+    width: float  # share of each layer's heads and neurons that stays, above 0, at most 1
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What to train and from whom to learn. `teacher` is there when it is distilled from or started from."""
+class TrainingJob:
+    """One training of a recipe. `teacher` is set if the model is distilled from it or starts from it."""
 
     name: str  # ledger name: teacher, student, narrowed
-    model: str | FromScratch | FromTeacher | Narrowing
+    model: str | FromScratch | FromTeacher | NarrowedModel
     training: Training
     teacher: ModelArtifact | None = None
     distill: Distill | None = None
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """How good a classifier is: its fields are those of a `ModelArtifact`, but for the last."""
+class Scores:
+    """Scores of a classifier, as in a `ModelArtifact`."""
 
     dev_score: Score
     test_score: Score
     test_scores: dict[str, Score]
-    answers_alike: bool  # every test row
+    answers_alike: bool  # it gives every test row the same answer
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """What the first rank finds, and tells the others."""
+class _Evaluated:
+    """The result of the first rank, which it sends to the others."""
 
     trained: Trained
-    judgement: Judgement
+    scores: Scores
 
 
-def teach(
-    lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path, ranks: Ranks
+def finetune(
+    job: TrainingJob, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path, ranks: Ranks
 ) -> ModelArtifact:
-    """Train on `data.train`, choose the best epoch on `data.dev`, score `data.test`; write a PaddleNLP folder.
+    """Train on `data.train`, keep the best epoch on `data.dev`, score `data.test`, and write a PaddleNLP folder.
 
-    It runs on the device that Paddle is set to, and where there are other `ranks`, in all of them at once, each with an
-    `out` of its own. All end with the same weights and figures.
+    Runs on the device that Paddle is set to. With several `ranks`, each calls this with a separate `out`; all end with
+    the same weights and figures.
 
-    `checkpoint` is the folder that tells how far an interrupted training came.
+    Args:
+        checkpoint: folder of the checkpoint of an interrupted training.
     """
     task, metric = task_of(data), evaluation.metric_of(data)
     rows, dev = data.read("train"), data.read("dev")
-    classifier = _create(lesson, data, rows, out, progress)
-    progress.line(f"{lesson.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
-    teacher = reopen(lesson.teacher, data) if lesson.teacher is not None and lesson.distill is not None else None
+    classifier = _create(job, data, rows, out, progress)
+    progress.line(f"{job.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
+    teacher = reopen(job.teacher, data) if job.teacher is not None and job.distill is not None else None
     learnt = examples(task, classifier, rows, teacher, data, progress, ranks)
     held_out = classifier.encode(dev)
 
     def on_dev() -> list[Answer]:
         return answers(task, classifier, dev, held_out, SILENT, "dev")
 
-    course = Course(
-        label=f"train {lesson.name}",
+    run = TrainingRun(
+        label=f"train {job.name}",
         network=classifier.network,
-        objective=task.objective(learnt.targets, balanced=lesson.training.class_weights == "balanced"),
+        objective=task.objective(learnt.targets, balanced=job.training.class_weights == "balanced"),
         examples=learnt,
-        settings=lesson.training,
+        settings=job.training,
         score=lambda: evaluation.value(metric, dev, on_dev()),
-        distill=lesson.distill,
-        match=_match(lesson, classifier, teacher, out),
+        distill=job.distill,
+        match=_match(job, classifier, teacher, out),
         ranks=ranks,
     )
-    result = train(course, progress, Checkpoint(checkpoint))
-    progress.line(f"{lesson.name}: {summary(result)}")
+    result = train(run, progress, Checkpoint(checkpoint))
+    progress.line(f"{job.name}: {summary(result)}")
     classifier.save(out)
 
-    judged = ranks.of_first(_Judged, lambda: _Judged(result, judge(classifier, data, progress)))
-    if judged.judgement.answers_alike:
-        progress.line(f"warning: {lesson.name}: it answers every test row alike, and has learnt nothing yet")
-    return _artifact(lesson, classifier, judged, out)
+    evaluated = ranks.of_first(_Evaluated, lambda: _Evaluated(result, score(classifier, data, progress)))
+    if evaluated.scores.answers_alike:
+        progress.line(f"warning: {job.name} gives every test row the same answer: it has learnt nothing yet")
+    return _artifact(job, classifier, evaluated, out)
 
 
-def judge(classifier: Classifier, data: DataArtifact, progress: Progress) -> Judgement:
+def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Scores:
     """Score a classifier on the dev and test rows."""
     task, metric = task_of(data), evaluation.metric_of(data)
     dev, test = data.read("dev"), data.read("test")
     on_dev = answers(task, classifier, dev, classifier.encode(dev), SILENT, "dev")
     on_test = answers(task, classifier, test, classifier.encode(test), progress, "test")
     test_scores = evaluation.every_score(data, test, on_test)
-    return Judgement(evaluation.score(metric, dev, on_dev), test_scores[metric], test_scores, len(set(on_test)) == 1)
+    return Scores(evaluation.score(metric, dev, on_dev), test_scores[metric], test_scores, len(set(on_test)) == 1)
 
 
 def summary(trained: Trained) -> str:
-    """How a training went, in a line."""
+    """Speed, memory and best epoch of a training, as one line."""
     usage = trained.usage
     speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
     best = f"best epoch {trained.best_epoch} of {trained.epochs}"
@@ -125,21 +126,21 @@ def summary(trained: Trained) -> str:
     return f"{speed}{busy}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}"
 
 
-def _artifact(lesson: Lesson, classifier: Classifier, judged: _Judged, out: Path) -> ModelArtifact:
+def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, out: Path) -> ModelArtifact:
     return ModelArtifact(
         folder=out,
         labels=classifier.labels,
-        max_length=lesson.training.max_length,
+        max_length=job.training.max_length,
         parameters=classifier.parameters,
         weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
-        steps=judged.trained.steps,
-        train_seconds=round(judged.trained.seconds, 1),
-        dev_score=judged.judgement.dev_score,
-        test_score=judged.judgement.test_score,
-        test_scores=judged.judgement.test_scores,
-        epochs=judged.trained.epochs,
-        best_epoch=judged.trained.best_epoch,
-        usage=judged.trained.usage,
+        steps=evaluated.trained.steps,
+        train_seconds=round(evaluated.trained.seconds, 1),
+        dev_score=evaluated.scores.dev_score,
+        test_score=evaluated.scores.test_score,
+        test_scores=evaluated.scores.test_scores,
+        epochs=evaluated.trained.epochs,
+        best_epoch=evaluated.trained.best_epoch,
+        usage=evaluated.trained.usage,
     )
 
 
@@ -148,19 +149,19 @@ def reopen(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
     return classifiers.load(artifact.folder, artifact.labels, artifact.max_length, data.task)
 
 
-def _create(lesson: Lesson, data: DataArtifact, rows: Sequence[Row], out: Path, progress: Progress) -> Classifier:
-    training, model = lesson.training, lesson.model
-    if isinstance(model, Narrowing):
-        return _cut(lesson, model.whole, None, model.width, data, rows, out, progress)
+def _create(job: TrainingJob, data: DataArtifact, rows: Sequence[Row], out: Path, progress: Progress) -> Classifier:
+    training, model = job.training, job.model
+    if isinstance(model, NarrowedModel):
+        return _cut(job, model.whole, None, model.width, data, rows, out, progress)
     if isinstance(model, FromTeacher):
-        assert lesson.teacher is not None, "a recipe without a teacher is refused before"
-        return _cut(lesson, lesson.teacher, model.layers, model.width, data, rows, out, progress)
+        assert job.teacher is not None, "the recipe's validation requires a teacher"
+        return _cut(job, job.teacher, model.layers, model.width, data, rows, out, progress)
     texts = [text for row in rows for text in row.texts]
     return classifiers.create(model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
 
 
 def _cut(
-    lesson: Lesson,
+    job: TrainingJob,
     whole: ModelArtifact,
     layers: int | Sequence[int] | None,
     width: float,
@@ -169,26 +170,31 @@ def _cut(
     out: Path,
     progress: Progress,
 ) -> Classifier:
-    """A part of a trained model: so many of its layers, or these, or all; of each so much of its width."""
-    training = lesson.training
-    kept = _kept(lesson, whole, width, data, rows, progress) if width < 1 else None
+    """A part of a trained model.
+
+    Args:
+        layers: number of layers, or their indices; None for all.
+        width: share of each layer's heads and neurons, from 0 to 1.
+    """
+    training = job.training
+    kept = _kept(job, whole, width, data, rows, progress) if width < 1 else None
     return classifiers.cut(
         whole.folder, layers, data.model_labels, training.max_length, out, data.task, kept, training.seed
     )
 
 
 def _kept(
-    lesson: Lesson, whole: ModelArtifact, width: float, data: DataArtifact, rows: Sequence[Row], progress: Progress
+    job: TrainingJob, whole: ModelArtifact, width: float, data: DataArtifact, rows: Sequence[Row], progress: Progress
 ) -> list[pruning.Kept]:
-    """The parts of each layer of a trained model that matter most, by a seeded sample of the labelled rows."""
-    draw = Draw(importance.SAMPLE_ROWS, len(rows), f"width/{lesson.training.seed}")
+    """The most important heads and neurons of each layer, measured on a seeded sample of the labelled rows."""
+    draw = Draw(importance.SAMPLE_ROWS, len(rows), f"width/{job.training.seed}")
     sample = [row for row in rows if draw()]
-    balanced = lesson.training.class_weights == "balanced"
+    balanced = job.training.class_weights == "balanced"
     found = importance.measure(reopen(whole, data), task_of(data), sample, balanced=balanced, progress=progress)
     kept = pruning.choose(found, width)
     heads = f"{len(kept[0].heads)} of {len(found[0].heads)} heads"
     neurons = f"{len(kept[0].neurons)} of {len(found[0].neurons)} neurons"
-    progress.line(f"{lesson.name}: every layer keeps {heads} and {neurons}, chosen on {len(sample)} training rows")
+    progress.line(f"{job.name}: every layer keeps {heads} and {neurons}, chosen on {len(sample)} training rows")
     return kept
 
 
@@ -201,7 +207,7 @@ def examples(
     progress: Progress,
     ranks: Ranks,
 ) -> Examples:
-    """The labelled rows, and where there is a teacher to label them, those without labels behind them."""
+    """The labelled rows; with a teacher, its soft labels, and the unlabelled rows after them."""
     encoded = classifier.encode(rows)
     targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
     if teacher is None:
@@ -216,23 +222,23 @@ def examples(
 def _soft_labels(
     teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encoded], progress: Progress, ranks: Ranks
 ) -> list[Array]:
-    """The teacher's logits on every row, each text in the teacher's own tokens. Each rank finds those of its share.
+    """The teacher's logits on every row, with the teacher's tokenizer. Each rank computes its share of the rows.
 
     Raises:
-        StageFailedError: tokens are classified, and the teacher's are not the student's.
+        StageFailedError: tokens are classified, and teacher and student have different tokens.
     """
     theirs = teacher.encode(rows)
     if teacher.task == "token-classification" and any(
-        one.offsets != other.offsets for one, other in zip(theirs, ours, strict=True)
+        teacher_row.offsets != student_row.offsets for teacher_row, student_row in zip(theirs, ours, strict=True)
     ):
-        raise _other_tokens("to learn each token's label from its teacher")
+        raise _other_tokens("to learn the label of each token")
     found = list(logits(teacher, ranks.share(theirs), progress, "soft labels"))
     if ranks.count == 1:
         return found
-    told = ranks.all_bytes(b"".join(row.tobytes() for row in found))
+    shares = ranks.all_bytes(b"".join(row.tobytes() for row in found))
     soft: list[Array] = [np.empty(0, dtype=np.float32)] * len(rows)
     by_tokens = teacher.task == "token-classification"
-    for rank, share in enumerate(told):
+    for rank, share in enumerate(shares):
         flat, start = np.frombuffer(share, dtype=np.float32).reshape(-1, len(teacher.labels)), 0
         for index in range(rank, len(rows), ranks.count):
             stop = start + (len(theirs[index]) if by_tokens else 1)
@@ -241,18 +247,18 @@ def _soft_labels(
     return soft
 
 
-def _match(lesson: Lesson, classifier: Classifier, teacher: Classifier | None, out: Path) -> Match | None:
-    if lesson.distill is None or teacher is None or not (lesson.distill.hidden or lesson.distill.relations):
+def _match(job: TrainingJob, classifier: Classifier, teacher: Classifier | None, out: Path) -> Match | None:
+    if job.distill is None or teacher is None or not (job.distill.hidden or job.distill.relations):
         return None
-    assert lesson.teacher is not None
-    if (lesson.teacher.folder / VOCAB_NAME).read_bytes() != (out / VOCAB_NAME).read_bytes():
-        raise _other_tokens("to match what happens inside them")
-    return Match(classifier.network, teacher.network, lesson.distill)
+    assert job.teacher is not None
+    if (job.teacher.folder / VOCAB_NAME).read_bytes() != (out / VOCAB_NAME).read_bytes():
+        raise _other_tokens("to match hidden states")
+    return Match(classifier.network, teacher.network, job.distill)
 
 
-def _other_tokens(what_for: str) -> StageFailedError:
+def _other_tokens(purpose: str) -> StageFailedError:
     return StageFailedError(
-        f"student: it must cut texts into the same tokens as its teacher {what_for}",
+        f"student: it must split texts into the same tokens as its teacher {purpose}",
         why="their vocabularies, or their max_length, differ",
         fix="use models of one family and one max_length, or distil logits alone",
     )
@@ -266,6 +272,6 @@ def answers(
     progress: Progress,
     label: str,
 ) -> list[Answer]:
-    """What the classifier says of each row; `encoded` are its tokens of them."""
+    """The classifier's answer to each row. `encoded` are the tokens of the rows."""
     found = logits(classifier, encoded, progress, label)
     return [task.answer(row_logits, row, tokens) for row_logits, row, tokens in zip(found, rows, encoded, strict=True)]

@@ -1,6 +1,6 @@
-"""A program that tries each GPU that Paddle sees: `python -m edgepack.training.gpu_probe` prints what it found as JSON.
+"""Program that computes on each GPU that Paddle sees: `python -m edgepack.training.gpu_probe` prints JSON.
 
-It stands alone so that whatever a driver does to its process, it does to this one; `gpus.look` runs it.
+It runs in a process of its own, because a broken driver may end the process; `devices.look` starts it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SUM_OF_PRODUCT, _SUM_OF_SHARES = float(_SIZE**3), float(_SIZE)
 
 
 def cards() -> list[Card]:
-    """Every visible GPU, with why it cannot compute when it cannot."""
+    """Every visible GPU, with the reason if it cannot compute."""
     return [_card(index) for index in range(paddle.device.cuda.device_count())]
 
 
@@ -30,19 +30,19 @@ def _card(index: int) -> Card:
 
 
 def why_not(place: str) -> str:
-    """Why a product (cuBLAS) and a softmax (a kernel of Paddle's own) cannot be computed on `place`; else no text."""
+    """Why `place` cannot compute a product (cuBLAS) and a softmax (Paddle's kernel); "" if it can."""
     try:
         paddle.set_device(place)
         ones = paddle.ones([_SIZE, _SIZE])
         found = float((ones @ ones).sum()), float(paddle.nn.functional.softmax(ones).sum())
-    except (RuntimeError, OSError, ValueError, MemoryError) as error:  # what Paddle makes of the errors of CUDA
+    except (RuntimeError, OSError, ValueError, MemoryError) as error:  # Paddle's classes for CUDA errors
         return gist(str(error)) or type(error).__name__
     wanted = (_SUM_OF_PRODUCT, _SUM_OF_SHARES)
     return "" if all(abs(a - b) < 1e-3 for a, b in zip(found, wanted, strict=True)) else f"{found} instead of {wanted}"
 
 
 def main() -> None:
-    """Print the answer as the last line of stdout: Paddle may write before it."""
+    """Print the result as the last line of stdout. Paddle may write before it."""
     sys.stdout.write("\n" + json.dumps([asdict(card) for card in cards()]) + "\n")
 
 

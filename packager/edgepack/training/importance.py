@@ -1,10 +1,9 @@
-"""How much a trained network's loss hangs on each attention head and each feed-forward neuron.
+"""Importance of each attention head and feed-forward neuron of a trained network.
 
-The importance of a part is the mean over rows of |dL/dm|, L the row's loss and m a factor of 1 before what the part
-puts out: the first-order estimate of what the loss changes by when the part is taken away (Michel et al., "Are Sixteen
-Heads Really Better than One?", 2019, for heads; Hou et al., "DynaBERT", 2020, for both). For a neuron, dL/dm is the sum
-of weight x gradient over what it sends out. The absolute value is taken row by row, so that rows that pull in two
-directions do not cancel out, and the size of a batch decides nothing.
+The importance of a part is the mean over rows of |dL/dm|, where L is the loss of the row and m = 1 scales the output of
+the part: a first-order estimate of the change of the loss without the part (Michel et al., "Are Sixteen Heads Really
+Better than One?", 2019, for heads; Hou et al., "DynaBERT", 2020, for both). The absolute value is taken row by row, so
+that rows with opposite signs do not cancel and the batch size has no effect.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from edgepack.training.models.classifiers import Classifier, attentions
 from edgepack.training.models.pruning import Importance
 
 Float = npt.NDArray[np.float64]
-SAMPLE_ROWS: Final = 512  # labelled rows that are asked
-_BATCH_ROWS: Final = 8  # few: gradients need more memory than predictions
+SAMPLE_ROWS: Final = 512
+_BATCH_ROWS: Final = 8  # gradients need more memory than predictions
 
 
 def measure(
     classifier: Classifier, task: Task, rows: Sequence[Row], *, balanced: bool, progress: Progress
 ) -> list[Importance]:
-    """Of each layer, without dropout.
+    """The importance of the parts of each layer, without dropout.
 
     Args:
         classifier: trained, in evaluation mode.
-        rows: with labels.
-        balanced: as in the loss that it is trained with.
+        rows: labelled rows.
+        balanced: whether the loss gives every class the same weight, as in training.
     """
     encoded = classifier.encode(rows)
     targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
@@ -46,7 +45,7 @@ def measure(
     watch = _Watch(classifier.network)
     with progress.task("importance of heads and neurons", len(rows)) as shown:
         for members, batch in zip(batches, loader(Examples(encoded, targets), batches, objective.collate), strict=True):
-            assert batch is not None, "no batch is without rows"
+            assert batch is not None, "every batch has rows"
             scores = classifier.network(batch.ids, batch.types).astype("float32")
             _, labelled = objective.units(batch.targets)  # (U,)
             watch.add((objective.hard(scores, batch.targets) * labelled).sum())
@@ -55,7 +54,7 @@ def measure(
 
 
 class _Watch:
-    """Sees what each layer's heads and neurons put out, and adds up what the loss makes of it."""
+    """Records the output of each layer's heads and neurons, and sums its product with the gradient."""
 
     def __init__(self, network: Any) -> None:
         self._heads = [attention.num_heads for attention in attentions(network)]
@@ -71,9 +70,9 @@ class _Watch:
                 self._hooks.append(reader.register_forward_pre_hook(lambda _, inputs: self._seen.append(inputs[0])))
 
     def add(self, loss: Any) -> None:
-        """Take in the batch that the network has just read. `loss` is the sum of its rows' losses."""
-        # Those of the norms are asked for because Paddle's LayerNorm on a CPU (2.6.2 and 3.3.1) gives a wrong gradient
-        # of its input where neither its weight nor its bias needs one: off by 18 % in a trial.
+        """Add the batch that the network has just run. `loss` is the sum over its rows."""
+        # Gradients of the norms are requested too: on a CPU, Paddle's LayerNorm (2.6.2 and 3.3.1) computes a wrong
+        # gradient of its input if neither weight nor bias needs one (18 % off in a trial).
         gradients = paddle.grad([loss], [*self._seen, *self._norms])
         pairs = list(zip(self._seen, gradients[: len(self._seen)], strict=True))
         self._seen.clear()
@@ -86,7 +85,7 @@ class _Watch:
         self._sums = [sum_ + total for sum_, total in zip(self._sums, totals, strict=True)] if self._sums else totals
 
     def close(self, rows: int) -> list[Importance]:
-        """The means over `rows` rows; the network is left as it was."""
+        """Remove the hooks; return the means over `rows` rows."""
         for hook in self._hooks:
             hook.remove()
         means = [total / rows for total in self._sums]

@@ -1,8 +1,8 @@
-"""Trains in as many processes as the recipe asks for: in this one, or in several that Paddle's launcher starts.
+"""Run a training job in this process, or in several processes that Paddle's launcher starts.
 
-`paddle.distributed.launch` runs `python -m edgepack.training.launch FOLDER` once for each GPU, or once on a machine
-without. The build leaves the job in the folder and finds there, as JSON, the progress of the first process and the
-result or the error of each.
+`paddle.distributed.launch` runs `python -m edgepack.training.launch FOLDER` once per GPU, or once on a machine without
+GPUs. The build writes the job into the folder and reads from it, as JSON, the progress of the first process and the
+result or error of each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from edgepack.recipe.pretrained_models import WEIGHTS_FILE
 from edgepack.recipe.training import FromScratch, FromTeacher, Nodes, Training, is_local_folder
 from edgepack.training import devices, distributed, environment
 from edgepack.training.distributed import ALONE, GONE, Ranks
-from edgepack.training.finetune import Lesson, Narrowing, teach
+from edgepack.training.finetune import NarrowedModel, TrainingJob, finetune
 from edgepack.training.models import classifiers
 from edgepack.training.schedule import rate_scale
 from edgepack.util import hardware, nvidia
@@ -45,68 +45,68 @@ from edgepack_runtime.install import release_process
 
 MODULE: Final = "edgepack.training.launch"
 LAUNCHER: Final = "paddle.distributed.launch"
-_JOB_NAME: Final = "edgepack"  # one for all trainings: builds that train different things meet, and report it
+_JOB_NAME: Final = "edgepack"  # one name for all trainings: builds that train different jobs meet and report it
 _POLL_SECONDS: Final = 0.1
-_END_SECONDS: Final = 10.0  # for the launcher to end its processes
+_END_SECONDS: Final = 10.0  # time for the launcher to end its processes
 _JOB, _PROGRESS, _LOG, _LOGS = "job.json", "progress.jsonl", "launcher.log", "logs"
 _LAST_LINES: Final = 20
 _PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
-# What a scheduler sets for a launcher of its own would overrule the recipe.
+# Variables of a scheduler, which would overrule the recipe.
 _FOREIGN: Final = ("PADDLE_", "POD_IP", "MASTER_ADDR", "MASTER_PORT", "DISTRIBUTED_TRAINER_ENDPOINTS", "WITH_COVERAGE")
 _SIOCGIFADDR: Final = 0x8915  # Linux: the address of an interface (man 7 netdevice)
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Job:
-    """What all processes of a machine train. `out` and `checkpoint` belong to the first of them."""
+class Launch:
+    """The input of all processes of a machine. The first of them writes to `out` and `checkpoint`."""
 
-    lesson: Lesson
+    job: TrainingJob
     data: DataArtifact
     out: Path
     checkpoint: Path
 
     def write(self, folder: Path) -> None:
-        """Write the job for `read`."""
+        """Write the input for `read`."""
         (folder / _JOB).write_bytes(_ADAPTER.dump_json(self, by_alias=True))
 
     @staticmethod
-    def read(folder: Path) -> Job:
-        """The job that `write` wrote."""
+    def read(folder: Path) -> Launch:
+        """The input that `write` wrote."""
         return _ADAPTER.validate_json((folder / _JOB).read_bytes())
 
 
-_ADAPTER: Final = TypeAdapter(Job)
+_ADAPTER: Final = TypeAdapter(Launch)
 _RESULT: Final = TypeAdapter(ModelArtifact)
 
 
-def fit(lesson: Lesson, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
-    """`fit.teach` where the recipe's `device` and `nodes` say.
+def run_job(job: TrainingJob, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
+    """Call `finetune` on the devices of the recipe's keys `device` and `nodes`.
 
     Raises:
-        EnvironmentUnfitError: a device cannot be used, or the machines' meeting point has no address.
+        EnvironmentUnfitError: a device cannot be used, or `nodes.master` has no address.
         StageFailedError: the training failed, here or on another machine.
         OSError: a file cannot be written.
     """
-    training = lesson.training
+    training = job.training
     if training.ranks == 1:
-        progress.line(f"{lesson.name}: device {devices.choose(training.device)}")
-        return teach(lesson, data, out, progress, checkpoint, ALONE)
-    progress.line(f"{lesson.name}: device {devices.decide(training.device, devices.look(), nvidia.look())}")
-    progress.line(f"{lesson.name}: {described(training)}")
-    if not isinstance(lesson.model, Narrowing):
-        classifiers.probe(lesson.model)  # a download is done once, and not by each process
-    # Nobody else can read the folder, and it is removed: the launcher writes the whole environment beside its logs.
+        progress.line(f"{job.name}: device {devices.choose(training.device)}")
+        return finetune(job, data, out, progress, checkpoint, ALONE)
+    progress.line(f"{job.name}: device {devices.decide(training.device, devices.look(), nvidia.look())}")
+    progress.line(f"{job.name}: {described(training)}")
+    if not isinstance(job.model, NarrowedModel):
+        classifiers.probe(job.model)  # download once, not in each process
+    # A private folder that is removed: the launcher writes the whole environment beside its logs.
     with tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        Job(lesson, data, out.absolute(), checkpoint.absolute()).write(folder)
+        Launch(job, data, out.absolute(), checkpoint.absolute()).write(folder)
         _run(training, folder, progress)
-        return result(lesson, folder)
+        return result(job, folder)
 
 
 def described(training: Training) -> str:
-    """How many processes train, the rows and the rate of a step, and where machines meet."""
+    """Processes, rows and learning rate of a step, and the address where machines meet, as text."""
     scale = rate_scale(training.scale_learning_rate, training.ranks)
     rate = f"learning rate {training.learning_rate:g} x {scale:.3g} ({training.scale_learning_rate})"
     text = f"{training.ranks} processes, {training.ranks} x {training.batch_size} rows a step, {rate}"
@@ -116,10 +116,10 @@ def described(training: Training) -> str:
 
 
 def _run(training: Training, folder: Path, progress: Progress) -> None:
-    """Run the launcher to its end, with the first process's progress; it ends with this process, also when killed."""
+    """Run the launcher and report the progress of the first process. The launcher ends when this process ends."""
     typed, environ = command(training, folder, os.environ), variables(training, os.environ, hardware.cores().threads)
     with (folder / _LOG).open("wb") as log_file, ExitStack() as bars:
-        # A session of its own: Ctrl-C is for the build alone, which then ends the launcher.
+        # In a new session: Ctrl-C reaches the build only, which then ends the launcher.
         launcher = subprocess.Popen(
             typed,
             env=environ,
@@ -147,8 +147,7 @@ def _run(training: Training, folder: Path, progress: Progress) -> None:
 def command(training: Training, folder: Path, environ: Mapping[str, str]) -> list[str]:
     """The command line that starts the processes of this machine.
 
-    The program is Python itself: given a script, the launcher would run that file, and its folder would come before
-    the standard library.
+    The program is Python: with a script, its folder would come before the standard library.
     """
     job = [sys.executable, "-m", MODULE, str(folder)]
     options = ["--job_id", _JOB_NAME, "--log_dir", str(folder / _LOGS)]
@@ -158,13 +157,13 @@ def command(training: Training, folder: Path, environ: Mapping[str, str]) -> lis
     if training.nodes is not None:
         address, port = _master(training.nodes)
         options += ["--nnodes", str(training.nodes.count), "--master", f"{address}:{port}"]
-        # By its own name a machine often finds nothing but 127.0.1.1, at which no other one reaches it.
+        # The name of a machine often resolves to 127.0.1.1, which others cannot reach.
         options += ["--host", _own_address(address)]
     return [sys.executable, "-m", LAUNCHER, *options, *job]
 
 
 def _labels(wanted: str, environ: Mapping[str, str]) -> list[str]:
-    """GPUs as the launcher names them: as CUDA_VISIBLE_DEVICES does where it is set."""
+    """GPU names for the launcher, in the numbering of CUDA_VISIBLE_DEVICES if it is set."""
     if ":" not in wanted:
         wanted = devices.decide(wanted, devices.look(), nvidia.look()).place
     numbers = wanted.removeprefix("gpu:").split(",")
@@ -173,9 +172,9 @@ def _labels(wanted: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def variables(training: Training, environ: Mapping[str, str], cores: int) -> dict[str, str]:
-    """The environment of the processes: this one's, with the `cores` shared among those of one machine.
+    """The environment of the processes: that of this process, with `cores` divided among the processes of a machine.
 
-    A number of threads that the user chose is kept.
+    A number of threads that the user set is kept.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith(_FOREIGN)}
     if kept.get(environment.THREADS_VARIABLE) == str(cores):  # what `environment.start` sets
@@ -199,7 +198,7 @@ def _master(nodes: Nodes) -> tuple[str, int]:
 
 
 def _own_address(other: str) -> str:
-    """This machine's address on the way to `other`; nothing is sent."""
+    """This machine's address on the route to `other`. Nothing is sent."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
             way.connect((other, 9))  # any port
@@ -222,33 +221,33 @@ def _interfaces(address: str) -> Iterator[str]:
                 yield name
 
 
-def result(lesson: Lesson, folder: Path) -> ModelArtifact:
-    """The model that the first process of this machine has made.
+def result(job: TrainingJob, folder: Path) -> ModelArtifact:
+    """The model of the first process of this machine.
 
     Raises:
-        EdgepackError, OSError: the error of a process; one with a cause comes before one that only missed the others.
-        StageFailedError: no process has left a result.
+        EdgepackError, OSError: the error of a process; errors about lost processes come last.
+        StageFailedError: no process has written a result.
     """
-    files = [_file(folder, rank) for rank in range(lesson.training.local_ranks)]
+    files = [_file(folder, rank) for rank in range(job.training.local_ranks)]
     found = [json.loads(file.read_bytes()) for file in files if file.is_file()]
     if found and "model" in found[0]:
         return _RESULT.validate_python(found[0]["model"])
     for error in sorted(map(_error, found), key=lambda error: isinstance(error, EdgepackError) and error.what == GONE):
         raise error
     lines = (folder / _LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
-    fix = "check the memory of this machine (`dmesg` names what the system has killed)"
-    if lesson.training.nodes is not None:
+    fix = "check the memory of this machine (`dmesg` names processes that the system killed)"
+    if job.training.nodes is not None:
         fix += " and the errors of the builds on the other machines"
     raise StageFailedError(
-        f"{lesson.name}: a process of the training was killed, or did not start",
+        f"{job.name}: a process of the training was killed, or did not start",
         why="\n".join(["the launcher's log ends with:", *lines]),
-        fix=f"{fix}; the next build goes on from the last checkpoint",
+        fix=f"{fix}; the next build continues from the last checkpoint",
     )
 
 
 def write_error(folder: Path, local_rank: int, name: str, error: Exception) -> None:
-    """Leave the error of a process for `result`; one that edgepack does not raise on purpose becomes a failed stage."""
-    if isinstance(error, OSError) and error.filename:  # the build knows what the file is
+    """Write the error of a process for `result`. Unexpected errors become a `StageFailedError`."""
+    if isinstance(error, OSError) and error.filename:  # the build reports the file
         document: dict[str, Any] = {"os": [error.errno, error.strerror, str(error.filename)]}
     elif isinstance(error, EdgepackError):
         document = to_json(error)
@@ -274,14 +273,14 @@ def _file(folder: Path, local_rank: int) -> Path:
 
 
 class ProgressWriter:
-    """A `Progress` that appends each event to a file, as a line of JSON, for a `ProgressReader` in another process."""
+    """Progress reporter that appends events to a file of JSON lines, for a `ProgressReader` in another process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     @contextmanager
     def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
-        """As `Progress.task`. Bars are nested: the one that was opened last is the one that moves and closes."""
+        """As `Progress.task`. Bars are nested: the last one opened advances and closes."""
         self._write(open=[label, total, done])
         try:
             yield self
@@ -302,10 +301,10 @@ class ProgressWriter:
 
 
 class ProgressReader:
-    """Hands the events of a `ProgressWriter` on to a progress of this process.
+    """Forwards the events of a `ProgressWriter` to a progress reporter of this process.
 
     Args:
-        bars: closes the bars that are still open when it is closed.
+        bars: closes open bars when it is closed.
     """
 
     def __init__(self, file: Path, progress: Progress, bars: ExitStack) -> None:
@@ -314,17 +313,17 @@ class ProgressReader:
         self._open: list[tuple[ExitStack, Task]] = []
 
     def catch_up(self) -> None:
-        """Hand on the events that are new."""
+        """Forward new events."""
         if not self._file.exists():
             return
         with self._file.open("rb") as events:
             events.seek(self._read_bytes)
             for line in events:
-                if line.endswith(b"\n"):  # else it is not written to its end
+                if line.endswith(b"\n"):  # else it is not complete yet
                     self._read_bytes += len(line)
-                    self._hand_on(json.loads(line))
+                    self._forward(json.loads(line))
 
-    def _hand_on(self, event: dict[str, Any]) -> None:
+    def _forward(self, event: dict[str, Any]) -> None:
         if "line" in event:
             self._progress.line(event["line"])
         elif "open" in event:
@@ -337,21 +336,21 @@ class ProgressReader:
 
 
 def main() -> None:
-    """Be one of the processes: train, and leave a result or an error."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # when the launcher ends, however it ends
+    """Train as one of the processes, and write a result or an error."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the launcher
     folder = Path(sys.argv[1])
     environment.start()
-    job = Job.read(folder)
+    launch = Launch.read(folder)
     ranks = None
     try:
-        ranks = distributed.join(job.lesson.training.device)
-        _check_agreement(job, ranks)
-        _train(job, ranks, folder)
+        ranks = distributed.join(launch.job.training.device)
+        _check_agreement(launch, ranks)
+        _train(launch, ranks, folder)
         ranks.leave()
     except Exception as error:
         # Whatever it is, the build has to report it, and the others must not wait.
         log.exception("training ended with an error")
-        write_error(folder, distributed.local_rank(), job.lesson.name, error)
+        write_error(folder, distributed.local_rank(), launch.job.name, error)
         if ranks is not None:
             with suppress(StageFailedError):  # the others are gone already
                 ranks.fail()
@@ -366,46 +365,48 @@ def _exit(status: int) -> None:
     os._exit(status)
 
 
-def _train(job: Job, ranks: Ranks, folder: Path) -> None:
+def _train(launch: Launch, ranks: Ranks, folder: Path) -> None:
     if ranks.is_first_here:
-        model = teach(job.lesson, job.data, job.out, ProgressWriter(folder / _PROGRESS), job.checkpoint, ranks)
+        model = finetune(
+            launch.job, launch.data, launch.out, ProgressWriter(folder / _PROGRESS), launch.checkpoint, ranks
+        )
         _write(folder, 0, {"model": _RESULT.dump_python(model, mode="json")})
         return
     out = folder / f"rank-{ranks.rank}"  # each writes the files of its tokenizer
     out.mkdir()
-    teach(job.lesson, job.data, out, SILENT, job.checkpoint, ranks)
+    finetune(launch.job, launch.data, out, SILENT, launch.checkpoint, ranks)
 
 
-def _check_agreement(job: Job, ranks: Ranks) -> None:
-    """Builds on several machines train the same, or nothing."""
-    found = [json.loads(one) for one in ranks.all_bytes(json.dumps(_facts(job)).encode())]
+def _check_agreement(launch: Launch, ranks: Ranks) -> None:
+    """Raise StageFailedError unless all machines train the same job."""
+    found = [json.loads(text) for text in ranks.all_bytes(json.dumps(_facts(launch)).encode())]
     different = [name for name in found[0] if any(other[name] != found[0][name] for other in found)]
     if different:
         raise StageFailedError(
-            f"{job.lesson.name}: the machines of `nodes` do not train the same",
+            f"{launch.job.name}: the machines of `nodes` do not train the same",
             why=f"they differ in: {', '.join(different)}",
-            fix="give all of them one recipe, one version of edgepack and Paddle, the same files and the same finished "
-            "stages (`--from teacher` repeats them on all)",
+            fix="give all machines one recipe, one version of edgepack and Paddle, the same files and the same "
+            "finished stages (`--from teacher` repeats the stages)",
         )
 
 
-def _facts(job: Job) -> dict[str, object]:
-    """What decides the weights, by the names that an error uses."""
-    lesson = job.lesson
-    settings = lesson.training.model_dump(mode="json", exclude={"device", "nodes"})
+def _facts(launch: Launch) -> dict[str, object]:
+    """The inputs that decide the weights, by their names in messages."""
+    job = launch.job
+    settings = job.training.model_dump(mode="json", exclude={"device", "nodes"})
     return {
-        "the stage": lesson.name,
-        "its settings": settings | {"ranks": lesson.training.ranks, "distill": str(lesson.distill)},
-        "the model it starts from": _start(lesson.model),
-        "the data": [sha256_file(job.data.folder / f"{split}.jsonl") for split in sorted(job.data.rows)],
-        "the teacher": lesson.teacher and sha256_file(lesson.teacher.folder / WEIGHTS_FILE),
+        "the stage": job.name,
+        "its settings": settings | {"ranks": job.training.ranks, "distill": str(job.distill)},
+        "the model it starts from": _start(job.model),
+        "the data": [sha256_file(launch.data.folder / f"{split}.jsonl") for split in sorted(launch.data.rows)],
+        "the teacher": job.teacher and sha256_file(job.teacher.folder / WEIGHTS_FILE),
         "versions": environment.versions() | {"edgepack": __version__},
     }
 
 
-def _start(model: str | FromScratch | FromTeacher | Narrowing) -> str:
-    """The model that a training starts from, wherever its files are on a machine."""
-    if isinstance(model, Narrowing):
+def _start(model: str | FromScratch | FromTeacher | NarrowedModel) -> str:
+    """The model that a training starts from, without the path of its files."""
+    if isinstance(model, NarrowedModel):
         return f"{model.width} of {sha256_file(model.whole.folder / WEIGHTS_FILE)}"
     return sha256_folder(Path(str(model))) if is_local_folder(model) else str(model)
 

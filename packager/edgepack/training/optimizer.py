@@ -1,4 +1,4 @@
-"""AdamW for fine-tuning ERNIE: decay on matrices only, a schedule, smaller rates for lower layers; mixed precision."""
+"""AdamW for fine-tuning ERNIE: weight decay of matrices only, schedule, layer-wise rates, mixed precision."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from edgepack.training.schedule import layer_ratios, rate_factor
 
 
 def make(modules: list[Any], settings: Training, total: int) -> tuple[Any, Any]:
-    """Optimizer and its schedule, over the weights of `modules`, for a training of `total` steps.
+    """Optimizer and learning rate schedule for the weights of `modules` over `total` steps.
 
-    AdamW after Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019); vectors, that is biases and
-    the weights of norms, are not decayed. Gradients are clipped to `settings.clip_norm` as one.
+    AdamW after Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019). Vectors (biases and norms) are
+    not decayed. Gradients are clipped to the global norm `settings.clip_norm`.
     """
     named = [(name, parameter) for module in modules for name, parameter in module.named_parameters()]
     ratios = layer_ratios((name for name, _ in named), settings.layer_decay)
     for name, parameter in named:
-        # Paddle's `lr_ratio` does the same and is not there on CPU; this is what a ParamAttr sets.
+        # Paddle's `lr_ratio` is not available on CPU; this attribute has the same effect.
         parameter.optimize_attr["learning_rate"] = ratios[name]
 
     def factor(step: int) -> float:
@@ -41,15 +41,15 @@ def make(modules: list[Any], settings: Training, total: int) -> tuple[Any, Any]:
 
 Name = Literal["fp32", "fp16", "bf16"]
 _PADDLE_NAMES: Final = {"fp16": "float16", "bf16": "bfloat16"}
-_BF16_SM: Final = 8  # major compute capability from which on NVIDIA GPUs compute in bfloat16
+_BF16_SM: Final = 8  # first major compute capability of NVIDIA GPUs with bfloat16
 _FIRST_SCALE: Final = 2.0**15
 
 
 class Precision:
-    """Automatic mixed precision (Paddle's O1): matrices in half the bits, weights and sums in float32.
+    """Automatic mixed precision (Paddle's O1): matrix products in 16 bits, weights and sums in float32.
 
-    fp16 has few exponents: its loss is scaled up so that small gradients survive, and a step whose gradients overflow
-    is left out (Micikevicius et al., "Mixed Precision Training", 2018). bf16 needs neither.
+    With fp16 the loss is scaled so that small gradients do not underflow, and steps with overflowing gradients are
+    skipped (Micikevicius et al., "Mixed Precision Training", 2018). bf16 needs neither.
     """
 
     def __init__(self, name: Name) -> None:
@@ -57,7 +57,7 @@ class Precision:
         self._scaler = paddle.amp.GradScaler(enable=name == "fp16", init_loss_scaling=_FIRST_SCALE)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Where the network runs."""
+        """Context in which the network runs."""
         half = _PADDLE_NAMES.get(self.name)
         context: AbstractContextManager[Any] = paddle.amp.auto_cast(
             enable=half is not None, level="O1", dtype=half or "float16"
@@ -65,11 +65,11 @@ class Precision:
         return context
 
     def backward(self, loss: Any) -> None:
-        """Gradients of `loss`, added to those that are there."""
+        """Add the gradients of `loss` to the present ones."""
         (self._scaler.scale(loss) if self.name == "fp16" else loss).backward()
 
     def step(self, optimizer: Any) -> None:
-        """Change the weights by the gradients."""
+        """Update the weights by their gradients."""
         if self.name == "fp16":
             self._scaler.step(optimizer)
             self._scaler.update()
@@ -77,11 +77,11 @@ class Precision:
             optimizer.step()
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps of the scale of the loss."""
+        """State of the loss scale, for a checkpoint."""
         return {name: float(value) for name, value in self._scaler.state_dict().items()}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Put `state` back."""
+        """Restore `state`."""
         if state:
             kinds = {name: type(value) for name, value in self._scaler.state_dict().items()}
             put = {name: int(value) if kinds.get(name) is int else value for name, value in state.items()}
@@ -90,17 +90,17 @@ class Precision:
 
 
 def choose(wanted: Literal["auto", "fp32", "fp16", "bf16"]) -> Precision:
-    """The precision of a training on the device that Paddle is set to; `auto` is float32 on a CPU, half on a GPU.
+    """The precision of a training on Paddle's device. `auto` is float32 on a CPU and 16 bits on a GPU.
 
     Raises:
-        EnvironmentUnfitError: when the device cannot compute in the one that is asked for.
+        EnvironmentUnfitError: the device does not support the requested precision.
     """
     on_gpu = str(paddle.get_device()).startswith("gpu")
     has_bf16 = on_gpu and paddle.device.cuda.get_device_capability()[0] >= _BF16_SM
     if wanted == "auto":
         return Precision(("bf16" if has_bf16 else "fp16") if on_gpu else "fp32")
     if wanted != "fp32" and not on_gpu:
-        # Paddle would go on in float32 with no more than a warning.
+        # Paddle would warn and use float32.
         raise _unfit(wanted, "Paddle computes in it on a GPU only, and this training runs on a CPU", "auto or fp32")
     if wanted == "bf16" and not has_bf16:
         raise _unfit(wanted, "this GPU is older than SM 8.0", "auto, fp32 or fp16")

@@ -1,7 +1,4 @@
-"""Which layers learn how fast at each step: warm-up and decay over time, a smaller rate for lower layers, layer maps.
-
-Plain arithmetic, without Paddle.
-"""
+"""Learning rates: warm-up and decay over the steps, smaller rates for lower layers, scaling by processes."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ _EMBEDDINGS: Final = re.compile(r"\bembeddings\.")
 
 
 def rate_factor(step: int, total: int, warmup: float, schedule: Schedule) -> float:
-    """What the peak rate is multiplied with at `step` (from 0 of `total`), from 0 to 1.
+    """The factor (0 to 1) of the peak learning rate at `step`, from 0 to `total` - 1.
 
-    It rises linearly over the first `warmup` (0 to 1) of the steps, and then falls to 0: linearly, or along half a
-    cosine (Loshchilov and Hutter, "SGDR", 2017, without restarts).
+    It rises linearly over the share `warmup` (0 to 1) of the steps, then falls to 0: linearly, or along half a cosine
+    (Loshchilov and Hutter, "SGDR", 2017, without restarts).
     """
     warm = max(1, round(warmup * total))
     if step < warm:
@@ -29,23 +26,23 @@ def rate_factor(step: int, total: int, warmup: float, schedule: Schedule) -> flo
 
 
 def rate_scale(rule: Literal["sqrt", "linear", "none"], ranks: int) -> float:
-    """What the peak rate is multiplied with when `ranks` processes make the rows of a step as many times as many.
+    """The factor of the peak learning rate when `ranks` processes multiply the rows of a step.
 
-    The root for AdamW, whose steps do not grow with the gradient (Malladi et al., "On the SDEs and Scaling Rules for
-    Adaptive Gradient Algorithms", 2022); linear as for SGD (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
+    The square root suits AdamW (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms",
+    2022); linear suits SGD (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
     """
     return {"sqrt": math.sqrt(ranks), "linear": float(ranks), "none": 1.0}[rule]
 
 
 def layer_ratios(names: Iterable[str], decay: float) -> dict[str, float]:
-    """What each parameter's rate is multiplied with: 1 for the head and pooler, `decay` for every layer below.
+    """The factor of each parameter's learning rate: 1 for head and pooler, times `decay` for each layer below.
 
-    The top layer of the encoder thus has `decay`, the one below it its square, and the embeddings the smallest ratio
-    (discriminative rates after Howard and Ruder, "Universal Language Model Fine-tuning", 2018).
+    The top layer has `decay`, the next its square; the embeddings have the smallest factor (discriminative rates,
+    Howard and Ruder, "Universal Language Model Fine-tuning", 2018).
 
     Args:
-        names: of an ERNIE with its head, as `named_parameters` gives them.
-        decay: above 0, at most 1; 1 gives every parameter the ratio 1.
+        names: parameter names of an ERNIE with its head, as in `named_parameters`.
+        decay: above 0, at most 1; 1 gives every parameter the factor 1.
     """
     names = list(names)
     layers = [int(match[1]) for name in names if (match := _LAYER.search(name))]
@@ -54,7 +51,7 @@ def layer_ratios(names: Iterable[str], decay: float) -> dict[str, float]:
 
 
 def _depth(name: str, layers: int) -> int:
-    """How many layers of the encoder and above it stand between a parameter and the loss."""
+    """The number of layers between a parameter and the head."""
     if match := _LAYER.search(name):
         return layers - int(match[1])
     return layers + 1 if _EMBEDDINGS.search(name) else 0

@@ -1,4 +1,4 @@
-"""The training loop: steps, epochs, the best epoch by its dev score, checkpoints in between."""
+"""Training loop: steps, epochs, checkpoints, and the best epoch by dev score."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from edgepack.training.usage import Meter
 
 
 @dataclass(frozen=True)
-class Whole:
-    """How many rows a step has, and units that count (`objective`), in all ranks' batches together."""
+class StepSize:
+    """Rows of a step on all ranks, and units (rows or tokens) that count in its loss."""
 
     rows: int
     units: int
 
 
 class Step:
-    """Takes steps with one network and its optimizer, together with the other ranks.
+    """Takes training steps with one network and its optimizer, together with the other ranks.
 
-    The loss is the mean over the step's units (`objective`): hard_weight x hard + (1 - hard_weight) x soft for those
-    with a label, the soft one alone for those without; plus match_weight x that of `match`, over rows.
+    The loss is the mean over the units of a step: hard_weight x hard + (1 - hard_weight) x soft for labelled units,
+    soft for unlabelled ones; plus match_weight x the mean of `match` over rows.
 
     Args:
-        parts: that a batch is run in, one after the other; the result is the same but for rounding and dropout.
-        ranks: each has a batch of its own in every step, and the sum of all gradients.
-        say: told when a batch has to be run in more parts than before, because memory ran out.
+        parts: number of parts that a batch is run in. The result differs by rounding and dropout only.
+        ranks: every rank has a share of each step, and steps with the sum of all gradients.
+        report: called with a message when memory ran out and a batch is run in more parts.
     """
 
     def __init__(
@@ -57,25 +57,27 @@ class Step:
         match: Match | None,
         parts: int,
         ranks: Ranks,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._network, self._objective, self._optimizer = network, objective, optimizer
         self._precision, self._distill, self._match = precision, distill, match
         self.parts = parts
         self._sum = GradientSum(ranks, optimizer._parameter_list)
-        self._say = say
-        self._draw = cpu_layers.take_over(network)
+        self._report = report
+        self._draw = cpu_layers.replace_layers(network)
 
-    def take(self, batch: Batch | None, whole: Whole, seed: int) -> Any:
-        """Change the weights by one step; its loss as a tensor that nobody has waited for yet.
+    def take(self, batch: Batch | None, whole: StepSize, seed: int) -> Any:
+        """Take one step; return its loss as a tensor that may still be computed.
 
-        `batch` is this rank's share of the `whole`; None when there is no row left for it. A gradient that overflows
-        on one rank does so in the sum, so that mixed precision leaves the step out on all of them.
+        A gradient that overflows on one rank overflows in the sum, so mixed precision skips the step on all ranks.
 
-        Dropout follows from `seed` alone, so that it is the same whatever came before in this process.
+        Args:
+            batch: this rank's share of the step; None if it has no rows.
+            whole: size of the step on all ranks.
+            seed: decides dropout, so that a resumed training repeats it.
 
         Raises:
-            EnvironmentUnfitError: not even one row fits into memory.
+            EnvironmentUnfitError: memory is too small for one row.
         """
         while True:
             paddle.seed(seed)
@@ -84,13 +86,13 @@ class Step:
                 packed = self._sum.pack(self._gradients(batch, whole))
             except MemoryError as error:  # Paddle's, of CPU and GPU alike
                 self._halve(batch, error)
-                continue  # from the beginning: what the parts before it added is dropped
+                continue  # from the start: gradients of earlier parts are cleared
             loss = self._sum.spread(packed)
             self._precision.step(self._optimizer)
             self._optimizer.clear_grad()
             return loss
 
-    def _gradients(self, batch: Batch | None, whole: Whole) -> Any:
+    def _gradients(self, batch: Batch | None, whole: StepSize) -> Any:
         total = paddle.zeros([])
         if batch is None:
             return total
@@ -103,23 +105,23 @@ class Step:
             total = total + loss.detach()
         return total
 
-    def _loss(self, batch: Batch, whole: Whole) -> Any:
-        """The part's share of the loss of the whole step."""
+    def _loss(self, batch: Batch, whole: StepSize) -> Any:
+        """The share of `batch` in the loss of the whole step."""
         with self._precision.autocast():
             wants_hidden = self._match is not None and self._match.needs_hidden_states
-            told = self._network(batch.ids, batch.types, output_hidden_states=wants_hidden, return_dict=True)
-            inside = self._match.loss(told.hidden_states, batch) if self._match is not None else None
-        scores = told.logits.astype("float32")
+            output = self._network(batch.ids, batch.types, output_hidden_states=wants_hidden, return_dict=True)
+            matched = self._match.loss(output.hidden_states, batch) if self._match is not None else None
+        scores = output.logits.astype("float32")
         counts, labelled = self._objective.units(batch.targets)  # (U,)
         loss = self._objective.hard(scores, batch.targets)  # (U,)
         if self._distill is not None and batch.soft is not None:
-            weight = self._distill.hard_weight * labelled  # none of a label that nobody knows
+            weight = self._distill.hard_weight * labelled  # 0 for unlabelled units
             soft = self._objective.soft(scores, batch.soft, self._distill.temperature)
             loss = weight * loss + (1 - weight) * soft
         mean = (loss * counts).sum() / paddle.full([], whole.units, dtype="float32")
-        if inside is None or self._distill is None:
+        if matched is None or self._distill is None:
             return mean
-        return mean + self._distill.match_weight * inside.astype("float32").sum() / whole.rows
+        return mean + self._distill.match_weight * matched.astype("float32").sum() / whole.rows
 
     def _halve(self, batch: Batch | None, error: MemoryError) -> None:
         self._optimizer.clear_grad()
@@ -135,22 +137,22 @@ class Step:
         self.parts = min(rows, self.parts * 2)
         if paddle.is_compiled_with_cuda():
             paddle.device.cuda.empty_cache()
-        self._say(
-            f"out of memory: from here on a step's {rows} rows are run in {self.parts} parts; "
-            f"`gradient_accumulation: {self.parts}` starts so"
+        self._report(
+            f"out of memory: the {rows} rows of a step now run in {self.parts} parts; "
+            f"set `gradient_accumulation: {self.parts}` to start so"
         )
 
 
 _LOSS_EVERY: Final = 10  # steps between reads of the loss: each read waits for the device
-_SEED_STRIDE: Final = 1_000_003  # more than any training has steps, so that no two seeds share a step's dropout
+_SEED_STRIDE: Final = 1_000_003  # larger than any number of steps: no two seeds share the dropout of a step
 
 
 @dataclass(frozen=True)
-class Course:
-    """What is trained, on what, and how it is judged.
+class TrainingRun:
+    """Inputs of a training. Rows, settings and initial weights are the same on all `ranks`.
 
-    `score` is the figure (higher is better) by which an epoch is chosen; it leaves the network in training mode, and is
-    asked on the first of the `ranks` only. Rows, settings and initial weights are the same on all of them.
+    Attributes:
+        score: returns the figure that selects the best epoch (higher is better). It is called on the first rank only.
     """
 
     label: str
@@ -166,7 +168,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training went; `best_score` is that of `best_epoch`, from 1 of the `epochs` that were begun."""
+    """Result of a training. `best_score` is that of `best_epoch`; epochs count from 1."""
 
     steps: int
     seconds: float
@@ -176,81 +178,81 @@ class Trained:
     usage: Usage
 
 
-def train(course: Course, progress: Progress, checkpoint: Checkpoint) -> Trained:
-    """Train in place; the network ends with the weights of the epoch that was best on dev.
+def train(run: TrainingRun, progress: Progress, checkpoint: Checkpoint) -> Trained:
+    """Train in place. The network ends with the weights of the best epoch on dev.
 
-    Goes on from `checkpoint` when it holds one, and then ends with the same weights as if never interrupted. Of several
-    machines each keeps one, by its first rank, and the one that came farthest counts for all.
+    A training that continues from `checkpoint` ends with the same weights as an uninterrupted one. The first rank of
+    each machine keeps a checkpoint; the most advanced one is used on all.
 
     Raises:
-        EnvironmentUnfitError: the device cannot do what is asked, or has too little memory for one row.
-        StageFailedError: when the loss is no longer a finite number.
-        OSError: when a checkpoint cannot be written.
+        EnvironmentUnfitError: the device does not support the precision, or memory is too small for one row.
+        StageFailedError: the loss is not a finite number.
+        OSError: a checkpoint cannot be written.
     """
-    run = _Run(course, checkpoint, progress.line)
-    if run.resume():
-        progress.line(f"{course.label}: goes on at step {run.step} of {run.total}, where it was interrupted")
+    loop = _Loop(run, checkpoint, progress.line)
+    if loop.resume():
+        progress.line(f"{run.label}: continues at step {loop.step} of {loop.total}, where it was interrupted")
     elif checkpoint.is_there():
-        progress.line(f"{course.label}: its checkpoint is damaged, so that it starts anew")
-    with progress.task(course.label, run.total, run.step) as task:
-        while run.goes_on:
-            run.finish_epoch(task)
-            score = run.agree_on_score()
-            task.advance(0, f"epoch {run.epoch}: dev {score:.3f}")
-            run.end_epoch(score)
-    if run.step < run.total:
-        progress.line(f"{course.label}: ended after {run.epoch - 1} epochs, {course.settings.patience} without a gain")
-    return run.take_best()
+        progress.line(f"{run.label}: the checkpoint is damaged; starting again")
+    with progress.task(run.label, loop.total, loop.step) as task:
+        while loop.goes_on:
+            loop.finish_epoch(task)
+            score = loop.agree_on_score()
+            task.advance(0, f"epoch {loop.epoch}: dev {score:.3f}")
+            loop.end_epoch(score)
+    if loop.step < loop.total:
+        progress.line(f"{run.label}: ended after {loop.epoch - 1} epochs, {run.settings.patience} without a gain")
+    return loop.take_best()
 
 
-class _Run:
-    """One training: the network, what changes it, and where it stands."""
+class _Loop:
+    """State of one training: network, optimizer, and position in the epochs."""
 
-    def __init__(self, course: Course, checkpoint: Checkpoint, say: Callable[[str], None]) -> None:
-        settings = course.settings
-        self._course, self._settings, self._checkpoint = course, settings, checkpoint
-        self._ranks = course.ranks
-        # A projection is trained along and thrown away: only the network's weights are what was asked for.
-        self._modules = [course.network, *([course.match.projection] if course.match is not None else [])]
-        self._lengths = [len(row) for row in course.examples.rows]
-        self._units = [course.objective.count(target) for target in course.examples.targets]
+    def __init__(self, run: TrainingRun, checkpoint: Checkpoint, report: Callable[[str], None]) -> None:
+        settings = run.settings
+        self._run, self._settings, self._checkpoint = run, settings, checkpoint
+        self._ranks = run.ranks
+        # The projection of hidden states is trained too, and dropped at the end.
+        self._modules = [run.network, *([run.match.projection] if run.match is not None else [])]
+        self._lengths = [len(row) for row in run.examples.rows]
+        self._units = [run.objective.count(target) for target in run.examples.targets]
         self._step_rows = settings.batch_size * self._ranks.count
         self._epoch_steps = math.ceil(len(self._lengths) / self._step_rows)
         self.total = max(1, round(settings.epochs * self._epoch_steps))
         self._precision = optimizers.choose(settings.precision)
-        self._ranks.copy_first(self._tensors())  # machines may differ in how they draw random numbers
+        self._ranks.copy_first(self._tensors())  # random numbers may differ between machines
         rate = settings.learning_rate * rate_scale(settings.scale_learning_rate, self._ranks.count)
         self._optimizer, self._schedule = optimizers.make(
             self._modules, settings.model_copy(update={"learning_rate": rate}), self.total
         )
         self._step = Step(
-            course.network,
-            course.objective,
+            run.network,
+            run.objective,
             self._optimizer,
             self._precision,
-            course.distill,
-            course.match,
+            run.distill,
+            run.match,
             settings.gradient_accumulation,
             self._ranks,
-            say,
+            report,
         )
         self._random = np.random.default_rng(settings.seed)
         self._epoch_random: dict[str, Any] = dict(self._random.bit_generator.state)
         self.step, self.epoch, self._done = 0, 1, 0
         self._best_score, self._best_epoch = -1.0, 0
         self._best: Arrays = {}
-        self._meter = Meter(str(paddle.get_device()), say)
+        self._meter = Meter(str(paddle.get_device()), report)
         self._started = time.monotonic()
 
     @property
     def goes_on(self) -> bool:
-        """Whether steps are left, and the last epochs were not all in vain."""
+        """Whether steps are left, and patience has not run out."""
         patience = self._settings.patience
         stuck = patience is not None and self.epoch - 1 - self._best_epoch >= patience
         return self.step < self.total and not (stuck and self._done == 0)
 
     def resume(self) -> bool:
-        """Take up the checkpoint; False when there is none."""
+        """Restore the checkpoint; False if there is none."""
         state = self._farthest()
         if state is None:
             return False
@@ -267,7 +269,7 @@ class _Run:
         return True
 
     def _farthest(self) -> State | None:
-        """Of the checkpoints of all machines the one that came farthest; None when there is none."""
+        """The most advanced checkpoint of all machines; None if there is none."""
         own = self._checkpoint.read() if self._ranks.is_first_here else None
         if self._ranks.count == 1:
             return own
@@ -278,27 +280,27 @@ class _Run:
         return parse(io.BytesIO(self._ranks.bytes_of(source, self._checkpoint.content() if mine else b"")))
 
     def agree_on_score(self) -> float:
-        """The score of the epoch, as the first rank finds it.
+        """The score of the epoch, computed by the first rank.
 
-        Before, all get its weights: machines of different makes round differently, if only a little.
+        All ranks first take its weights: different machines round differently.
         """
         self._ranks.copy_first(self._tensors())
-        return self._ranks.of_first(float, self._course.score)
+        return self._ranks.of_first(float, self._run.score)
 
     def finish_epoch(self, task: Task) -> None:
-        """Take the steps that are left of this epoch, or of the whole training."""
-        self._course.network.train()
+        """Take the remaining steps of this epoch, or of the training."""
+        self._run.network.train()
         most = min(self._epoch_steps, self._done + self.total - self.step)
         order = epoch_order(self._lengths, self._step_rows, self._random)[self._done : most]
         ours = [self._ranks.share(rows) for rows in order]
-        batches = loader(self._course.examples, ours, self._course.objective.collate)
+        batches = loader(self._run.examples, ours, self._run.objective.collate)
         with self._meter.running():
             for rows, batch in zip(order, batches, strict=True):
                 self._take(rows, batch, task)
 
     def _take(self, rows: Sequence[int], batch: Batch | None, task: Task) -> None:
-        """One step: `rows` are those of all ranks, `batch` this rank's."""
-        whole = Whole(len(rows), sum(self._units[row] for row in rows))
+        """Take one step with the `rows` of all ranks and the `batch` of this rank."""
+        whole = StepSize(len(rows), sum(self._units[row] for row in rows))
         loss = self._step.take(batch, whole, self._dropout_seed())
         self._schedule.step()
         self._count(rows)
@@ -309,7 +311,7 @@ class _Run:
             self._checkpoint.write(self._state())
 
     def _dropout_seed(self) -> int:
-        """Of this step, on this rank."""
+        """The seed of this step on this rank."""
         return (self._settings.seed * _SEED_STRIDE + self.step) * self._ranks.count + self._ranks.rank
 
     def _count(self, rows: Sequence[int]) -> None:
@@ -317,17 +319,17 @@ class _Run:
             self._meter.count([self._lengths[row] for row in share])
 
     def end_epoch(self, score: float) -> None:
-        """Keep the weights if `score` is the best so far, and begin the next epoch."""
+        """Keep the weights if `score` is the best so far, and start the next epoch."""
         if score > self._best_score:
-            self._best_score, self._best_epoch, self._best = score, self.epoch, _weights([self._course.network])
+            self._best_score, self._best_epoch, self._best = score, self.epoch, _weights([self._run.network])
         self.epoch += 1
         self._done = 0
         self._epoch_random = dict(self._random.bit_generator.state)
 
     def take_best(self) -> Trained:
-        """Leave the network with the best weights, ready to predict."""
-        _restore([self._course.network], self._best)
-        self._course.network.eval()
+        """Restore the best weights and set the network to evaluation mode."""
+        _restore([self._run.network], self._best)
+        self._run.network.eval()
         return Trained(
             self.step,
             time.monotonic() - self._started,
@@ -338,7 +340,7 @@ class _Run:
         )
 
     def _usage(self) -> Usage:
-        """Of all ranks together; the memory and the parts of a step are this one's."""
+        """Resources of all ranks; memory and parts are those of this rank."""
         usage, count = self._meter.read(self._precision.name, self._step.parts), self._ranks.count
         return usage if count == 1 else replace(usage, device=f"{count} x {usage.device.partition(':')[0]}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgepack.training.dropout import Masks, suits
+from edgepack.training.dropout import Masks, is_supported
 
 LARGE = (3, 1000, 701)  # more than is drawn at once, and no multiple of four
 
@@ -60,4 +60,4 @@ def test_numbers_are_the_same_on_every_machine() -> None:
 
 @pytest.mark.parametrize(("rate", "fit"), [(0, False), (1e-6, False), (1e-5, True), (0.1, True), (1, False)])
 def test_all_or_nothing_is_left_to_paddle(rate: float, fit: bool) -> None:
-    assert suits(rate) is fit
+    assert is_supported(rate) is fit

@@ -34,12 +34,12 @@ def run(
         teacher: the student's teacher; the uncut student if it had none.
     """
     environment.start(progress)
-    from edgepack.training.finetune import Lesson, Narrowing
-    from edgepack.training.launch import fit
+    from edgepack.training.finetune import NarrowedModel, TrainingJob
+    from edgepack.training.launch import run_job
 
     source = teacher if distill is not None else None
-    lesson = Lesson("narrowed", Narrowing(student, section.width), section, source, distill)
-    trained = fit(lesson, data, out, progress, checkpoint)
+    job = TrainingJob("narrowed", NarrowedModel(student, section.width), section, source, distill)
+    trained = run_job(job, data, out, progress, checkpoint)
     before, after = of_folder(student.folder), of_folder(out)
     assert before is not None and after is not None, "built networks have sizes"
     artifact = NarrowedArtifact(

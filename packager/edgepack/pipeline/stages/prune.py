@@ -39,7 +39,7 @@ def run(
         StageFailedError: the padding id of the model is not in its vocabulary.
     """
     environment.start(progress)
-    from edgepack.training.finetune import judge, reopen
+    from edgepack.training.finetune import reopen, score
     from edgepack.training.models import classifiers
 
     texts = [text for row in _counted_rows(section, columns, data) for text in row.texts]
@@ -49,7 +49,7 @@ def run(
     pruned = classifiers.with_tokens(whole, student.folder, kept, out)
     pruned.save(out)
     progress.line(f"prune: {len(kept):,} of {before:,} tokens stay, chosen on {len(texts):,} texts")
-    judged = judge(pruned, data, progress)
+    scores = score(pruned, data, progress)
     dev = data.read("dev")
     artifact = PrunedArtifact(
         **{field.name: getattr(student, field.name) for field in fields(ModelArtifact)}
@@ -57,9 +57,9 @@ def run(
             "folder": out,
             "parameters": pruned.parameters,
             "weight_bytes": (out / WEIGHTS_FILE).stat().st_size,
-            "dev_score": judged.dev_score,
-            "test_score": judged.test_score,
-            "test_scores": judged.test_scores,
+            "dev_score": scores.dev_score,
+            "test_score": scores.test_score,
+            "test_scores": scores.test_scores,
         },
         tokens=len(kept),
         tokens_before=before,

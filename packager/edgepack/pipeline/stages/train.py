@@ -18,10 +18,10 @@ VERSION = 5
 def teacher(section: Teacher, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:
     """Train on hard labels. An interrupted training continues from `checkpoint`."""
     environment.start(progress)
-    from edgepack.training.finetune import Lesson
-    from edgepack.training.launch import fit
+    from edgepack.training.finetune import TrainingJob
+    from edgepack.training.launch import run_job
 
-    return fit(Lesson("teacher", section.model, section), data, out, progress, checkpoint)
+    return run_job(TrainingJob("teacher", section.model, section), data, out, progress, checkpoint)
 
 
 def student(
@@ -34,10 +34,12 @@ def student(
 ) -> ModelArtifact:
     """Train on soft and hard labels, or without `distill` on hard labels. Continues from `checkpoint`."""
     environment.start(progress)
-    from edgepack.training.finetune import Lesson
-    from edgepack.training.launch import fit
+    from edgepack.training.finetune import TrainingJob
+    from edgepack.training.launch import run_job
 
-    return fit(Lesson("student", section.model, section, teacher, section.distill), data, out, progress, checkpoint)
+    return run_job(
+        TrainingJob("student", section.model, section, teacher, section.distill), data, out, progress, checkpoint
+    )
 
 
 def check_student(section: Student) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import paddle
 
 from edgepack.errors import StageFailedError
-from edgepack.training import paddle_compat
 from edgepack.training.models.batches import Encoded
 from edgepack.training.models.classifiers import Classifier
 
@@ -68,7 +68,7 @@ def float_onnx(folder: Path, target: Path) -> None:
     """
     import paddle2onnx
 
-    graph = paddle_compat.graph_file(folder)
+    graph = _graph_file(folder)
     with tempfile.TemporaryFile() as said:
         try:
             with _output_into(said):
@@ -78,7 +78,7 @@ def float_onnx(folder: Path, target: Path) -> None:
                     str(target),
                     opset_version=OPSET,
                     enable_onnx_checker=True,
-                    **paddle_compat.to_onnx_options(),
+                    **_onnx_options(),
                 )
         except Exception as error:
             raise StageFailedError("export: paddle2onnx failed", why=f"{error}\n{_text(said)}".strip()) from error
@@ -107,3 +107,29 @@ def _output_into(file: IO[bytes]) -> Iterator[None]:
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode("utf-8", "replace").strip()
+
+
+_GRAPHS: Final = ("model.json", "model.pdmodel")  # of Paddle 3.3 (paddle2onnx 2.1), of Paddle 2.6 (paddle2onnx 1.3)
+
+
+def _graph_file(folder: Path) -> Path:
+    """The graph that `paddle.jit.save` wrote.
+
+    Raises:
+        StageFailedError: it wrote none.
+    """
+    for name in _GRAPHS:
+        if (file := folder / name).is_file():
+            return file
+    raise StageFailedError("export: paddle.jit.save wrote no graph", why=f"no {' or '.join(_GRAPHS)} in {folder}")
+
+
+def _onnx_options() -> dict[str, Any]:
+    """Options of `paddle2onnx.export` that lane 3.3 needs and lane 2.6 does not know.
+
+    By default lane 3.3 folds constants with polygraphy, which pip-installs packages at run time.
+    """
+    import paddle2onnx
+
+    known = inspect.signature(paddle2onnx.export).parameters
+    return {"optimize_tool": "none"} if "optimize_tool" in known else {}

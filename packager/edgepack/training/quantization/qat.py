@@ -24,7 +24,7 @@ from edgepack.training.models.batches import Examples
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.quantization.observers import column_magnitudes, observe
 from edgepack.training.quantization.quanters import prepare, quantized
-from edgepack.training.trainer import Course, train
+from edgepack.training.trainer import TrainingRun, train
 
 _LABEL: Final = "train quantized"
 
@@ -65,19 +65,19 @@ def relearn(
     embeddings, reduced = section.embeddings == "int8", section.reduced_range
     prepare(classifier.network, ranges, section.qat.quanter, embeddings=embeddings, reduced=reduced)
     distill = Distill(hard_weight=section.qat.hard_weight)
-    result = train(_course(classifier, learnt, settings, distill, data), progress, Checkpoint(checkpoint))
+    result = train(_training_run(classifier, learnt, settings, distill, data), progress, Checkpoint(checkpoint))
     progress.line(f"quantize: {summary(result)}, dev {result.best_score:.3f} in {result.seconds:.0f} s")
     linears = ranges_of(classifier)
     _save(classifier, student, data, out)
     return linears
 
 
-def _course(
+def _training_run(
     classifier: Classifier, learnt: Examples, settings: Training, distill: Distill, data: DataArtifact
-) -> Course:
+) -> TrainingRun:
     task, metric, dev = task_of(data), evaluation.metric_of(data), data.read("dev")
     held_out = classifier.encode(dev)
-    return Course(
+    return TrainingRun(
         label=_LABEL,
         network=classifier.network,
         objective=task.objective(learnt.targets, balanced=settings.class_weights == "balanced"),

@@ -97,7 +97,7 @@ def learn(
     from edgepack.training.losses import Match, task_of
     from edgepack.training.models.batches import Examples
     from edgepack.training.models.predict import logits
-    from edgepack.training.trainer import Course, train
+    from edgepack.training.trainer import TrainingRun, train
 
     heard = said or Heard()
     data = data_of(rows, folder)
@@ -114,7 +114,7 @@ def learn(
         return evaluation.value(evaluation.metric_of(data), rows, answers)
 
     matched = distill is not None and (distill.hidden or distill.relations)
-    course = Course(
+    run = TrainingRun(
         label="train",
         network=classifier.network,
         objective=task.objective(targets, balanced=settings.class_weights == "balanced"),
@@ -125,6 +125,6 @@ def learn(
         match=Match(classifier.network, teacher.network, distill) if matched and distill is not None else None,
         ranks=ranks or ALONE,
     )
-    result = train(course, heard, checkpoint or Checkpoint(folder / "checkpoint", seconds=1e9))
+    result = train(run, heard, checkpoint or Checkpoint(folder / "checkpoint", seconds=1e9))
     weights = {name: value.numpy() for name, value in classifier.network.state_dict().items()}
     return Ended(weights, result.best_score, result.epochs, result.usage, heard.lines)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from edgepack.training.gpu_load import GpuLoad, asking, driver_name
+from edgepack.training.usage import GpuLoad, driver_name, load_query
 from edgepack.util import nvidia
 from edgepack.util.nvidia import Answer, Gpu, Load, Nvidia
 
@@ -83,7 +83,7 @@ def test_steps_do_not_wait_for_the_driver() -> None:
     load.stop()  # returns while the driver still thinks
     may_answer.set()
     wait_for_threads()
-    assert load.read() == (None, "no steps were taken while it was asked for")
+    assert load.read() == (None, "the training ended before the first sample")
 
 
 def test_short_trainings_ask_nobody() -> None:
@@ -104,7 +104,7 @@ def test_short_trainings_ask_nobody() -> None:
         (1, {"CUDA_VISIBLE_DEVICES": "3, 1"}, ALIKE, "1"),
         (0, {"CUDA_VISIBLE_DEVICES": UUID}, UNLIKE, UUID),
         (1, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, UNLIKE, "1"),
-        (0, {}, UNLIKE, "the GPUs are of several kinds: CUDA_DEVICE_ORDER=PCI_BUS_ID tells which is which"),
+        (0, {}, UNLIKE, "the GPUs are different models; set CUDA_DEVICE_ORDER=PCI_BUS_ID to identify them"),
         (4, {}, ALIKE, "nvidia-smi knows no gpu:4"),
         (1, {"CUDA_VISIBLE_DEVICES": "3"}, ALIKE, "nvidia-smi knows no gpu:1"),
     ],
@@ -124,11 +124,11 @@ def test_one_question_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> Non
         return Load(5)
 
     monkeypatch.setattr(nvidia, "load", load)
-    ask: Callable[[], Load] = asking(1, {"CUDA_VISIBLE_DEVICES": "2,3"}, ALIKE)
+    ask: Callable[[], Load] = load_query(1, {"CUDA_VISIBLE_DEVICES": "2,3"}, ALIKE)
     assert asked == []
     assert ask() == Load(5)
     assert asked == ["3"]
-    assert asking(9, {}, ALIKE)().percent is None
+    assert load_query(9, {}, ALIKE)().percent is None
     assert asked == ["3"]
 
 
