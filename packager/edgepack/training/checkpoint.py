@@ -1,8 +1,7 @@
-"""How far a training came, on disk: enough to end with the same weights as one that was never interrupted.
+"""Checkpoint of a training. A resumed training ends with the same weights as an uninterrupted one.
 
-One file, replaced atomically: every array under a name of its own, and one JSON text for the rest. No pickle, and
-a name for each state of the optimizer that holds in another process too: Paddle's own names count the layers that
-the process has made so far.
+A checkpoint is one file, replaced atomically: the arrays, and the position as JSON. It holds no pickle. Optimizer
+states are named by the index of their parameter, because Paddle's names count the layers of a process.
 """
 
 from __future__ import annotations
@@ -27,19 +26,20 @@ Arrays = dict[str, Array]
 FILE: Final = "checkpoint.npz"
 _POSITION: Final = "position.json"
 _SCHEDULE: Final = "LR_Scheduler"  # in the states of Paddle's optimizers
-# Writing may take at most a twentieth of the time, however large the model and slow the disk.
-_COST: Final = 20
+_COST: Final = 20  # writing takes at most 1/20 of the time, on any disk
 SECONDS_VARIABLE: Final = "EDGEPACK_CHECKPOINT_SECONDS"
 _DEFAULT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a training stands, between two steps.
+    """Position of a training between two steps.
 
-    `random` is the state of the batch sampler when the epoch began, as NumPy's bit generator gives it; the
-    batches of the epoch follow from it, and the first `done` of them are behind. `parts` are those of a step, and
-    `scale` is what mixed precision keeps of the scale of its loss.
+    Attributes:
+        done: finished steps of the epoch.
+        random: state of the batch sampler at the start of the epoch (NumPy's bit generator).
+        parts: parts in which a step is run.
+        scale: state of the loss scale of mixed precision.
     """
 
     step: int
@@ -64,10 +64,10 @@ class State:
 
 
 def interval_seconds() -> float:
-    """Seconds between two checkpoints, as `EDGEPACK_CHECKPOINT_SECONDS` or the default has them.
+    """Seconds between two checkpoints: `EDGEPACK_CHECKPOINT_SECONDS`, or 60.
 
     Raises:
-        EnvironmentUnfitError: when the variable holds anything but a number from 0 on.
+        EnvironmentUnfitError: the variable is not a number of 0 or more.
     """
     text = os.environ.get(SECONDS_VARIABLE, "").strip() or str(_DEFAULT_SECONDS)
     try:
@@ -85,8 +85,8 @@ class Checkpoint:
     """The checkpoint of one training, in `folder`.
 
     Args:
-        folder: made when the first checkpoint is written.
-        seconds: between two of them, at least; `EDGEPACK_CHECKPOINT_SECONDS` if None, else 60.
+        folder: created with the first checkpoint.
+        seconds: least time between two checkpoints; `interval_seconds()` if None.
     """
 
     def __init__(self, folder: Path, seconds: float | None = None) -> None:
@@ -96,11 +96,11 @@ class Checkpoint:
         self._took = 0.0
 
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last one."""
+        """Whether it is time to write a checkpoint."""
         return time.monotonic() - self._written >= max(self._seconds, _COST * self._took)
 
     def write(self, state: State) -> None:
-        """Replace the checkpoint; a kill or a power cut leaves the one before or this one.
+        """Replace the checkpoint. A kill or power cut leaves the old or the new one.
 
         Raises:
             OSError: it cannot be written.
@@ -123,26 +123,26 @@ class Checkpoint:
         self._took = self._written - started
 
     def is_there(self) -> bool:
-        """Whether there is one, readable or not."""
+        """Whether a checkpoint exists, readable or not."""
         return self._file.exists()
 
     def read(self) -> State | None:
-        """The last checkpoint; None when there is none, or none that can be read."""
+        """The last checkpoint; None if there is none, or it cannot be read."""
         try:
             return parse(self._file)
         except OSError:
             return None
 
     def content(self) -> bytes:
-        """The file, for another process to `parse`. Raises OSError when there is none."""
+        """The bytes of the file, for `parse` in another process. Raises OSError if there is none."""
         return self._file.read_bytes()
 
 
 def parse(source: Path | IO[bytes]) -> State | None:
-    """What a checkpoint's file says; None when it is damaged."""
+    """The state in a checkpoint file; None if it is damaged."""
     try:
         with np.load(source, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}  # every array is checked against its CRC
+            arrays = {name: stored[name] for name in stored.files}  # checks the CRC of every array
         position = Position(**json.loads(arrays.pop(_POSITION).tobytes()))
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         return None
@@ -154,8 +154,8 @@ def parse(source: Path | IO[bytes]) -> State | None:
 
 
 def _write(out: IO[bytes], arrays: Arrays) -> None:
-    """What `np.savez` writes; that leaves its archive open when the disk is full, and complains once more later."""
-    write_array: Any = np.lib.format.write_array  # numpy gives it no types
+    """Write an npz file. `np.savez` leaves its archive open on a full disk, and raises a second error later."""
+    write_array: Any = np.lib.format.write_array  # NumPy does not type it
     with zipfile.ZipFile(out, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -163,7 +163,7 @@ def _write(out: IO[bytes], arrays: Arrays) -> None:
 
 
 def optimizer_arrays(optimizer: Any) -> Arrays:
-    """The optimizer's tensors, each named `<index of its parameter>/<what it is>`."""
+    """The optimizer's tensors, named `<index of the parameter>/<state>`."""
     found: Arrays = {}
     names = _names(optimizer)
     for key, value in optimizer.state_dict().items():
@@ -173,9 +173,9 @@ def optimizer_arrays(optimizer: Any) -> Arrays:
 
 
 def restore_optimizer(optimizer: Any, arrays: Mapping[str, Array], tensor: Any) -> None:
-    """Put `optimizer_arrays` back, under the names that this process gives; `tensor` makes a Paddle tensor."""
+    """Restore `optimizer_arrays` under the names of this process. `tensor` converts an array to a Paddle tensor."""
     names = {index: name for name, index in _names(optimizer).items()}
-    # Lane 2.6 does not take a state without that of the schedule, which follows from the step alone.
+    # Paddle 2.6 requires the state of the schedule, which depends on the step only.
     state = {_SCHEDULE: optimizer.state_dict()[_SCHEDULE]}
     for key, value in arrays.items():
         index, _, rest = key.partition("/")
@@ -190,6 +190,6 @@ def _names(optimizer: Any) -> dict[str, int]:
 
 
 def _stable(key: str, names: Mapping[str, int]) -> str:
-    # `linear_1.w_0` begins `linear_1.w_0_moment1_0`, and `linear_1.w_01` must not: the longest one is meant.
+    # The longest prefix: `linear_1.w_0` is a prefix of `linear_1.w_0_moment1_0`.
     name = max((name for name in names if key.startswith(f"{name}_")), key=len)
     return f"{names[name]}/{key[len(name) + 1 :]}"

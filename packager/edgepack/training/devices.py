@@ -1,4 +1,4 @@
-"""The device that training runs on, and the GPUs that Paddle can use. Call `environment.start` before."""
+"""Choice of the device for training, and the GPUs that Paddle can use. Call `environment.start` first."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from edgepack.util.nvidia import Nvidia, sm_name
 from edgepack.util.text import counted
 
 PROBE: Final = "edgepack.training.gpu_probe"
-_SOURCE: Final = re.compile(r"\.? \(at [^()]*\)$")  # the place in Paddle's sources
-_NO_KERNEL: Final = "no kernel image is available"  # CUDA's words (cudaErrorNoKernelImageForDevice)
-TIMEOUT_SECONDS: Final = 300  # the first use of a driver, or of kernels that it has to compile, takes minutes
+_SOURCE: Final = re.compile(r"\.? \(at [^()]*\)$")  # a position in Paddle's sources
+_NO_KERNEL: Final = "no kernel image is available"  # text of cudaErrorNoKernelImageForDevice
+TIMEOUT_SECONDS: Final = 300  # the first use of a driver may compile kernels for minutes
 
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU as Paddle counts them: only those that are visible to this process. `failure` is empty when it works."""
+    """A GPU that Paddle sees. `index` counts visible GPUs; `failure` is "" if it can compute."""
 
     index: int
     name: str
@@ -38,20 +38,20 @@ class Card:
 
 @dataclass(frozen=True)
 class Build:
-    """One installed Paddle, and the GPUs that it finds."""
+    """The installed Paddle and the GPUs that it sees."""
 
     version: str
-    cuda: str | None  # that it is built with; None: without CUDA
+    cuda: str | None  # None: built without CUDA
     cudnn: str | None
-    kernels: tuple[int, ...]  # compute capabilities it is compiled for, as 90 for 9.0; empty when it does not tell
+    kernels: tuple[int, ...]  # compute capabilities of its kernels, 90 for 9.0; empty if unknown
     cards: tuple[Card, ...] = ()
-    failure: str = ""  # why nothing can be said of its GPUs
+    failure: str = ""  # why its GPUs are unknown
 
     def lacks_kernels(self, card: Card) -> bool:
-        """Whether a card that failed did so because this Paddle is not compiled for it, as far as that is told.
+        """Whether `card` failed because Paddle has no kernels for it, as far as is known.
 
-        Code for one capability runs on all of its generation that are not below it (CUDA C++ Programming Guide,
-        "Binary Compatibility"); intermediate code, which runs on later generations too, is not listed.
+        Kernels for one compute capability run on later ones of the same generation (CUDA C++ Programming Guide, "Binary
+        Compatibility"). PTX, which also runs on later generations, is not listed.
         """
         if _NO_KERNEL in card.failure:
             return True
@@ -76,31 +76,30 @@ def sm_names(archs: Sequence[int]) -> str:
 
 @functools.cache
 def look() -> Build:
-    """The installed Paddle, and every GPU that it sees, tried once in a process. Call `environment.start` before."""
+    """The installed Paddle and its GPUs. Each is tested once per process, in a child process."""
     import paddle
 
-    build = described(paddle.version)
+    build = from_version(paddle.version)
     if not paddle.is_compiled_with_cuda():
         return Build(build.version, None, None, ())
-    return tried(build, [sys.executable, "-m", PROBE])
+    return with_cards(build, [sys.executable, "-m", PROBE])
 
 
-def described(version: Any) -> Build:
-    """What the module `paddle.version` says; Paddle 2.6 does not have all of it."""
+def from_version(version: Any) -> Build:
+    """The facts of the module `paddle.version`; Paddle 2.6 does not have all of them."""
     archs: Sequence[int] = getattr(version, "cuda_archs", tuple)()
     return Build(
         version.full_version,
-        _told(version.cuda()),
-        _told(version.cudnn()),
+        _version_or_none(version.cuda()),
+        _version_or_none(version.cudnn()),
         tuple(sorted(int(arch) for arch in archs)),
     )
 
 
-def tried(build: Build, command: Sequence[str], timeout_seconds: float = TIMEOUT_SECONDS) -> Build:
-    """`build` with its cards, as the program `command` (`probe.py`) finds them.
+def with_cards(build: Build, command: Sequence[str], timeout_seconds: float = TIMEOUT_SECONDS) -> Build:
+    """`build` with the cards that `command` (`gpu_probe.py`) prints.
 
-    It runs in a process of its own: libraries of CUDA that do not fit each other end it without a word, and must not
-    end a build that can go on, or has to say why it cannot.
+    The program runs in a child process, because mismatched CUDA libraries may end their process.
     """
     try:
         done = subprocess.run(
@@ -120,7 +119,7 @@ def tried(build: Build, command: Sequence[str], timeout_seconds: float = TIMEOUT
         return _failed(build, f"a first computation was ended by signal {-done.returncode}{_last(done.stderr)}")
     try:
         cards = [Card(**card) for card in json.loads(lines[-1])] if done.returncode == 0 else None
-    except (IndexError, ValueError, TypeError):  # whatever it printed, it was not its answer
+    except (IndexError, ValueError, TypeError):  # not the JSON of the program
         cards = None
     if cards is None:
         return _failed(build, f"a first computation failed (exit {done.returncode}){_last(done.stderr)}")
@@ -128,7 +127,7 @@ def tried(build: Build, command: Sequence[str], timeout_seconds: float = TIMEOUT
 
 
 def gist(text: str) -> str:
-    """The line of an error of Paddle's that says what it is: after its C++ traceback, before hints in brackets."""
+    """The message in an error text of Paddle: after its C++ traceback, before hints in brackets."""
     lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("[")]
     return _SOURCE.sub("", lines[-1]) if lines else ""
 
@@ -142,8 +141,8 @@ def _last(text: str) -> str:
     return f": {line}" if line else ""
 
 
-def _told(value: object) -> str | None:
-    """A version, or None for what Paddle says of one that it is built without."""
+def _version_or_none(value: object) -> str | None:
+    """A version; None for Paddle's text for a library that it is built without."""
     text = str(value)
     return None if text in ("False", "None", "", "0") else text
 
@@ -156,9 +155,9 @@ _GPU_PADDLE: Final = f"install {environment.GPU_BUILD} in place of paddlepaddle 
 
 @dataclass(frozen=True)
 class Device:
-    """What a training runs on. Its text is what is printed: the choice with its reason, then what it is made of."""
+    """The device of a training. Its text has the choice with its reason, hardware, and software."""
 
-    place: str  # as Paddle names it: cpu, gpu:0; for several processes gpu:0,1
+    place: str  # Paddle's name: cpu, gpu:0; for several processes gpu:0,1
     why: str
     hardware: str
     software: str
@@ -170,21 +169,21 @@ class Device:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why something cannot be used, and what to do."""
+    """Why a device cannot be used, and what to do."""
 
     why: str
     fix: str
 
 
 def choose(wanted: str) -> Device:
-    """Select Paddle's device: `auto` takes the first GPU that works, else the CPU, and says why.
+    """Select Paddle's device. `auto` takes the first GPU that works, else the CPU.
 
     Args:
-        wanted: `auto`, `cpu`, `gpu` (the first that works) or `gpu:N`, counted among those that are visible. One
-            process computes on one GPU: `gpu:0,1` is for `decide`, and each of its processes chooses its own.
+        wanted: `auto`, `cpu`, `gpu` (the first that works) or `gpu:N`, counted among visible GPUs. A process uses one
+            GPU; `decide` also takes `gpu:0,1`.
 
     Raises:
-        EnvironmentUnfitError: when a GPU is asked for and cannot be used.
+        EnvironmentUnfitError: the requested GPU cannot be used.
     """
     import paddle
 
@@ -195,10 +194,10 @@ def choose(wanted: str) -> Device:
 
 
 def require(wanted: str, key: str) -> None:
-    """Check that `choose` can select what the recipe's `key` wants; selects nothing.
+    """Check that `choose` can select the device of the recipe's `key`, without selecting it.
 
     Raises:
-        EnvironmentUnfitError: when it asks for a GPU that cannot be used.
+        EnvironmentUnfitError: the requested GPU cannot be used.
     """
     decide(wanted, look(), nvidia.look(), key=key)
 
@@ -206,14 +205,14 @@ def require(wanted: str, key: str) -> None:
 def decide(
     wanted: str, build: Build, driver: Nvidia, variables: Mapping[str, str] | None = None, key: str = "device"
 ) -> Device:
-    """What `choose` selects, from what is known of Paddle and the driver; touches neither.
+    """The device that `choose` selects, from facts about Paddle and the driver only.
 
     Args:
-        variables: the environment of this process unless given.
-        key: the recipe's that asks for it, as an error names it.
+        variables: environment variables; of this process by default.
+        key: the recipe's key, for messages.
 
     Raises:
-        EnvironmentUnfitError: when a GPU is asked for and cannot be used.
+        EnvironmentUnfitError: the requested GPU cannot be used.
     """
     variables = os.environ if variables is None else variables
     if wanted == CPU:
@@ -232,14 +231,14 @@ def decide(
 
 
 def no_gpu(build: Build, driver: Nvidia, variables: Mapping[str, str]) -> Obstacle | None:
-    """Why not one GPU can be used; None when one can."""
+    """Why no GPU can be used; None if one can."""
     if any(not card.failure for card in build.cards):
         return None
     if build.cuda is None:
-        here = f", and {driver.gpus[0].name} is here" if driver.gpus else ""
+        here = f", but this machine has {driver.gpus[0].name}" if driver.gpus else ""
         return Obstacle(f"this Paddle is built without CUDA{here}", _GPU_PADDLE if driver.gpus else _GO_ON)
     if build.failure:
-        return _too_old(build, driver) or Obstacle(build.failure, f"mend CUDA's libraries or the driver, or {_GO_ON}")
+        return _too_old(build, driver) or Obstacle(build.failure, f"repair CUDA's libraries or the driver, or {_GO_ON}")
     if build.cards:
         return why_unusable(build.cards[0], build, driver)
     if not driver.gpus:
@@ -249,27 +248,27 @@ def no_gpu(build: Build, driver: Nvidia, variables: Mapping[str, str]) -> Obstac
         fix = f"unset it or name a GPU of this machine, or {_GO_ON}"
         return Obstacle(f"{VISIBLE_VARIABLE}={value!r} leaves no GPU visible", fix)
     if all(gpu.mig == () for gpu in driver.gpus):
-        fix = f"make an instance (`nvidia-smi mig -cgi PROFILE -C`) or switch MIG off, or {_GO_ON}"
+        fix = f"create an instance (`nvidia-smi mig -cgi PROFILE -C`) or switch MIG off, or {_GO_ON}"
         return Obstacle(f"MIG is on and {driver.gpus[0].name} has no instance", fix)
     return _too_old(build, driver) or Obstacle(
-        "Paddle sees no GPU, and the driver does", f"check that CUDA's libraries are the driver's, or {_GO_ON}"
+        "the driver sees a GPU and Paddle does not", f"check that CUDA's libraries are the driver's, or {_GO_ON}"
     )
 
 
 def why_unusable(card: Card, build: Build, driver: Nvidia) -> Obstacle:
-    """Why a first computation failed on `card`, as far as it is known."""
-    said = f"gpu:{card.index} said: {card.failure}"
+    """Why a first computation failed on `card`, as far as is known."""
+    reported = f"gpu:{card.index} reported: {card.failure}"
     if build.lacks_kernels(card):
         others = f", only for {sm_names(build.kernels)}" if build.kernels else ""
-        why = f"this Paddle has no kernels for {card.name}, {sm_name(card.sm)}{others} ({said})"
+        why = f"this Paddle has no kernels for {card.name}, {sm_name(card.sm)}{others} ({reported})"
         return Obstacle(why, f"install a Paddle that is built for {sm_name(card.sm)}, or {_GO_ON}")
     return _too_old(build, driver) or Obstacle(
-        f"a first computation failed: {said}", f"mend CUDA's libraries or the driver, or {_GO_ON}"
+        f"a first computation failed: {reported}", f"repair CUDA's libraries or the driver, or {_GO_ON}"
     )
 
 
 def _named(wanted: str, build: Build, driver: Nvidia, variables: Mapping[str, str], key: str) -> list[Card]:
-    """The cards that `gpu:N` or `gpu:N,M` names, all of which work."""
+    """The cards that `gpu:N` or `gpu:N,M` names. Raises EnvironmentUnfitError unless all of them work."""
     found = []
     for index in map(int, wanted.removeprefix("gpu:").split(",")):
         card = next((card for card in build.cards if card.index == index), None)
@@ -284,7 +283,7 @@ def _named(wanted: str, build: Build, driver: Nvidia, variables: Mapping[str, st
 
 
 def _too_old(build: Build, driver: Nvidia) -> Obstacle | None:
-    """A driver runs programs of its own CUDA and older ones, and, in part, newer ones of the same major version."""
+    """The obstacle if the driver supports only older versions of CUDA than Paddle is built with."""
     if not build.cuda or not driver.cuda or _numbers(driver.cuda) >= _numbers(build.cuda):
         return None
     why = f"the driver {driver.driver} runs CUDA up to {driver.cuda}, and this Paddle is built with CUDA {build.cuda}"

@@ -1,4 +1,4 @@
-"""What `edgepack doctor` finds: what training would run on here, and what keeps it from running or makes it slow."""
+"""Report of `edgepack doctor`: the device for training on this machine, and problems that stop or slow it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_FREE_BYTES: Final = 5 * 2**30  # ERNIE-base: weights, the two moments of A
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that keeps training from running (`error`) or is likely not what was meant (`warning`)."""
+    """A fault that stops training (`error`) or probably slows it (`warning`)."""
 
     severity: Literal["error", "warning"]
     what: str
@@ -37,25 +37,25 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """One machine with one installation."""
+    """State of this machine and installation."""
 
-    packages: Mapping[str, str | None]  # of the Paddle stack; None: missing
-    paddle: Build | None  # None where it cannot be imported
+    packages: Mapping[str, str | None]  # versions of the Paddle stack; None: missing
+    paddle: Build | None  # None: it cannot be imported
     driver: Nvidia
     machine: Machine
-    settings: tuple[Setting, ...]  # as a training would set them
+    settings: tuple[Setting, ...]  # environment variables of a training
     workspace: Path
-    free_bytes: int  # for the workspace
-    device: str | None  # what `device: auto` runs on, in one line and one on its software; None: nothing
+    free_bytes: int  # on the disk of the workspace
+    device: str | None  # the device of `device: auto`, in two lines; None: there is none
     problems: tuple[Problem, ...]
 
     @property
     def can_train(self) -> bool:
-        """Whether a training would run, be it slowly."""
+        """Whether a training would run, even if slowly."""
         return all(problem.severity == "warning" for problem in self.problems)
 
     def document(self) -> dict[str, Any]:
-        """The report as plain JSON values; units are in names."""
+        """The report in JSON types; units are in names."""
         return {
             "can_train": self.can_train,
             "device": self.device,
@@ -72,12 +72,12 @@ class Report:
 
 
 def examine(workspace: Path) -> Report:
-    """Look at this machine and try what a training would use; imports Paddle, makes no result.
+    """Examine this machine and test the devices of a training. Imports Paddle.
 
     Args:
-        workspace: the folder of stage results, which may not exist yet.
+        workspace: folder of stage results, which need not exist.
     """
-    settings = environment.settings()  # before Paddle is imported: afterwards all of them seem to be the user's
+    settings = environment.settings()  # before Paddle is imported, which sets these variables
     packages, driver, here = environment.installed(), nvidia.look(), hardware.look()
     problems = [*_missing(packages), *_doubtful_threads(settings, here)]
     build, device = None, None
@@ -87,32 +87,31 @@ def examine(workspace: Path) -> Report:
         except EnvironmentUnfitError as error:
             problems.append(Problem("error", error.what, error.why, error.fix))
         else:
-            build, device, found = _tried(driver)
+            build, device, found = _test_devices(driver)
             problems += found
     free_bytes = hardware.free_bytes(workspace)
     problems += _disk(workspace, free_bytes)
     return Report(packages, build, driver, here, settings, workspace, free_bytes, device, tuple(problems))
 
 
-def _tried(driver: Nvidia) -> tuple[Build, str, list[Problem]]:
-    """What Paddle is, what `device: auto` chooses, and what is wrong with GPUs that are here."""
+def _test_devices(driver: Nvidia) -> tuple[Build, str, list[Problem]]:
+    """The installed Paddle, the device of `device: auto`, and the problems of GPUs."""
     from edgepack.training import devices
-    from edgepack.training import devices as device
 
     build = devices.look()
-    return build, str(device.decide("auto", build, driver)), list(gpu_problems(build, driver, os.environ))
+    return build, str(devices.decide("auto", build, driver)), list(gpu_problems(build, driver, os.environ))
 
 
 def gpu_problems(build: Build, driver: Nvidia, variables: Mapping[str, str]) -> Iterator[Problem]:
-    """What is wrong with GPUs that are here or were meant to be used; a machine without any has no problem."""
-    from edgepack.training import devices as device
+    """Problems of GPUs. A machine without GPUs and a Paddle without CUDA have none."""
+    from edgepack.training import devices
 
-    obstacle = device.no_gpu(build, driver, variables)
+    obstacle = devices.no_gpu(build, driver, variables)
     if obstacle is not None and (driver.gpus or build.cuda is not None):
         yield Problem("warning", "no GPU can be used: training runs on the CPU", obstacle.why, obstacle.fix)
     elif obstacle is None:
         for card in (card for card in build.cards if card.failure):
-            found = device.why_unusable(card, build, driver)
+            found = devices.why_unusable(card, build, driver)
             yield Problem("warning", f"gpu:{card.index} ({card.name}) cannot be used", found.why, found.fix)
     if driver.gpus and driver.why:
         yield Problem("warning", "the driver reports a fault", driver.why, driver.fix)
@@ -127,8 +126,8 @@ def _missing(packages: Mapping[str, str | None]) -> Iterator[Problem]:
         yield Problem(
             "warning",
             f"paddlepaddle and {environment.GPU_BUILD} are both installed",
-            "they hold the same files: the one that was installed last overwrote the other",
-            "uninstall both, then install the one that is meant",
+            "they hold the same files, so the later one overwrote the other",
+            "uninstall both, then install one",
         )
 
 
@@ -136,9 +135,9 @@ def _doubtful_threads(settings: tuple[Setting, ...], here: Machine) -> Iterator[
     set_to = next(setting for setting in settings if setting.name == environment.THREADS_VARIABLE)
     threads, best = environment.threads(settings), here.cores.threads
     if set_to.given and threads != best:
-        why = f"Paddle will use {counted(threads, 'thread')} where {counted(best, 'thread')} can run: {here.cores}"
+        why = f"Paddle will use {counted(threads, 'thread')}, but {counted(best, 'thread')} can run: {here.cores}"
         what = f"{set_to.name} is set to {set_to.value!r}"
-        yield Problem("warning", what, why, f"unset it, unless the rest is for other work: `unset {set_to.name}`")
+        yield Problem("warning", what, why, f"type `unset {set_to.name}`, unless other work needs the cores")
 
 
 def _disk(workspace: Path, free_bytes: int) -> Iterator[Problem]:

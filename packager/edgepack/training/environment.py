@@ -1,4 +1,4 @@
-"""What must be set before Paddle is imported, and what it says of itself afterwards. Imports no Paddle itself."""
+"""Import of Paddle with its environment variables, and the versions of its packages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FIX: Final = "run `make install`, or pip install -r requirements/build.txt, in P
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AMD_VARIABLE: Final = "MKL_DEBUG_CPU_TYPE"
 STRIDES_VARIABLE: Final = "FLAGS_use_stride_kernel"
-# What an import raises when versions do not fit each other, or a library of the system is missing.
+# Errors of an import when versions do not match, or a system library is missing.
 _BROKEN: Final = (ImportError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A variable that Paddle reads when it is imported: its value, and why it is that. `given`: the user set it."""
+    """A variable that Paddle reads on import: its value with the reason. `given`: the user has set it."""
 
     name: str
     value: str
@@ -38,7 +38,7 @@ class Setting:
 
 
 def installed() -> dict[str, str | None]:
-    """Versions of the Paddle stack, None for what is missing; the GPU build of Paddle counts as `paddlepaddle`."""
+    """Versions of the Paddle stack; None if missing. The GPU build of Paddle counts as `paddlepaddle`."""
     found = {package: _version(package) for package in PACKAGES}
     if found["paddlepaddle"] is None:
         found["paddlepaddle"] = _version(GPU_BUILD)
@@ -46,20 +46,20 @@ def installed() -> dict[str, str | None]:
 
 
 def has_gpu_build() -> bool:
-    """Whether Paddle's build with CUDA is installed, told without importing it."""
+    """Whether Paddle's build with CUDA is installed, without importing it."""
     return _version(GPU_BUILD) is not None
 
 
 def has_both_builds() -> bool:
-    """Whether Paddle is installed twice, the one over the other."""
+    """Whether the CPU and GPU builds of Paddle are installed over each other."""
     return has_gpu_build() and _version("paddlepaddle") is not None
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of the Paddle stack; the GPU build of Paddle counts as `paddlepaddle`.
+    """Installed versions of the Paddle stack. The GPU build of Paddle counts as `paddlepaddle`.
 
     Raises:
-        EnvironmentUnfitError: when a package is missing.
+        EnvironmentUnfitError: a package is missing.
     """
     found: dict[str, str] = {}
     for package, version in installed().items():
@@ -72,11 +72,11 @@ def versions() -> dict[str, str]:
 
 
 def settings(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> tuple[Setting, ...]:
-    """The variables that `start` sets, each with its reason. What the user set is kept.
+    """The variables that `start` sets, each with its reason. Values of the user are kept.
 
     Args:
-        environment: variables of this process unless given.
-        root: where /proc and /sys lie.
+        environment: environment variables; of this process by default.
+        root: parent of /proc and /sys.
     """
     environment = os.environ if environment is None else environment
     return tuple(
@@ -89,21 +89,21 @@ def _wanted(root: Path) -> Iterator[tuple[str, str, str]]:
     yield (
         THREADS_VARIABLE,
         str(cores.threads),
-        f"Paddle uses one thread unless it is told; this process may use {cores}",
+        f"by default Paddle uses one thread; this process may use {cores}",
     )
     if hardware.is_amd(root):
-        yield AMD_VARIABLE, "5", "on AMD, Paddle's MKL takes a path half as fast unless it is told"
+        yield AMD_VARIABLE, "5", "by default Paddle's MKL runs at half speed on AMD"
     if not has_gpu_build():
         yield (
             STRIDES_VARIABLE,
             "0",
-            "Paddle's way to read a transposed tensor in place is slower on a CPU than to copy it",
+            "on a CPU, copying a transposed tensor is faster than reading it in place",
         )
-    yield "GLOG_minloglevel", "2", "keeps what Paddle says when it starts off the screen"
+    yield "GLOG_minloglevel", "2", "hides Paddle's messages on import"
 
 
 def threads(set_to: tuple[Setting, ...]) -> int:
-    """CPU threads that Paddle uses with these settings. A text that is no number means one to it."""
+    """CPU threads that Paddle uses with these settings; 1 if the value is not a number."""
     value = next(setting.value for setting in set_to if setting.name == THREADS_VARIABLE)
     try:
         return max(1, int(value))
@@ -112,18 +112,13 @@ def threads(set_to: tuple[Setting, ...]) -> int:
 
 
 def start(progress: Progress = SILENT) -> None:
-    """Import Paddle and PaddleNLP with their threads set and their start-up messages kept off the screen.
+    """Import Paddle and PaddleNLP with the variables of `settings`, without their start-up messages.
 
-    `progress` is told when that begins: it takes seconds, on a busy machine many.
-
-    Paddle uses one CPU thread unless OMP_NUM_THREADS says otherwise, and its MKL takes a slow path on AMD unless
-    MKL_DEBUG_CPU_TYPE=5: both are read when Paddle is imported, never later. What the user set is kept.
-
-    Afterwards Paddle is set to the CPU: only a training chooses another device (`device.choose`). A Paddle with CUDA
-    would take a GPU of its own accord, and a build that goes on after an interruption another one than before.
+    Paddle reads these variables only on import, which takes seconds. Afterwards its device is the CPU: a training
+    selects another one by `devices.choose`. By default a Paddle with CUDA would select a GPU.
 
     Raises:
-        EnvironmentUnfitError: when a package is missing or cannot be imported.
+        EnvironmentUnfitError: a package is missing or cannot be imported.
     """
     versions()
     if "paddle" not in sys.modules:
@@ -131,8 +126,7 @@ def start(progress: Progress = SILENT) -> None:
         for setting in settings():
             os.environ[setting.name] = setting.value
         progress.line("importing Paddle")
-    said = io.StringIO()
-    with warnings.catch_warnings(), contextlib.redirect_stderr(said):
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
             import paddle
@@ -154,7 +148,7 @@ def _version(name: str) -> str | None:
 
 
 def _require_home() -> None:
-    """PaddleNLP makes a folder for its files when it is imported, and fails in its own words where it cannot."""
+    """Check that PaddleNLP can create the folder that it creates on import."""
     home = Path(os.environ.get("PPNLP_HOME") or Path.home() / ".paddlenlp")
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -165,5 +159,5 @@ def _require_home() -> None:
         raise EnvironmentUnfitError(
             f"PaddleNLP cannot keep its files in {home}",
             why="that folder cannot be written",
-            fix="set PPNLP_HOME to a folder that can be",
+            fix="set PPNLP_HOME to a writable folder",
         )

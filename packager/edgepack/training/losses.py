@@ -1,7 +1,7 @@
-"""Losses of a task and of distillation: targets from answers, the cost of logits, hidden states and token relations.
+"""Losses of the tasks and of distillation (logits, hidden states, token relations), and their targets.
 
-A unit is what has one answer of its own: a row, or in token classification a token. Losses come as one figure a unit,
-so that a step's loss is the same whatever parts its rows are run in.
+A unit has one answer: a row, or in token classification a token. Losses are per unit, so that the loss of a step does
+not depend on the parts in which its rows are run.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from edgepack_runtime.inference import predictions
 from edgepack_runtime.util.spans import tags_of_spans
 
 Float = npt.NDArray[np.float32]
-UNLABELLED: Final = -1  # the target of a unit whose label nobody knows: the teacher alone speaks of it
-NO_UNIT: Final = -100  # of a token that has no answer: padding, [CLS], [SEP]
+UNLABELLED: Final = -1  # target of a unit without a label: only the teacher's logits count
+NO_UNIT: Final = -100  # target of a token without an answer: padding, [CLS], [SEP]
 
 
 class Objective(Protocol):
-    """One task's losses. `scores` are the network's logits of a batch, `targets` what `collate` made of its rows."""
+    """Losses of a task. `scores` are the network's logits of a batch, `targets` its collated targets."""
 
     def collate(self, targets: list[Array], tokens: int) -> Array:
-        """Targets, or soft labels, of one batch as an array; `tokens` is what its rows are padded to."""
+        """Targets or soft labels of a batch as one array, padded to `tokens`."""
 
     def units(self, targets: Any) -> tuple[Any, Any]:
-        """Masks of shape (U,), float32: which units count, and which of those have a label."""
+        """Masks (U,), float32: units that count, and units with a label."""
 
     def count(self, target: Array) -> int:
-        """How many units of one row, given its target, count."""
+        """The number of units of one row that count."""
 
     def hard(self, scores: Any, targets: Any) -> Any:
-        """Loss of each unit against its label, shape (U,); whatever for units without one."""
+        """Loss of each unit against its label, (U,); undefined for units without a label."""
 
     def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
-        """T^2 times the divergence of each unit from the teacher's logits, shape (U,)."""
+        """T^2 times the divergence of each unit from the teacher's logits, (U,)."""
 
 
 class OneLabel:
-    """One of C labels for a row, a unit: logits are (B, C), a target is the label's number.
+    """One of C labels per row: logits (B, C), targets (B,) of label numbers.
 
     Args:
-        weights: of the labels in the loss, shape (C,), with a mean of 1 over the training rows; None for all alike.
+        weights: weights (C,) of the labels in the loss, with mean 1 over the training rows; None for equal weights.
     """
 
     def __init__(self, weights: Float | None = None) -> None:
@@ -75,7 +75,7 @@ class OneLabel:
 
 
 class ManyLabels:
-    """Any of C labels for a row, a unit: logits are (B, C), a target holds 0 or 1 for each label."""
+    """Any of C labels per row: logits (B, C), targets (B, C) of 0 and 1."""
 
     def collate(self, targets: list[Array], tokens: int) -> Array:
         return np.stack(targets).astype(np.float32)
@@ -99,7 +99,7 @@ class ManyLabels:
 
 
 class Tags:
-    """One of C tags for each token, a unit: logits are (B, T, C), a target has the number of each token's tag."""
+    """One of C tags per token: logits (B, T, C), targets (B, T) of tag numbers."""
 
     def __init__(self, weights: Float | None = None) -> None:
         self._weights = None if weights is None else paddle.to_tensor(weights)
@@ -129,9 +129,9 @@ class Tags:
 
 
 def balanced_weights(targets: Sequence[Array], classes: int) -> Float:
-    """Weights (C,) that give every class the same say, whatever its share: n / (C' x n_c) for the C' that occur.
+    """Weights (C,) that give every class the same total: n / (C' x n_c) for the C' classes that occur.
 
-    Their mean over the labelled units is 1, so that the learning rate keeps its meaning. A class that never occurs
+    Their mean over the labelled units is 1, so that the learning rate keeps its meaning. A class that does not occur
     has weight 1.
     """
     flat = np.concatenate([np.atleast_1d(target) for target in targets])
@@ -148,9 +148,9 @@ def _cross_entropy(scores: Any, targets: Any, weights: Any | None) -> Any:
 
 
 def _divergence(scores: Any, teacher: Any, temperature: float) -> Any:
-    """T^2 KL(teacher || student) of each row of logits (U, C), both softened by T; T^2 keeps the gradients' size.
+    """T^2 KL(teacher || student) of logits (U, C), both divided by T; T^2 keeps the size of the gradients.
 
-    After Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network" (2015).
+    Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network" (2015).
     """
     wanted = F.softmax(teacher / temperature, axis=-1)
     known, learnt = F.log_softmax(teacher / temperature, axis=-1), F.log_softmax(scores / temperature, axis=-1)
@@ -161,7 +161,7 @@ _PARTS = ("q_proj", "k_proj", "v_proj")
 
 
 class Match:
-    """Losses of a student against the inside of its teacher, one figure a row.
+    """Losses of a student against hidden states and token relations of its teacher, per row.
 
     hidden: the mean squared difference of the student's hidden states, through a learnt projection to the teacher's
     width, and the teacher's, over all tokens and mapped layers (Jiao et al., "TinyBERT", 2020).
@@ -173,7 +173,7 @@ class Match:
         settings: `hidden`, `relations` and `layers` of the recipe.
 
     Raises:
-        StageFailedError: `layers` does not fit the two.
+        StageFailedError: `layers` names layers that one of them does not have.
     """
 
     def __init__(self, student: Any, teacher: Any, settings: Distill) -> None:
@@ -188,7 +188,7 @@ class Match:
                 fix="name a layer of the teacher, from 1, for each layer of the student, or leave the key out",
             )
         self._map = list(chosen)
-        # One group for each of the teacher's heads; a student that was pruned to less width than that has fewer.
+        # One group per head of the teacher; fewer for a student that is narrower than that.
         inside = [attentions(network)[0] for network in (student, teacher)]
         narrowest = min(attention.num_heads * attention.head_dim for attention in inside)
         self._groups = min(inside[1].num_heads, narrowest)
@@ -200,52 +200,52 @@ class Match:
 
     @property
     def needs_hidden_states(self) -> bool:
-        """Whether the student's network must be asked for its hidden states."""
+        """Whether the student's network must return its hidden states."""
         return self._hidden
 
-    def forget(self) -> None:
-        """Drop what was seen of a batch that is not gone on with."""
+    def clear(self) -> None:
+        """Drop the recorded outputs of a batch that is not continued."""
         for seen in self._seen.values():
             seen.clear()
 
     def loss(self, hidden_states: Sequence[Any], batch: Batch) -> Any:
-        """Loss of each row of the batch that the student has just read, shape (B,).
+        """Loss (B,) of each row of the batch that the student has just run.
 
         Args:
-            hidden_states: the student's, embeddings first, each (B, T, H); unused unless `hidden` is set.
+            hidden_states: of the student, embeddings first, each (B, T, H); used with `hidden` only.
         """
         mask = (batch.ids != 0).astype("float32")  # (B, T)
         with paddle.no_grad():
-            told = self._teacher(batch.ids, batch.types, output_hidden_states=self._hidden, return_dict=True)
+            output = self._teacher(batch.ids, batch.types, output_hidden_states=self._hidden, return_dict=True)
         total = paddle.zeros([batch.ids.shape[0]])
         if self._hidden:
-            total = total + self._of_hidden(hidden_states, told.hidden_states, mask)
+            total = total + self._hidden_loss(hidden_states, output.hidden_states, mask)
         if self._relations:
-            total = total + self._of_relations(mask)
+            total = total + self._relation_loss(mask)
         return total
 
-    def _of_hidden(self, ours: Sequence[Any], theirs: Sequence[Any], mask: Any) -> Any:
+    def _hidden_loss(self, ours: Sequence[Any], theirs: Sequence[Any], mask: Any) -> Any:
         losses = []
-        for layer, taught_by in enumerate(self._map, start=1):
-            difference = self.projection(ours[layer]) - theirs[taught_by]  # (B, T, H of the teacher)
-            of_token = (difference * difference).mean(axis=-1)  # (B, T)
-            losses.append((of_token * mask).sum(axis=-1) / mask.sum(axis=-1))
+        for layer, teacher_layer in enumerate(self._map, start=1):
+            difference = self.projection(ours[layer]) - theirs[teacher_layer]  # (B, T, H of the teacher)
+            token_losses = (difference * difference).mean(axis=-1)  # (B, T)
+            losses.append((token_losses * mask).sum(axis=-1) / mask.sum(axis=-1))
         return sum(losses) / len(losses)
 
-    def _of_relations(self, mask: Any) -> Any:
+    def _relation_loss(self, mask: Any) -> Any:
         pairs = list(zip(self._seen["student"], self._seen["teacher"], strict=True))
-        self.forget()
+        self.clear()
         return sum(self._divergence(ours, theirs, mask) for ours, theirs in pairs) / len(pairs)
 
     def _divergence(self, ours: Any, theirs: Any, mask: Any) -> Any:
-        hidden = (mask - 1).unsqueeze([1, 2]) * 1e4  # (B, 1, 1, T): padding is related to nothing
+        hidden = (mask - 1).unsqueeze([1, 2]) * 1e4  # (B, 1, 1, T): padding has no relations
         wanted, learnt = (self._relation(states) + hidden for states in (theirs.detach(), ours))  # (B, R, T, T)
         known = F.log_softmax(wanted, axis=-1)
         divergence = (known.exp() * (known - F.log_softmax(learnt, axis=-1))).sum(axis=-1).mean(axis=1)  # (B, T)
         return (divergence * mask).sum(axis=-1) / mask.sum(axis=-1)
 
     def _relation(self, states: Any) -> Any:
-        """(B, T, H) -> (B, R, T, T): products of tokens with tokens, in R groups of their width."""
+        """(B, T, H) -> (B, R, T, T): scaled products of tokens with tokens, in R groups of H."""
         rows, tokens, width = states.shape
         part = width // self._groups
         split = states[:, :, : part * self._groups].reshape([rows, tokens, self._groups, part]).transpose([0, 2, 1, 3])
@@ -255,7 +255,7 @@ class Match:
         attention = network.ernie.encoder.layers[layer].self_attn
 
         def keep(module: Any, inputs: Any, output: Any) -> None:
-            if network.training or who == "teacher":  # a student that is only evaluated is held against nothing
+            if network.training or who == "teacher":  # the evaluation of a student has no loss
                 self._seen[who].append(output)
 
         for part in _PARTS:
@@ -266,21 +266,21 @@ _NO_OFFSET: Final = (0, 0)  # of [CLS] and [SEP]
 
 
 class Task(Protocol):
-    """One task. `labels` are what the logits mean, in their order."""
+    """A classification task. `labels` are the meanings of the logits, in order."""
 
     labels: tuple[str, ...]
 
     def target(self, row: Row, encoded: Encoded) -> Array:
-        """What a labelled row teaches."""
+        """The target of a labelled row."""
 
     def unlabelled(self, encoded: Encoded) -> Array:
-        """The same of a row whose answer nobody knows."""
+        """The target of a row without a label."""
 
     def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
-        """The loss; `balanced` gives every class of `targets` the same say."""
+        """The loss. `balanced` gives every class of `targets` the same total weight."""
 
     def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
-        """What the logits of one row, without padding, say; by the code that says it on the device."""
+        """The answer of the logits of one row, without padding, computed by the device's code."""
 
 
 class _OneOfLabels:
@@ -344,7 +344,7 @@ class _TagsOfTokens:
 
 
 def task_of(data: DataArtifact) -> Task:
-    """The task that the rows are for."""
+    """The task of the rows."""
     if data.task == "token-classification":
         return _TagsOfTokens(data.model_labels)
     return _AnyOfLabels(data.model_labels) if data.multi_label else _OneOfLabels(data.model_labels)

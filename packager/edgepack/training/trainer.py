@@ -126,7 +126,7 @@ class Step:
     def _halve(self, batch: Batch | None, error: MemoryError) -> None:
         self._optimizer.clear_grad()
         if self._match is not None:
-            self._match.forget()
+            self._match.clear()
         rows = batch.ids.shape[0] if batch is not None else 0
         if self.parts >= rows:
             raise EnvironmentUnfitError(

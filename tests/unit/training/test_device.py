@@ -59,7 +59,7 @@ def test_the_first_gpu_that_works_is_taken() -> None:
 UNUSABLE = {
     "without CUDA": (WITHOUT_CUDA, NO_DRIVER, {}, "this Paddle is built without CUDA", "use device: cpu"),
     "without CUDA, with a GPU": (
-        WITHOUT_CUDA, DRIVER, {}, "built without CUDA, and NVIDIA H200 is here", "install paddlepaddle-gpu",
+        WITHOUT_CUDA, DRIVER, {}, "built without CUDA, but this machine has NVIDIA H200", "install paddlepaddle-gpu",
     ),
     "without a driver": (
         replace(WITH_CUDA, cards=()), NO_DRIVER, {}, "nvidia-smi cannot be run", "install NVIDIA's driver",
@@ -82,22 +82,22 @@ UNUSABLE = {
     "an old driver fails": (
         replace(WITH_CUDA, cards=(replace(H200, failure="CUDA error(35)"),)), OLD_DRIVER, {}, "up to 11.4", "newer",
     ),
-    "an unseen GPU": (replace(WITH_CUDA, cards=()), DRIVER, {}, "the driver does", "CUDA's libraries"),
+    "an unseen GPU": (replace(WITH_CUDA, cards=()), DRIVER, {}, "the driver sees a GPU", "CUDA's libraries"),
     "no kernels": (
         replace(WITH_CUDA, kernels=(61, 70), cards=(replace(H200, failure="wrong sum"),)), DRIVER, {},
-        "no kernels for NVIDIA H200, sm_90, only for sm_61, sm_70 (gpu:0 said: wrong sum)", "built for sm_90",
+        "no kernels for NVIDIA H200, sm_90, only for sm_61, sm_70 (gpu:0 reported: wrong sum)", "built for sm_90",
     ),
     "no kernels, as CUDA says": (
         replace(WITH_CUDA, kernels=(), cards=(replace(H200, failure=NO_KERNELS),)), DRIVER, {},
-        "this Paddle has no kernels for NVIDIA H200, sm_90 (gpu:0 said: CUDA error(209)", "built for sm_90",
+        "this Paddle has no kernels for NVIDIA H200, sm_90 (gpu:0 reported: CUDA error(209)", "built for sm_90",
     ),
     "a library is missing": (
         replace(WITH_CUDA, cards=(replace(H200, failure="libcublas.so is not configured"),)), DRIVER, {},
-        "a first computation failed: gpu:0 said: libcublas.so is not configured", "mend CUDA's libraries",
+        "a first computation failed: gpu:0 reported: libcublas.so is not configured", "repair CUDA's libraries",
     ),
     "a crash": (
         replace(WITH_CUDA, cards=(), failure="a first computation was ended by signal 11"), DRIVER, {},
-        "ended by signal 11", "mend CUDA's libraries",
+        "ended by signal 11", "repair CUDA's libraries",
     ),
 }  # fmt: skip
 

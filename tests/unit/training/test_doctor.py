@@ -95,7 +95,7 @@ def test_two_builds_of_paddle_are_a_warning(examine: Examine, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("build", "driver", "what", "why"),
     [
-        (WITHOUT_CUDA, DRIVER, "no GPU can be used", "NVIDIA H200 is here"),
+        (WITHOUT_CUDA, DRIVER, "no GPU can be used", "but this machine has NVIDIA H200"),
         (replace(WITH_CUDA, cards=()), NO_DRIVER, "no GPU can be used", "nvidia-smi cannot be run"),
         (
             replace(WITH_CUDA, cards=(*WITH_CUDA.cards, Card(1, "GT 1030", "6.1", 2048, "wrong sum"))),
@@ -117,7 +117,7 @@ def test_gpus_that_cannot_be_used_are_warnings(
     assert why in problem.why
 
 
-@pytest.mark.parametrize(("text", "words"), [("8", "8 threads where 2 threads"), ("all", "1 thread where 2 threads")])
+@pytest.mark.parametrize(("text", "words"), [("8", "8 threads, but 2 threads"), ("all", "1 thread, but 2 threads")])
 def test_threads_that_are_not_the_cores_are_a_warning(
     examine: Examine, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:

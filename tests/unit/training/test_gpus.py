@@ -43,7 +43,7 @@ def test_a_build_is_described(said: tuple[str, object, object, list[int] | None]
     module = SimpleNamespace(full_version=version, cuda=lambda: cuda, cudnn=lambda: cudnn)
     if archs is not None:  # Paddle 2.6 has no such function
         module.cuda_archs = lambda: archs
-    assert devices.described(module) == build
+    assert devices.from_version(module) == build
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def program(source: str) -> list[str]:
 def test_cards_are_read_from_the_last_line() -> None:
     broken = Card(1, "NVIDIA T4", "7.5", 15109, "no kernel image is available")
     answer = json.dumps([asdict(CARD), asdict(broken)])
-    found = devices.tried(BUILD, program(f"print('W1120 device_context.cc] ready'); print({answer!r})"))
+    found = devices.with_cards(BUILD, program(f"print('W1120 device_context.cc] ready'); print({answer!r})"))
     assert found == replace(BUILD, cards=(CARD, broken))
 
 
@@ -117,9 +117,9 @@ def test_cards_are_read_from_the_last_line() -> None:
     ],
 )
 def test_what_ends_the_program_is_told_and_ends_nothing_else(source: str, failure: str) -> None:
-    assert devices.tried(BUILD, program(source)) == replace(BUILD, failure=failure)
+    assert devices.with_cards(BUILD, program(source)) == replace(BUILD, failure=failure)
 
 
 def test_a_program_that_does_not_end_is_ended() -> None:
-    found = devices.tried(BUILD, program("import signal; signal.pause()"), timeout_seconds=0.2)
+    found = devices.with_cards(BUILD, program("import signal; signal.pause()"), timeout_seconds=0.2)
     assert found.failure == "a first computation did not end within 0.2 s"

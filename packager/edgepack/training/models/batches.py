@@ -1,4 +1,4 @@
-"""Batches of encoded rows: which rows come together, and the arrays that the network gets."""
+"""Batches of encoded rows: their order, and the arrays for the network."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _READ_AHEAD: Final = 4  # batches that are padded and copied to the device while
 
 @dataclass(frozen=True)
 class Encoded:
-    """One row as token ids and token types (0, or 1 in the second text of a pair), both of the same length.
+    """One row as token ids and token types (1 in the second text of a pair, else 0), of equal length.
 
-    `offsets` has start and end of each token in the text, as characters, where tokens are classified.
+    `offsets` has start and end of each token in characters, if tokens are classified.
     """
 
     ids: Sequence[int]
@@ -40,9 +40,9 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Examples:
-    """What is learnt from. Every list has one entry a row.
+    """Training examples, one entry per row in every list.
 
-    `targets` are what the objective makes of the rows' answers. `soft` are the teacher's logits when distilling.
+    `targets` are those of the task. `soft` are the teacher's logits, with distillation.
     """
 
     rows: list[Encoded]
@@ -55,7 +55,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of B rows, padded to T tokens. `soft` is None unless a teacher is learnt from."""
+    """Tensors of B rows, padded to T tokens. `soft` is None without a teacher."""
 
     ids: Any  # (B, T) int64
     types: Any  # (B, T) int64
@@ -63,16 +63,16 @@ class Batch:
     soft: Any | None
 
     def part(self, start: int, stop: int) -> Batch:
-        """Some of the rows."""
+        """The rows from `start` to `stop`."""
         soft = None if self.soft is None else self.soft[start:stop]
         return Batch(self.ids[start:stop], self.types[start:stop], self.targets[start:stop], soft)
 
 
 def epoch_order(lengths: Sequence[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
-    """Row indices of one epoch, each row once: shuffled, bucketed by length within pools, batches shuffled again.
+    """Row indices of the batches of an epoch: shuffled, sorted by length within pools, batches shuffled again.
 
-    `batch_size` is the rows of a step in all processes together. Those of a batch are sorted by length, so that
-    every n-th of them (`Ranks.share`) are about as long as the others.
+    `batch_size` is the rows of a step in all processes. A batch is sorted by length, so that the shares of the ranks
+    (every n-th row) have similar lengths.
     """
     order = random.permutation(len(lengths))
     pool = batch_size * _BUCKET_BATCHES
@@ -84,7 +84,7 @@ def epoch_order(lengths: Sequence[int], batch_size: int, random: np.random.Gener
 
 
 def pad(rows: Sequence[Sequence[int]], filler: int = 0) -> Int64:
-    """Rows -> (B, T) int64, filled up to the longest; 0 is [PAD]."""
+    """Rows -> (B, T) int64, padded with 0 ([PAD]) to the longest."""
     width = max(len(row) for row in rows)
     padded = np.full((len(rows), width), filler, dtype=np.int64)
     for index, row in enumerate(rows):
@@ -95,7 +95,7 @@ def pad(rows: Sequence[Sequence[int]], filler: int = 0) -> Int64:
 def loader(
     examples: Examples, order: list[list[int]], collate: Callable[[list[Array], int], Array]
 ) -> Iterator[Batch | None]:
-    """The batches of `order`, made by a thread of their own while the network computes; None for one without rows.
+    """The batches of `order`, made by a thread while the network computes; None for a batch without rows.
 
     Args:
         examples: rows to choose from.
@@ -121,7 +121,7 @@ def loader(
 
 
 class _Indices(paddle.io.Dataset):  # type: ignore[misc, unused-ignore]
-    """Hands `collate_fn` the numbers of the rows: all of them lie in memory already."""
+    """Passes row numbers to `collate_fn`; the rows are in memory."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -139,10 +139,10 @@ SETTINGS_FILES: Final = (_CONFIG_NAME, "special_tokens_map.json")  # beside the 
 
 
 def config_of(folder: Path) -> TokenizerConfig:
-    """How the tokenizer of a PaddleNLP folder cuts texts.
+    """The tokenizer settings of a PaddleNLP folder.
 
     Raises:
-        StageFailedError: when the folder does not tell.
+        StageFailedError: the folder does not describe a tokenizer.
     """
     try:
         told = json.loads((folder / _CONFIG_NAME).read_text(encoding="utf-8"))
@@ -162,7 +162,7 @@ def open_tokenizer(folder: Path) -> ErnieTokenizer:
 def encode(
     tokenizer: ErnieTokenizer, rows: Sequence[Row], max_length: int, *, with_offsets: bool = False
 ) -> list[Encoded]:
-    """Token ids and types of each row, special tokens included, cut to `max_length`; with offsets if asked for."""
+    """Token ids and types of each row with special tokens, truncated to `max_length`; with offsets on request."""
     texts = [row.text for row in rows]
     if with_offsets:
         found = zip(*tokenizer.encode_with_offsets(texts, max_length), strict=True)

@@ -1,6 +1,6 @@
-"""ERNIE classifiers: from scratch, from a folder, from PaddleNLP's hub, or cut out of a teacher.
+"""ERNIE classifiers: from scratch, from a folder, from PaddleNLP's hub, or from layers of a teacher.
 
-Texts become tokens by the runtime's own tokenizer, in training as on the device.
+Training and device use the same tokenizer, the runtime's.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ _NARROW_KINDS: Final[Mapping[Any, Any]] = {
 
 
 def build(task: TaskName, config: Any) -> Any:
-    """A network of random weights, after a PaddleNLP ErnieConfig.
+    """A network with random weights from a PaddleNLP ErnieConfig.
 
     Raises:
-        StageFailedError: the config names what cannot be built.
+        StageFailedError: a value of the config is not supported.
     """
     network = _kind(task, hasattr(config, KEPT_HEADS))(config)
     huggingface.honour_epsilon(network)
@@ -82,14 +82,14 @@ def build(task: TaskName, config: Any) -> Any:
 
 
 def from_pretrained(task: TaskName, source: str, **settings: Any) -> Any:
-    """The network that PaddleNLP's hub has under a name, or that `save_pretrained` wrote to a folder.
+    """A network of PaddleNLP's hub, or of a folder that `save_pretrained` wrote.
 
     Args:
-        settings: that replace those of its config, as `num_classes`.
+        settings: values that replace those of its config, such as `num_classes`.
 
     Raises:
-        StageFailedError: its config names what cannot be built.
-        Exception: whatever PaddleNLP has to say.
+        StageFailedError: a value of its config is not supported.
+        Exception: any error of PaddleNLP.
     """
     config = read_config(Path(source)) or {}  # of a model of the hub there is none
     network = _kind(task, KEPT_HEADS in config).from_pretrained(source, **settings)
@@ -98,7 +98,7 @@ def from_pretrained(task: TaskName, source: str, **settings: Any) -> Any:
 
 
 def attentions(network: Any) -> list[Any]:
-    """The attention of each layer, lowest first; `num_heads` of them says how many heads there are."""
+    """The attention of each layer, lowest first, with its number of heads as `num_heads`."""
     return [layer.self_attn for layer in network.ernie.encoder.layers]
 
 
@@ -107,7 +107,7 @@ def _kind(task: TaskName, is_narrow: bool) -> Any:
 
 
 def _narrow(network: Any) -> None:
-    """Give each layer's attention as many heads as the config keeps: (hidden, heads x size of a head) and back."""
+    """Shrink each layer's attention to the heads that the config keeps: (hidden, heads x head size) and back."""
     config = network.config
     heads = kept_heads({KEPT_HEADS: getattr(config, KEPT_HEADS)}, config.num_attention_heads)
     if heads is None:
@@ -138,7 +138,7 @@ _OTHER_LABELS: Final = (
 
 @dataclass(frozen=True)
 class Classifier:
-    """A network with the tokenizer and the length it was made for. Logit i belongs to `labels[i]`."""
+    """A network with its tokenizer and maximum length. Logit i belongs to `labels[i]`."""
 
     network: Any  # paddlenlp ErnieForSequenceClassification or ErnieForTokenClassification
     tokenizer: Tokenizer
@@ -152,11 +152,11 @@ class Classifier:
         return int(sum(int(np.prod(p.shape)) for p in self.network.parameters()))
 
     def encode(self, rows: Sequence[Row]) -> list[Encoded]:
-        """Tokens of each row, special ones included, cut to `max_length`; with offsets where tokens are classified."""
+        """Tokens of each row with special tokens, truncated to `max_length`; with offsets if tokens are classified."""
         return batches.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task == "token-classification")
 
     def save(self, folder: Path) -> None:
-        """Write weights and config to the folder that holds the vocabulary already: together, a PaddleNLP model."""
+        """Write weights and config to the folder that holds the vocabulary, which makes it a PaddleNLP model."""
         self.network.save_pretrained(str(folder))
 
 
@@ -169,11 +169,15 @@ def create(
     folder: Path,
     task: TaskName = "text-classification",
 ) -> Classifier:
-    """A classifier to train. `texts` build the vocabulary of one from scratch; `folder` gets the tokenizer's files.
+    """A classifier to train.
+
+    Args:
+        texts: source of the vocabulary of a model from scratch.
+        folder: receives the tokenizer's files.
 
     Raises:
-        EnvironmentUnfitError: when a model of the hub is not on this machine and cannot be downloaded.
-        StageFailedError: when the weights cannot be loaded, or are of a model with fewer positions.
+        EnvironmentUnfitError: a model of the hub is not on this machine and cannot be downloaded.
+        StageFailedError: the weights cannot be loaded, or have fewer positions than `max_length`.
     """
     paddle.seed(seed)
     if isinstance(source, FromScratch):
@@ -195,18 +199,17 @@ def cut(
     kept: Sequence[pruning.Kept] | None = None,
     seed: int = 0,
 ) -> Classifier:
-    """A classifier of some layers of a trained one, with its embeddings, pooler and head.
+    """A classifier from some layers of a trained one, with its embeddings, pooler and head.
 
     Args:
-        trained: folder of the trained classifier: a teacher, or a student that is to be narrowed.
-        layers: how many, evenly spread up to the top one, or which, from 1; None for all.
-        folder: gets the tokenizer's files.
-        kept: of each layer of the trained one, the heads and neurons that stay; None for all of them.
-        seed: of what is drawn at random after this, as `create` has it: a projection that is trained along must not
-            hang on whether the teacher was trained in this process.
+        trained: folder of the trained classifier.
+        layers: number of layers, evenly spread up to the top one, or their numbers from 1; None for all.
+        folder: receives the tokenizer's files.
+        kept: heads and neurons of each trained layer that stay; None for all.
+        seed: seed of random weights that are drawn later, such as the projection of hidden states.
 
     Raises:
-        StageFailedError: when the teacher does not have these layers, or has fewer positions than `max_length`.
+        StageFailedError: the trained classifier does not have these layers, or has too few positions.
     """
     paddle.seed(seed)
     whole = from_pretrained(task, str(trained))
@@ -231,12 +234,12 @@ def cut(
 
 
 def with_tokens(whole: Classifier, source: Path, kept: Sequence[int], folder: Path) -> Classifier:
-    """The classifier with a smaller vocabulary: of its word embedding, the rows of the tokens that are `kept` alone.
+    """The classifier with a smaller vocabulary and only the `kept` rows of its word embedding.
 
     Args:
-        whole: as `load` opened it from the folder `source`.
-        kept: ids, ascending; that of the padding is among them. The new ids are 0, 1, ... in this order.
-        folder: gets the tokenizer's files.
+        whole: the classifier, loaded from the folder `source`.
+        kept: ids in ascending order, including the padding. They become 0, 1, ...
+        folder: receives the tokenizer's files.
     """
     config = whole.network.config.to_dict()
     config |= {"vocab_size": len(kept), "pad_token_id": list(kept).index(config["pad_token_id"])}
@@ -265,7 +268,7 @@ def _check_length(network: Any, max_length: int, source: str) -> None:
 
 
 def probe(source: str | FromScratch | FromTeacher) -> None:
-    """Load a model and let it go: what is missing or damaged shows now, and a download is done. Raises as `create`."""
+    """Load a model once, to find missing or damaged files and to download it. Raises as `create`."""
     if isinstance(source, str):
         _pretrained(source, 2, "text-classification")
 
@@ -282,7 +285,7 @@ def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
 
 
 def _refusal(source: str, error: Exception) -> EdgepackError:
-    """Why `source` could not be loaded: its download could not be done, or what is there is not usable."""
+    """The error of a model that cannot be loaded: its download failed, or its files cannot be used."""
     causes = list(_causes(error))
     network = [cause for cause in causes if type(cause).__module__.partition(".")[0] in _DOWNLOADERS]
     # PaddleNLP takes a 404 for an answer, and then misses the files; what the disk refuses has a number.
@@ -300,7 +303,7 @@ def _refusal(source: str, error: Exception) -> EdgepackError:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """`error` and what led to it, the first cause last."""
+    """`error` and its causes, the first cause last."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

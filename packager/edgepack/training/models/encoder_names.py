@@ -1,4 +1,4 @@
-"""The weights of a BERT or ERNIE as transformers names and lays them out, and as PaddleNLP does. Imports no Paddle."""
+"""Weight names and layouts of BERT and ERNIE in transformers and in PaddleNLP. Imports no Paddle."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _SHOWN: Final = 20
 
 
 def in_checkpoint(name: str) -> str:
-    """What a checkpoint calls the weight that PaddleNLP's ErnieModel calls `name`."""
+    """The name in a checkpoint of the weight `name` of PaddleNLP's ErnieModel."""
     for ours, theirs in _RENAMED:
         name = name.replace(ours, theirs)
     return name
 
 
 def convert(shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """Weights of a checkpoint as PaddleNLP's ErnieModel takes them.
+    """Convert the weights of a checkpoint to PaddleNLP's ErnieModel.
 
     Args:
-        shapes: of every weight of the ErnieModel, by its name.
-        weights: the checkpoint's, by its names.
+        shapes: shape of every weight of the ErnieModel, by name.
+        weights: weights of the checkpoint, by name.
 
     Returns:
-        The weights by PaddleNLP's names, linear ones turned from (out, in) to (in, out); and what is wrong with the
-        checkpoint: weights that are missing, not known, there twice, or of another shape. Empty when all fits.
+        The weights by PaddleNLP's names, linear ones transposed from (out, in) to (in, out); and messages about weights
+        that are missing, unknown, duplicate, or of another shape.
     """
     found, twice = _by_plain_name(weights)
     wanted = {in_checkpoint(name): name for name in shapes}
@@ -68,7 +68,7 @@ def convert(shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array])
 
 
 def _by_plain_name(weights: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """Those of the encoder, without prefix and with today's names; and the names that then stand twice."""
+    """The weights of the encoder by present names without prefix, and the names that occur twice."""
     found: dict[str, Array] = {}
     twice = []
     for name, weight in weights.items():
@@ -81,7 +81,7 @@ def _by_plain_name(weights: Mapping[str, Array]) -> tuple[dict[str, Array], list
 
 
 def is_linear(name: str) -> bool:
-    """Whether the weight that PaddleNLP calls `name` is a linear layer's, which the two keep turned."""
+    """Whether PaddleNLP's weight `name` belongs to a linear layer, whose layout is transposed."""
     return name.endswith(".weight") and not name.startswith("embeddings.") and ".norm" not in name
 
 

@@ -1,4 +1,4 @@
-"""Paddle static graph and float ONNX of a trained classifier."""
+"""Export of a trained classifier to a Paddle static graph and float ONNX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INPUTS = ("input_ids", "token_type_ids")
 
 
 def static_graph(classifier: Classifier, folder: Path) -> None:
-    """Write what Paddle Inference loads: the graph and `model.pdiparams`. Inputs are int64 (B, T)."""
+    """Write the graph and `model.pdiparams` for Paddle Inference. Inputs are int64 (B, T)."""
     classifier.network.eval()
     spec = [paddle.static.InputSpec([None, None], "int64", name=name) for name in INPUTS]
     with warnings.catch_warnings():
@@ -36,19 +36,19 @@ def static_graph(classifier: Classifier, folder: Path) -> None:
 
 
 def run_dygraph(classifier: Classifier, row: Encoded) -> Float:
-    """Logits (1, C) of the trained model for one row; (1, T, C) where tokens are classified."""
+    """Logits (1, C) of the trained model for one row; (1, T, C) if tokens are classified."""
     return _run(classifier.network, row)
 
 
 class StaticGraph:
-    """A saved static graph, loaded as a deployment would load it."""
+    """A saved static graph, loaded by `paddle.jit.load`."""
 
     def __init__(self, folder: Path) -> None:
         self._layer = paddle.jit.load(str(folder / "model"))
         self._layer.eval()
 
     def run(self, row: Encoded) -> Float:
-        """What `run_dygraph` gives."""
+        """Logits of one row, as `run_dygraph`."""
         return _run(self._layer, row)
 
 
@@ -61,10 +61,10 @@ def _run(network: Any, row: Encoded) -> Float:
 def float_onnx(folder: Path, target: Path) -> None:
     """Convert the static graph in `folder` to ONNX at `OPSET`.
 
-    paddle2onnx reports success after failures: the caller must load and run what was written.
+    paddle2onnx may report success after a failure: the caller must load and run the file.
 
     Raises:
-        StageFailedError: when nothing was written.
+        StageFailedError: no file was written.
     """
     import paddle2onnx
 
@@ -88,7 +88,7 @@ def float_onnx(folder: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _output_into(file: IO[bytes]) -> Iterator[None]:
-    """Send the process's standard output and error into `file`: paddle2onnx prints from C++, past `sys.stdout`."""
+    """Redirect the descriptors of standard output and error to `file`, because paddle2onnx prints from C++."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]

@@ -1,7 +1,7 @@
-"""A checkpoint in Hugging Face's layout -> PaddleNLP's ERNIE. Nothing of torch or transformers is needed.
+"""Conversion of a Hugging Face checkpoint to PaddleNLP's ERNIE, without torch and transformers.
 
-The encoder of a BERT computes what an ERNIE without task embedding does, under other names; torch keeps the weight of a
-linear layer as (out, in), Paddle as (in, out).
+BERT and ERNIE without task embedding have the same encoder with different names. Torch stores the weight of a linear
+layer as (out, in), Paddle as (in, out).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def load(folder: Path, kind: Any, n_labels: int) -> tuple[Any, Any]:
     """The tokenizer and network of the checkpoint in `folder`.
 
     Args:
-        folder: with config.json, vocab.txt and model.safetensors or pytorch_model.bin.
-        kind: PaddleNLP's class of the network, as ErnieForSequenceClassification; its head of `n_labels` is random.
+        folder: holds config.json, vocab.txt and model.safetensors or pytorch_model.bin.
+        kind: PaddleNLP's class, such as ErnieForSequenceClassification. Its head of `n_labels` is random.
 
     Raises:
-        StageFailedError: when the settings cannot be converted, or when weights of the encoder are missing, unknown
-            or of another shape.
+        StageFailedError: the config cannot be converted, or weights of the encoder are missing, unknown, or of another
+            shape.
     """
     fields = pretrained_models.read_config(folder)
     weights = pretrained_models.weights_of(folder)
@@ -63,13 +63,12 @@ def load(folder: Path, kind: Any, n_labels: int) -> tuple[Any, Any]:
 
 
 def honour_epsilon(network: Any) -> None:
-    """Give every LayerNorm the epsilon that the network's config names.
+    """Set the epsilon of every LayerNorm to that of the network's config.
 
-    PaddleNLP sets 1e-12 on construction and on load, whatever config.json says; ERNIE 3.0 in Hugging Face's layout
-    has 1e-5.
+    PaddleNLP always sets 1e-12. ERNIE 3.0 in Hugging Face's layout has 1e-5.
 
     Raises:
-        StageFailedError: when Paddle cannot compute with it.
+        StageFailedError: Paddle does not support the value.
     """
     epsilon = network.config.layer_norm_eps
     if type(epsilon) is not float or not 0 < epsilon <= pretrained_models.MOST_EPSILON:
@@ -83,7 +82,7 @@ def honour_epsilon(network: Any) -> None:
 
 
 def _read(file: Path) -> dict[str, Array]:
-    """Every weight of the file by its name, floats as float32."""
+    """Every weight of the file by name, floats as float32."""
     if file.suffix != ".safetensors":
         return torch_file.read(file)
     try:
@@ -97,7 +96,7 @@ def _read(file: Path) -> dict[str, Array]:
 
 
 def _vocabulary_problems(file: Path, rows: int) -> Iterator[str]:
-    """`rows` are those of the word embedding; padding is id 0 wherever texts are put into one batch."""
+    """Check that the vocabulary has `rows` lines, and [PAD] first: batches are padded with id 0."""
     try:
         with file.open(encoding="utf-8") as lines:
             entries = [line.rstrip("\n") for line in lines]

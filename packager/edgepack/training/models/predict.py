@@ -1,4 +1,4 @@
-"""Logits of a Paddle classifier over rows: for dev scores, soft labels and parity, never for a gate."""
+"""Logits of a Paddle classifier for dev scores, soft labels and parity. Gates use the runtime."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Float = npt.NDArray[np.float32]
 def logits(
     classifier: Classifier, rows: Sequence[Encoded], progress: Progress, label: str, batch_size: int = 64
 ) -> list[Float]:
-    """Of each row, in their order: (C,) float32, or (T, C) where tokens are classified, padding left out.
+    """Logits of each row, in order: float32 (C,), or (T, C) without padding if tokens are classified.
 
-    Batches are of similar length so that little padding is computed.
+    Batches hold rows of similar length to save padding.
     """
     network = classifier.network
     was_training = network.training

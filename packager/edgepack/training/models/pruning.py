@@ -1,8 +1,7 @@
-"""Width pruning: which attention heads and feed-forward neurons of each layer stay, and what is left of its weights.
+"""Width pruning: choice of the heads and neurons of each layer that stay, and the reduced weights.
 
-After Hou et al., "DynaBERT" (2020): every layer keeps the same part of both, those that matter most to the loss. They
-stay in the order they had: DynaBERT sorts them by importance so that narrower networks can share the weights of wider
-ones, and here is one network. Plain arrays, without Paddle.
+After Hou et al., "DynaBERT" (2020): every layer keeps the same share, those most important to the loss. Their order
+stays; DynaBERT sorts them so that narrower networks share weights with wider ones. Imports no Paddle.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _WEIGHT: Final = re.compile(r"\.layers\.(\d+)\.(?:self_attn\.)?(\w+)\.(weight|bi
 
 @dataclass(frozen=True)
 class Importance:
-    """How much the loss hangs on each part of one layer, never negative."""
+    """Importance of each head and neuron of one layer, 0 or more."""
 
     heads: Float  # (N,)
     neurons: Float  # (F,)
@@ -33,24 +32,24 @@ class Importance:
 
 @dataclass(frozen=True)
 class Kept:
-    """The parts of one layer that stay, counted from 0, in their order."""
+    """Indices of the heads and neurons of one layer that stay, ascending."""
 
     heads: Int64
     neurons: Int64
 
 
 def choose(importances: Sequence[Importance], width: float) -> list[Kept]:
-    """The most important part of every layer's heads and neurons.
+    """The most important heads and neurons of every layer.
 
     Args:
-        importances: of each layer.
-        width: the part that stays, above 0, at most 1; at least one of both stays.
+        importances: importance of the parts of each layer.
+        width: share that stays, above 0, at most 1. At least one head and one neuron stay.
     """
     return [Kept(_largest(layer.heads, width), _largest(layer.neurons, width)) for layer in importances]
 
 
 def narrowed(weights: Mapping[str, Array], kept: Sequence[Kept], head_size: int) -> dict[str, Array]:
-    """The weights of a network, by name, with those of its layers reduced to what is `kept` of each layer."""
+    """The weights of a network by name, reduced to the `kept` parts of each layer."""
     result = {}
     for name, weight in weights.items():
         found = _WEIGHT.search(name)
@@ -59,13 +58,13 @@ def narrowed(weights: Mapping[str, Array], kept: Sequence[Kept], head_size: int)
 
 
 def _largest(importance: Float, width: float) -> Int64:
-    """Indices, ascending; among equals the first."""
+    """Indices of the largest values, ascending; the first of equal ones."""
     order = np.argsort(-importance, kind="stable")
     return np.sort(order[: part_of(len(importance), width)])
 
 
 def _part(weight: Array, layer: str, kept: Kept, head_size: int) -> Array:
-    """Of a weight (in, out) or a bias (out,); those of the hidden states and norms stay whole."""
+    """The kept part of a weight (in, out) or bias (out,). Hidden size and norms do not change."""
     columns = (kept.heads[:, None] * head_size + np.arange(head_size)).ravel()  # of the heads that stay, (n x D,)
     if layer in ("q_proj", "k_proj", "v_proj"):
         return np.take(weight, columns, axis=-1)

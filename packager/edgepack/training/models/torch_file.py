@@ -1,10 +1,8 @@
-"""Weights as `torch.save` writes them, read without torch. Imports no Paddle.
+"""Reader of weights that `torch.save` wrote, without torch and without Paddle.
 
-Such a file is a pickle, and a pickle may call whatever it names. Here it gets four names: the ones that tensors are
-put together with, each of which only notes down what was asked for. Any other is an error.
-
-Both of torch's formats are read: the zip archive (since torch 1.6), and the sequence of pickles before it, in which
-checkpoints of those years are still kept.
+The file is a pickle, which may call any name. This reader knows four names, those of tensors, and each only records its
+arguments; any other name is an error. It reads both formats of torch: zip archives (since torch 1.6) and the earlier
+sequence of pickles.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _ENCODING: Final = "utf-8"  # of texts that Python 2 wrote
 
 
 class _Storage(NamedTuple):
-    """Numbers that tensors are views of."""
+    """Numbers of which tensors are views."""
 
     key: str
     kind: str
@@ -62,16 +60,16 @@ class _Tensor(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """A storage class, named and never called."""
+    """A storage class, which is only named."""
 
     kind: str
 
 
 def read(file: Path) -> dict[str, Array]:
-    """Every tensor by its name: floats as float32, other numbers as they are.
+    """Every tensor by name: floats as float32, other numbers unchanged.
 
     Raises:
-        StageFailedError: when the file is damaged, asks for more than tensors, or holds something else.
+        StageFailedError: the file is damaged, or holds anything but tensors.
     """
     try:
         with file.open("rb") as stream:
@@ -95,7 +93,7 @@ def widened(raw: bytes | memoryview, kind: str) -> Array:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds dicts of `_Tensor`; knows no other class and calls nothing of the file's choice."""
+    """Unpickler that builds dicts of `_Tensor` and calls no name of the file."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _KNOWN:
@@ -130,7 +128,7 @@ _KNOWN: Final[Mapping[tuple[str, str], Callable[..., Any]]] = {
 
 
 def _archive(stream: IO[bytes]) -> dict[str, Array]:
-    """`NAME/data.pkl` and one `NAME/data/KEY` for each storage."""
+    """Read the zip format: `NAME/data.pkl`, and `NAME/data/KEY` for each storage."""
     with zipfile.ZipFile(stream) as archive:
         names = archive.namelist()
         pickled = next((name for name in names if name.count("/") == 1 and name.endswith("/data.pkl")), None)
@@ -152,7 +150,7 @@ def _part(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _sequence(stream: IO[bytes]) -> dict[str, Array]:
-    """Five pickles: magic number, version, byte order, tensors, keys; then each storage, its length (int64) first."""
+    """Read the older format: pickles of magic number, version, byte order, tensors and keys, then the storages."""
     magic, version, system, held, keys = (_Unpickler(stream, encoding=_ENCODING).load() for _ in range(5))
     if magic != _MAGIC or version != _VERSION or not system["little_endian"]:
         raise ValueError("it is no file of torch.save, or its numbers are big-endian")
@@ -169,7 +167,7 @@ def _sequence(stream: IO[bytes]) -> dict[str, Array]:
 
 
 def _tensors(held: object) -> dict[str, _Tensor]:
-    """What was pickled, which has to be a dict of tensors."""
+    """The pickled dict of tensors."""
     if not isinstance(held, dict):
         raise ValueError("it holds no dict of weights")
     for name, value in held.items():
@@ -190,7 +188,7 @@ def _width(kind: str) -> int:
 
 
 def _view(tensor: _Tensor, numbers: Array) -> Array:
-    """A copy of the tensor's own numbers, in its shape, after a look at whether they lie within the storage."""
+    """A copy of the tensor's numbers in its shape, checked against the size of the storage."""
     _, offset, size, stride = tensor
     counts = (offset, *size, *stride)
     if len(size) != len(stride) or any(type(count) is not int or count < 0 for count in counts):

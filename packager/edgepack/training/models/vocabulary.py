@@ -1,7 +1,7 @@
-"""Vocabulary pruning: which tokens keep their row of the word embedding.
+"""Vocabulary pruning: choice of the tokens that keep their row of the word embedding. Imports no Paddle.
 
-WordPiece takes the longest piece that fits. A vocabulary that has lost only pieces which some texts were never cut into
-finds the same longest pieces in them: it cuts them as before. Texts and numbers alone, without Paddle.
+WordPiece takes the longest matching piece. Without pieces that never occur in a set of texts, it splits these texts
+into the same tokens as before.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CONTINUED: Final = "##"
 
 
 def count(tokenizer: ErnieTokenizer, texts: Sequence[str], *, lower_case: bool) -> Counter[int]:
-    """How often `texts` are cut into each id.
+    """Count the tokens of `texts` by id.
 
-    A word that ends as [UNK] counts for the pieces at which it was stuck, too. Without them shorter pieces might be
-    found that go on where those did not, and the word would be cut in another way.
+    A word that becomes [UNK] also counts the pieces before it failed. Without them shorter pieces might match, and the
+    word would be split in another way.
 
     Args:
         lower_case: whether the tokenizer lower-cases and decomposes characters.
@@ -40,7 +40,7 @@ def count(tokenizer: ErnieTokenizer, texts: Sequence[str], *, lower_case: bool) 
         holding = [text for text, row in zip(some, rows, strict=True) if tokenizer.unk_id in row]
         stuck.update(_unknown_words(tokenizer, holding))
     for word, times in stuck.items():
-        # Lower-casing comes first on the device as well; a syllable of hangul is several characters to WordPiece.
+        # The device lower-cases first too; WordPiece sees a syllable of Hangul as several characters.
         plain = unicodedata.normalize("NFD", word) if lower_case else word
         for number in _beginning(tokenizer, plain):
             counts[number] += times
@@ -48,7 +48,7 @@ def count(tokenizer: ErnieTokenizer, texts: Sequence[str], *, lower_case: bool) 
 
 
 def _unknown_words(tokenizer: ErnieTokenizer, texts: Sequence[str]) -> Iterator[str]:
-    """What stands in `texts` where the tokens are [UNK]."""
+    """The words of `texts` whose tokens are [UNK]."""
     if not texts:
         return
     rows, offsets = tokenizer.encode_with_offsets(texts, _WHOLE)
@@ -59,19 +59,19 @@ def _unknown_words(tokenizer: ErnieTokenizer, texts: Sequence[str]) -> Iterator[
 
 
 def _beginning(tokenizer: ErnieTokenizer, word: str) -> list[int]:
-    """The ids of the longest beginning of `word` that can be cut: longer ones are stuck where `word` is."""
+    """The ids of the longest prefix of `word` that can be split."""
     rows = tokenizer.encode([word[:end] for end in range(1, len(word))], _WHOLE)
     return next((row for row in reversed(rows) if tokenizer.unk_id not in row), [])
 
 
 def choose(entries: Sequence[str], counts: Mapping[int, int], always: Collection[int], pruning: Pruning) -> list[int]:
-    """The ids that stay, ascending, so that what stays is in its order.
+    """The ids that stay, ascending.
 
     Args:
-        entries: the vocabulary. Where an entry stands twice, the last one counts, as in the tokenizer.
-        counts: how often each id is needed.
+        entries: the vocabulary. Of duplicate entries the last one counts, as in the tokenizer.
+        counts: number of occurrences of each id.
         always: ids that stay in any case.
-        pruning: what else the recipe asks for.
+        pruning: the recipe's settings.
     """
     last = {entry: number for number, entry in enumerate(entries)}
     stay = {number for number in last.values() if counts.get(number, 0) >= pruning.min_count}
@@ -82,11 +82,11 @@ def choose(entries: Sequence[str], counts: Mapping[int, int], always: Collection
 
 
 def special_tokens(config: TokenizerConfig) -> list[str]:
-    """The tokens that mean something to the model or the tokenizer, whether texts hold them or not."""
+    """The special tokens of the model and the tokenizer."""
     return [config.pad_token, config.cls_token, config.sep_token, config.unk_token, MASK_TOKEN]
 
 
 def _is_ascii_piece(entry: str) -> bool:
-    """One letter, digit or sign, at the beginning of a word or inside: what unseen words and numbers are cut into."""
+    """Whether `entry` is a single letter, digit or sign, into which unknown words and numbers are split."""
     character = entry.removeprefix(_CONTINUED)
     return len(character) == 1 and character.isascii() and character.isprintable() and not character.isspace()

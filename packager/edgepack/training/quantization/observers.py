@@ -33,7 +33,7 @@ SAMPLE: Final = 1 << 17  # values kept of one tensor, over all rows, for an obse
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one of PaddleSlim's observers is used."""
+    """Settings of one of PaddleSlim's observers."""
 
     make: Callable[[], Any]
     magnitudes: bool = True  # it means a threshold of magnitudes
@@ -52,11 +52,11 @@ _KINDS: Final = {
 
 
 class Observers(ObserverFactory):  # type: ignore[misc, unused-ignore]
-    """What `QuantConfig` wants: makes an observer for each layer.
+    """Factory of observers for `QuantConfig`, which calls it for each layer.
 
     Args:
-        name: one of the recipe's `quantize.observer`.
-        rows: that will be observed, one at a time.
+        name: value of the recipe's `quantize.observer`.
+        rows: number of rows that will be observed, one at a time.
     """
 
     def __init__(self, name: str, rows: int) -> None:
@@ -71,7 +71,7 @@ class Observers(ObserverFactory):  # type: ignore[misc, unused-ignore]
 
 
 class Watcher(BaseObserver):  # type: ignore[misc, unused-ignore]
-    """One of PaddleSlim's observers, and the extremes of what passed it."""
+    """One of PaddleSlim's observers, and the extremes that it observed."""
 
     def __init__(self, kind: _Kind, observer: Any, kept: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Watcher(BaseObserver):  # type: ignore[misc, unused-ignore]
         self._low, self._high = 0.0, 0.0  # zero belongs to every range
 
     def forward(self, inputs: Any) -> Any:
-        """Look at a tensor of any shape and hand it on."""
+        """Observe a tensor of any shape and return it."""
         self._low, self._high = min(self._low, float(inputs.min())), max(self._high, float(inputs.max()))
         seen = inputs.abs() if self._kind.magnitudes else inputs
         if self._kind.together:
@@ -92,14 +92,14 @@ class Watcher(BaseObserver):  # type: ignore[misc, unused-ignore]
         return inputs
 
     def cal_thresholds(self) -> None:
-        """Settle on a range."""
+        """Compute the range."""
         if self._sample:
             self._observer(paddle.concat(self._sample))
             self._sample = []
         self._observer.cal_thresholds()
 
     def range(self) -> tuple[float, float]:
-        """Lowest and highest value that is to be told apart, once they are settled on; zero lies between."""
+        """Lowest and highest value of the computed range, which includes zero."""
         high = float(self._observer.max_value())
         low = -high if self._kind.magnitudes else float(self._observer.min_value())
         return min(max(low, self._low), 0.0), max(min(high, self._high), 0.0)
@@ -127,10 +127,10 @@ _POOLER: Final = "pooler.dense"
 def observe(
     classifier: Classifier, rows: Sequence[Encoded], observer: str, progress: Progress
 ) -> tuple[LinearScales, ...]:
-    """Run the calibration rows one by one (no padding is observed) and read every Linear's ranges.
+    """Run the calibration rows one by one, without padding, and return the ranges of every Linear.
 
     Raises:
-        StageFailedError: when a layer was never reached, or a range is not finite.
+        StageFailedError: a layer was never run, or a range is not finite.
     """
     config = QuantConfig(activation=None, weight=None)
     config.add_type_config(
@@ -151,7 +151,7 @@ def observe(
 
 
 def weights_alone(classifier: Classifier) -> tuple[LinearScales, ...]:
-    """The ranges of every Linear's weight; those of activations are left to whoever runs the model."""
+    """The ranges of every Linear's weight. The device computes those of activations."""
     return tuple(
         LinearScales(name, weight_digest(weight), None, column_magnitudes(weight))
         for name, layer in classifier.network.named_sublayers()
@@ -166,7 +166,7 @@ def column_magnitudes(weight: npt.NDArray[np.float32]) -> tuple[float, ...]:
 
 
 def _is_unread(name: str, classifier: Classifier) -> bool:
-    """Whether nobody reads what a layer gives: ERNIE runs its pooler also where tokens are classified."""
+    """Whether the output of a layer is unused: ERNIE also runs its pooler when tokens are classified."""
     return classifier.task == "token-classification" and name.endswith(_POOLER)
 
 

@@ -1,4 +1,4 @@
-"""Quantization-aware training: the float student goes on learning while it rounds as its INT8 graph will."""
+"""Quantization-aware training: the float student trains further while it rounds as its INT8 graph."""
 
 from __future__ import annotations
 
@@ -39,19 +39,18 @@ def relearn(
     progress: Progress,
     checkpoint: Path,
 ) -> tuple[LinearScales, ...]:
-    """Train on `data.train` from the float student's weights, choose the best epoch on `data.dev`; returns the ranges.
+    """Train on `data.train` from the float student's weights, keep the best epoch on `data.dev`; return the ranges.
 
-    The float student is the teacher, beside the labels. Ranges of activations start from what the observer of the
-    recipe finds on `calibration`.
+    The float student is the teacher. Ranges of activations start from those of the recipe's observer on `calibration`.
 
     Args:
-        settings: of the student's own training, for what `section.qat` does not say.
-        out: folder that becomes a PaddleNLP model with the trained weights, in float.
-        checkpoint: folder that tells how far an interrupted training came.
+        settings: settings of the student's training, for keys that `section.qat` lacks.
+        out: receives a PaddleNLP model with the trained float weights.
+        checkpoint: folder of the checkpoint of an interrupted training.
 
     Raises:
         EnvironmentUnfitError: the device cannot be used.
-        StageFailedError: the training failed, or what it ended with cannot be quantized.
+        StageFailedError: the training failed, or its result cannot be quantized.
     """
     assert section.qat is not None, "filled in for this method"
     if settings.ranks > 1:
@@ -89,7 +88,7 @@ def _training_run(
 
 
 def _settings(section: Qat, student: Training) -> Training:
-    """What the student was trained with, but for what `section` says; by one process, and in float32."""
+    """The student's settings with those of `section`, for one process and float32."""
     first = student.device.partition(",")[0]
     return Training.model_validate(
         {name: getattr(student, name) for name in Training.model_fields}
@@ -99,10 +98,10 @@ def _settings(section: Qat, student: Training) -> Training:
 
 
 def ranges_of(classifier: Classifier) -> tuple[LinearScales, ...]:
-    """The ranges of every product of a classifier whose network was prepared, as they are now.
+    """The present ranges of every product of a prepared classifier.
 
     Raises:
-        StageFailedError: one is not finite, or empty.
+        StageFailedError: a range is empty or not finite.
     """
     return tuple(_scales(name, layer) for name, layer in quantized(classifier.network).items())
 
@@ -116,7 +115,7 @@ def _scales(name: str, layer: Any) -> LinearScales:
 
 
 def _save(classifier: Classifier, student: ModelArtifact, data: DataArtifact, out: Path) -> None:
-    """The trained weights in a network as PaddleNLP knows it, without quanters."""
+    """The trained weights in a PaddleNLP network without quanters."""
     plain = reopen(student, data)
     trained = classifier.network.state_dict()
     plain.network.set_state_dict({name: trained[name] for name in plain.network.state_dict()})

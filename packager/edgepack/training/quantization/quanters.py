@@ -1,18 +1,16 @@
-"""PaddleSlim's and Paddle's quanters, each made to round as the INT8 graph rounds (`graph/forms.py`).
+"""Quanters of PaddleSlim and Paddle, adapted to round as the INT8 graph (`onnx_graph/operators.py`).
 
-Weights: PaddleSlim's channel-wise abs max is that grid as it is, 127 steps up and down for each column; 63 with 7 bits.
+Weights: PaddleSlim's channel-wise abs max has the same grid, 127 steps up and down per column; 63 with 7 bits.
 
-Activations: the graph has one step and 256 values, 0 exactly one of them, and no need that 0 is in their middle.
-- Paddle's moving average of the largest magnitude rounds to 127 steps up and down from 0, which spends half of its
-  values on signs that do not occur, and its range begins as 1, whatever passes it. Here it says how far the range
-  reaches from its middle, which is where calibration has it; it starts calibrated, and what is rounded to follows.
-- PaddleSlim's LSQ+ forgets its `sign` and always has -128 to 127, which with an offset are the values of the graph.
-  But that offset is any number, so that 0 may lie between two values: here it is rounded to whole steps. It sets its
-  step by its first 20 batches over what it has learnt (and its offset by a product of the step), which a training that
-  goes on from a checkpoint would do again: here it starts calibrated instead. Its gradients are computed in Python, by
-  some twenty passes over the tensor; the same gradients follow from seven operations that Paddle differentiates.
-PaddleSlim's PACT is a learnt clipping before the first of the two, by magnitude, and 1000 times as fast as the weights:
-LSQ+ learns where to clip along with the step.
+Activations: the graph has one step and 256 values. 0 is one of them, not always the middle.
+- Paddle's moving average of the largest magnitude has 127 steps up and down from 0, which wastes values on one-sided
+  tensors, and starts with the range 1. Here it decides the width of the range around its calibrated middle, and starts
+  calibrated.
+- PaddleSlim's LSQ+ always has the values -128 to 127. Its offset may be any number, so that 0 may lie between two
+  values; here it is rounded to whole steps. It sets its step from its first 20 batches, which a resumed training would
+  repeat; here it starts calibrated. It computes gradients in Python by about twenty passes; here they follow from seven
+  operations that Paddle differentiates.
+PaddleSlim's PACT learns a clipping threshold before the first of the two; LSQ+ learns it with the step.
 
 Queries, keys and values read one tensor, which the graph quantizes once: they share one quanter.
 """
@@ -48,7 +46,7 @@ _SMALLEST: Final = 1e-8  # of a magnitude, so that a row of zeros has a step
 
 
 class AbsMaxQuanter(BaseQuanter):  # type: ignore[misc, unused-ignore]
-    """Paddle's moving average of the largest magnitude decides the range, around the middle of the first one."""
+    """Quanter whose range follows Paddle's moving average of the largest magnitude, around a fixed middle."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -56,14 +54,14 @@ class AbsMaxQuanter(BaseQuanter):  # type: ignore[misc, unused-ignore]
         self._zero = 0  # which of the values 0 to 255 is 0
 
     def begin(self, low: float, high: float) -> None:
-        """Start with this range, 0 in it, as if it had been seen for long."""
+        """Start with this range, which includes 0, as a converged average."""
         self._zero = round(-low / (high - low) * _STEPS)
         reach, seen = (high - low) / 2, 1 / (1 - _MOVING_RATE)  # what Paddle's count of what it has seen tends to
         for name, value in (("_scale", reach), ("_state", seen), ("_accum", seen * reach)):
             getattr(self._quanter, name).set_value(paddle.full([1], value))
 
     def forward(self, inputs: Any) -> Any:
-        """`inputs`, of any shape, rounded to the grid; gradients pass as if it were not."""
+        """`inputs` of any shape, rounded to the grid; gradients pass unchanged."""
         with paddle.no_grad():
             if self.training:
                 middle = self._step() * (_STEPS / 2 - self._zero)
@@ -76,7 +74,7 @@ class AbsMaxQuanter(BaseQuanter):  # type: ignore[misc, unused-ignore]
         return self._quanter.scales().reshape([]) / (_STEPS / 2)
 
     def range(self) -> Range:
-        """What the graph is to be given: the lowest of its values and the highest."""
+        """Lowest and highest value of the graph's range."""
         step = float(self._step())
         return -self._zero * step, (_STEPS - self._zero) * step
 
@@ -98,7 +96,7 @@ class AbsMaxQuanter(BaseQuanter):  # type: ignore[misc, unused-ignore]
 
 
 class LsqQuanter(ActLSQplusQuanterLayer):  # type: ignore[misc, unused-ignore]
-    """PaddleSlim's LSQ+: step and offset of the grid are learnt.
+    """PaddleSlim's LSQ+ quanter, which learns step and offset of the grid.
 
     After Esser et al., "Learned Step Size Quantization" (2020), and Bhalgat et al., "LSQ+" (2020).
     """
@@ -108,16 +106,16 @@ class LsqQuanter(ActLSQplusQuanterLayer):  # type: ignore[misc, unused-ignore]
         self._unit = 1.0
 
     def begin(self, low: float, high: float) -> None:
-        """Start with this range, 0 in it."""
+        """Start with this range, which includes 0."""
         step = (high - low) / _STEPS
         self._unit = step / _FIRST_STEP
         self._scale.set_value(paddle.full([1], _FIRST_STEP))
         self._beta.set_value(paddle.full([1], (low - _LOWEST * step) / self._unit))
 
     def forward(self, activation: Any) -> Any:
-        """The tensor, of any shape, rounded to the grid.
+        """The tensor of any shape, rounded to the grid.
 
-        Gradients of its step and offset are those of PaddleSlim's `LsqPlusActFunc`, made smaller as the papers have it.
+        Gradients of step and offset equal those of PaddleSlim's `LsqPlusActFunc`, scaled as in the papers.
         """
         slow = 1.0 / math.sqrt(math.prod(activation.shape) * _HIGHEST)
         step, offset = (_slowed(tensor, slow) for tensor in self._grid())
@@ -125,7 +123,7 @@ class LsqQuanter(ActLSQplusQuanterLayer):  # type: ignore[misc, unused-ignore]
         return _as(inside.round(), inside) * step + offset
 
     def _grid(self) -> tuple[Any, Any]:
-        """Step and offset, the latter in whole steps and so that 0 is one of the values; scalars."""
+        """Step and offset as scalars. The offset is a whole number of steps, so that 0 is a value of the grid."""
         step = self._scale.reshape([]).clip(min=_FINEST) * self._unit
         offset = self._beta.reshape([]) * self._unit
         with paddle.no_grad():
@@ -133,19 +131,19 @@ class LsqQuanter(ActLSQplusQuanterLayer):  # type: ignore[misc, unused-ignore]
         return step, _as(whole, offset)
 
     def range(self) -> Range:
-        """What the graph is to be given: the lowest of its values and the highest."""
+        """Lowest and highest value of the graph's range."""
         step, offset = (float(tensor) for tensor in self._grid())
         whole = round(offset / step)
         return (whole + _LOWEST) * step, (whole + _HIGHEST) * step
 
 
 def _as(value: Any, learnt: Any) -> Any:
-    """`value`, with the gradients of `learnt`: to the last bit, which a sum with their difference is not."""
+    """`value` with the gradients of `learnt`. A sum with their difference would not equal `value` bit by bit."""
     return value.detach() + (learnt - learnt.detach())
 
 
 def _slowed(tensor: Any, factor: float) -> Any:
-    """`tensor`, with gradients that are `factor` times as large."""
+    """`tensor` with gradients scaled by `factor`."""
     return _as(tensor, tensor * factor)
 
 
@@ -153,7 +151,7 @@ _KINDS: Final = {"abs_max": AbsMaxQuanter, "lsq": LsqQuanter}
 
 
 class _Quanters(QuanterFactory):  # type: ignore[misc, unused-ignore]
-    """What `QuantConfig` wants: makes a quanter for each layer."""
+    """Factory of quanters for `QuantConfig`, which calls it for each layer."""
 
     def __init__(self, name: Name) -> None:
         super().__init__()
@@ -164,7 +162,7 @@ class _Quanters(QuanterFactory):  # type: ignore[misc, unused-ignore]
 
 
 class _Shared(paddle.nn.Layer):  # type: ignore[misc, unused-ignore]
-    """One quanter for several products of one tensor, which is quantized, and seen, once."""
+    """One quanter for several products of the same tensor, which is quantized and observed once."""
 
     def __init__(self, quanter: Any) -> None:
         super().__init__()
@@ -181,13 +179,13 @@ class _Shared(paddle.nn.Layer):  # type: ignore[misc, unused-ignore]
 def prepare(
     network: Any, ranges: Mapping[str, Range], quanter: Name, *, embeddings: bool, reduced: bool = False
 ) -> None:
-    """Let `network`, in place, compute as its INT8 graph will.
+    """Prepare `network`, in place, to compute as its INT8 graph.
 
     Args:
         network: one of PaddleNLP's ERNIE classifiers.
-        ranges: of the input of each Linear that becomes INT8, by its name in the network: what its quanter starts with.
-        embeddings: whether the rows of words become INT8 too.
-        reduced: whether weights have 7 bits and not 8.
+        ranges: initial ranges of the inputs of each Linear that becomes INT8, by its name in the network.
+        embeddings: whether the word embedding becomes INT8 too.
+        reduced: whether weights have 7 bits instead of 8.
     """
     config = QuantConfig(activation=None, weight=None)
     weights = FakeQuanterChannelWiseAbsMaxObserver(bit_length=7 if reduced else 8)
@@ -206,12 +204,12 @@ def prepare(
 
 
 def quantized(network: Any) -> dict[str, Any]:
-    """The products of a network that was prepared, by their names."""
+    """The products of a prepared network, by name."""
     return {name: layer for name, layer in network.named_sublayers() if isinstance(layer, QuantedLinear)}
 
 
 def _round_rows(layer: Any, inputs: Any, rows: Any) -> Any:
-    """Rows (B, T, H) of the word embedding, rounded to 127 steps up and down by the largest magnitude of each."""
+    """Rows (B, T, H) of the word embedding, each rounded to 127 steps up and down of its largest magnitude."""
     with paddle.no_grad():
         steps = rows.abs().max(axis=-1, keepdim=True).clip(min=_SMALLEST) / _ROW_STEPS  # (B, T, 1)
     return _as((rows / steps).round(), rows / steps) * steps
