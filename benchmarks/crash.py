@@ -121,7 +121,7 @@ def scenarios(folder: Path) -> list[Scenario]:
     def put(*bundles: Path) -> Callable[[Path], None]:
         def begin(root: Path) -> None:
             for bundle in bundles:
-                install(bundle, root, say=_silent)
+                install(bundle, root, log=_silent)
 
         return begin
 
@@ -132,16 +132,16 @@ def scenarios(folder: Path) -> list[Scenario]:
         (release / "site" / "extra.py").touch()
 
     def add(root: Path) -> object:
-        return install(new, root, say=_silent)
+        return install(new, root, log=_silent)
 
     def back(root: Path) -> object:
-        return rollback(root, NAME, say=_silent)
+        return rollback(root, NAME, log=_silent)
 
     def gone(root: Path) -> object:
-        return uninstall(root, NAME, purge=False, say=_silent)
+        return uninstall(root, NAME, purge=False, log=_silent)
 
     def wiped(root: Path) -> object:
-        return uninstall(root, NAME, purge=True, say=_silent)
+        return uninstall(root, NAME, purge=True, log=_silent)
 
     return [
         Scenario("first install", lambda root: None, add, (None, "2.0.0"), "2.0.0"),
@@ -217,7 +217,7 @@ class Bench:
             kept = self.world.with_name("kept")
             shutil.copytree(self.world, kept, symlinks=True)
             try:
-                install(self._bundle(), self.root, say=_silent)
+                install(self._bundle(), self.root, log=_silent)
                 self._done("2.0.0")
             finally:
                 shutil.rmtree(self.world)

@@ -304,7 +304,7 @@ def main() -> None:
         said = {True: "met", False: "MISSED", None: "not measured"}[goal.met]
         print(f"{said:12} {goal.told()}")
     print(json.dumps({
-        "conditions": {**where, "after": conditions.moving()},
+        "conditions": {**where, "after": conditions.collect_changing()},
         "rounds": options.rounds, "texts": options.texts,
         "models": [document(run) for run in runs],
         "goals": [{**goal._asdict(), "met": goal.met} for goal in found],

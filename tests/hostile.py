@@ -491,7 +491,7 @@ def judge(raw: bytes, folder: Path) -> bool:
     file.write_bytes(raw)
     try:
         with form.Archive(file) as archive:
-            raw_manifest, signature = verify.read_sealed(archive)
+            raw_manifest, signature = verify.read_signed_manifest(archive)
             manifest, _ = verify.verify_archive(archive, raw_manifest)
             extract.extract(archive, manifest, out, raw=raw_manifest, signature=signature, durable=False)
     except BundleInvalidError:

@@ -68,7 +68,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
     """
     manifest = verify_file(bundle)[0]
     with Archive(bundle) as archive:
-        raw, signature = verify.read_sealed(archive)
+        raw, signature = verify.read_signed_manifest(archive)
         size = archive.size
         config = json.loads(archive.read(f"{golden.MODEL_FOLDER}/{CONFIG_NAME}", contract.MAX_MANIFEST_BYTES))
     return {

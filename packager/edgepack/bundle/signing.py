@@ -66,11 +66,11 @@ def sign(bundle: Path, key: Path, out: Path, *, known: Path | None = None) -> Si
     """
     who = require(key)
     with Archive(bundle) as archive:
-        raw, _ = verify.read_sealed(archive)
+        raw, _ = verify.read_signed_manifest(archive)
         verify.verify_archive(archive, raw)
         kept = None if known is None else _kept(known, raw, who)
         signature = kept or _signature(bundle.name, key, raw)
-        trust.is_right(bundle.name, raw, signature)  # whatever made it: what is not right is never delivered
+        trust.check_signature(bundle.name, raw, signature)  # whatever made it: what is not right is never delivered
         write_signed(archive, signature, out)
     return Signed(who, kept is not None)
 
@@ -87,13 +87,13 @@ def verified(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
         EnvironmentUnfitError: its signature cannot be checked here.
     """
     with Archive(bundle) as archive:
-        raw, signature = verify.read_sealed(archive)
+        raw, signature = verify.read_signed_manifest(archive)
         if signers is not None:
             proof = trust.require(_pins(signers), bundle.name, raw, signature)
         elif signature is None:
             proof = Proof(False, False)
         else:
-            proof = Proof(True, False, trust.is_right(bundle.name, raw, signature).key.fingerprint)
+            proof = Proof(True, False, trust.check_signature(bundle.name, raw, signature).key.fingerprint)
         return verify.verify_archive(archive, raw)[0], proof
 
 
@@ -133,10 +133,10 @@ def _kept(known: Path, raw: bytes, who: str) -> bytes | None:
     """The signature in `known`, if it is one by `who` for the manifest `raw`."""
     try:
         with Archive(known) as archive:
-            other, signature = verify.read_sealed(archive)
+            other, signature = verify.read_signed_manifest(archive)
         if signature is None or other != raw:
             return None
-        return signature if trust.is_right(known.name, raw, signature).key.fingerprint == who else None
+        return signature if trust.check_signature(known.name, raw, signature).key.fingerprint == who else None
     except EdgepackError:  # not there, or nothing that could be kept: it is made anew
         return None
 

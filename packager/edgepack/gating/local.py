@@ -72,7 +72,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
             text=True,
             encoding="utf-8",
             # However we end, it does: a gate that went on would measure beside the next one. It clears up first.
-            preexec_fn=release_process.dies_with_us(signal.SIGTERM),
+            preexec_fn=release_process.die_with_parent(signal.SIGTERM),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise TargetUnreachableError(f"{command[0]} cannot be started", why=str(error)) from error

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
 from edgepack.gating.local import Answer
 from edgepack.util.text import counted
-from edgepack_runtime.install.release_process import dies_with_us
+from edgepack_runtime.install.release_process import die_with_parent
 
 LOCAL: Final = "local"
 FORM: Final = "local | ssh://[USER@]HOST[:PORT][/PREFIX]"
@@ -355,7 +355,7 @@ def _start(line: Sequence[str], streams: int, errors: IO[bytes] | int) -> subpro
         stdout=streams,
         stderr=errors,
         start_new_session=True,  # a Ctrl-C ends it by `stop`, so that what it left can be removed
-        preexec_fn=dies_with_us(signal.SIGTERM),
+        preexec_fn=die_with_parent(signal.SIGTERM),
     )
 
 

@@ -161,7 +161,7 @@ def _lacks_gpu(jetpack: str) -> str:
     if jetpack and (board is None or (board.jetpack or "").split(".")[0] != jetpack):
         return f"this machine is no Jetson with JetPack {jetpack}"
     try:
-        nvidia.facts()
+        nvidia.gpu_facts()
     except EnvironmentUnfitError as error:
         return f"this machine has no NVIDIA GPU to run it on: {error.what}"
     return ""

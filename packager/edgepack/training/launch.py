@@ -127,7 +127,7 @@ def _run(training: Training, folder: Path, progress: Progress) -> None:
             stdout=log_file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=release_process.dies_with_us(signal.SIGTERM),
+            preexec_fn=release_process.die_with_parent(signal.SIGTERM),
         )
         reader = ProgressReader(folder / _PROGRESS, progress, bars)
         try:

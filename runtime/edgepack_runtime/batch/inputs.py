@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Iterator, List, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import Item, checked, checked_fields
+from edgepack_runtime.util.texts import Item, checked, item_from_fields
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # a text of a line; a word without an end of that size takes 300 MiB to cut
@@ -93,7 +93,7 @@ class Source:
             raise UsageError(
                 f"{where} has {len(fields)} fields; the header has {len(self._header)}", fix="repair that line"
             )
-        return checked_fields([fields[place] for place in self._places], where)
+        return item_from_fields([fields[place] for place in self._places], where)
 
     def _of_json(self, line: str, where: str) -> Item:
         wanted = " and ".join(f"a key `{column}`" for column in self._columns)
@@ -105,7 +105,7 @@ class Source:
         for column, value in zip(self._columns, fields):
             if not isinstance(value, str):
                 raise UsageError(f"`{column}` in {where} is not a text")
-        return checked_fields(fields, where)
+        return item_from_fields(fields, where)
 
     def _read_header(self) -> List[str]:
         header: List[str] = []
@@ -179,7 +179,7 @@ def _pair_of_line(line: str, where: str) -> Item:
             why=f"it has {len(fields) - 1} tabs, and a pair is two texts with one tab between",
             fix="repair that line",
         )
-    return checked_fields(fields, where)
+    return item_from_fields(fields, where)
 
 
 def check_suffix(path: Path) -> None:

@@ -26,7 +26,7 @@ _WITHIN: Mapping[str, Mapping[int, str]] = {
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor; the latter is 0 where its data lie in it
 
 
-def stands_alone(chunks: Iterator[bytes], size: int) -> bool:
+def is_self_contained(chunks: Iterator[bytes], size: int) -> bool:
     """Whether no tensor of the model has its data in another file. Reads on only until it is known.
 
     Args:

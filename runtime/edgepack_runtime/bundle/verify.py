@@ -41,7 +41,7 @@ def verify_file(path: Path) -> Tuple[Manifest, bytes]:
         return verify_archive(archive)
 
 
-def read_sealed(archive: Archive) -> Tuple[bytes, Optional[bytes]]:
+def read_signed_manifest(archive: Archive) -> Tuple[bytes, Optional[bytes]]:
     """The manifest's bytes and those of its signature, None where it has none; read once, and not parsed yet.
 
     Raises:
@@ -62,11 +62,10 @@ def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manif
     """`verify_file` for a bundle that is open already.
 
     Args:
-        raw: the manifest as `read_sealed` gave it, so that what was read once is not read again from a disk that
-            may answer otherwise the second time.
+        raw: the manifest as `read_signed_manifest` returned it; a disk may return other bytes on a second read.
     """
     if raw is None:
-        raw, _ = read_sealed(archive)
+        raw, _ = read_signed_manifest(archive)
     manifest = contract.parse(raw)
     listed: Dict[str, FileEntry] = {entry.path: entry for entry in manifest.files}
     for path in archive.members:
@@ -99,7 +98,7 @@ def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:
 def _foreign(content: Iterator[bytes], size: int) -> str:
     """Why a model is none that a bundle may hold."""
     try:
-        alone = onnx_file.stands_alone(content, size)
+        alone = onnx_file.is_self_contained(content, size)
     except ValueError as error:
         return f"it is no ONNX model: {error}"
     return "" if alone else "it refers to a file outside of itself, which nobody has checked"

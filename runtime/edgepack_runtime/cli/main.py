@@ -1,9 +1,8 @@
-"""The command line of a bundle, of an installed release, and of `edgert` (which works on either).
+"""The command line of a bundle, of an installed release, and of `edgert`, which works on either.
 
-One scheme: inside a bundle or release, that one is meant and never named; `edgert` names it. Results go to
-stdout (UTF-8, whatever the locale), everything else to stderr. Each verb imports what it alone needs when it runs:
-numpy and onnxruntime exist only in an unpacked release (from a bundle that is not installed, a verb that needs
-them runs in a temporary unpacked copy), and a cold start of `predict` should not wait for what `install` needs.
+A bundle or release means itself and is never named on its command line; `edgert` names one. Results go to stdout (UTF-8
+in any locale), everything else to stderr. Each verb imports its own modules when it runs: ONNX Runtime exists only in
+an unpacked release, and a cold start of `predict` should not import the installer.
 """
 
 from __future__ import annotations
@@ -40,16 +39,15 @@ def main() -> int:
 
 
 def run(arguments: Sequence[str], context: Context) -> int:
-    """Run one command line and return its exit code. The one place where errors become messages."""
+    """Run one command line and return its exit code. Only here, errors become messages."""
     _open_streams()
-    # Half a surrogate pair, which JSON may hold, is printed as JSON escapes it.
+    # JSON may hold half a surrogate pair: print its escape.
     for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stdin, "strict")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
-    # ONNX Runtime's own wheels (1.31 on Linux) otherwise write a device id and a database below HOME when they are
-    # imported, and try to send them. It has to be set before that; the processes we start inherit it.
+    # On import, ONNX Runtime 1.31 would write a device id and a database below HOME and try to send them.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    # NumPy's OpenBLAS otherwise starts a thread for each core when it is imported, for products that nobody computes.
+    # On import, NumPy's OpenBLAS would start one thread per core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arrived = _notice_signals()
     as_json = False
@@ -61,43 +59,45 @@ def run(arguments: Sequence[str], context: Context) -> int:
     except KeyboardInterrupt:
         return _ended_by(signal.SIGINT)
     except Exception as error:  # noqa: BLE001 - `_report` raises an unexpected one again
-        if arrived:  # a library that was just being loaded makes an error of its own of it
+        if arrived:  # a library that was being imported turned the signal into its own error
             return _ended_by(arrived[0])
         return _report(error, context, as_json=as_json)
     return int(code)
 
 
 def _report(error: Exception, context: Context, *, as_json: bool) -> int:
-    """Print what ended a command, and return its exit code; an unexpected error is raised again."""
+    """Print the error that ended a command and return its exit code. An unexpected error is raised again."""
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has had enough.
+        # The reader of our output closed it.
         _drop_output()
         return _BROKEN_PIPE
+    known: Optional[EdgepackError] = None
     if isinstance(error, EdgepackError):
         known = error
-    # What ctypes cannot load is an OSError without a number.
+    # ctypes reports a missing library as an OSError without errno.
     elif isinstance(error, (ImportError, MemoryError)) or (isinstance(error, OSError) and _MISSING.search(str(error))):
         known = _unloadable(context, error)
-    elif isinstance(error, OSError):  # a result that finds no room on the disk its reader chose, most of all
+    elif isinstance(error, OSError):  # most often stdout on a full disk
         _drop_output()
-        known = unfit(f"{context.prog} could not go on", error)
-    else:
+        known = unfit(f"{context.prog} failed", error)
+    if as_json:
+        unexpected = EdgepackError(f"{context.prog} failed unexpectedly", why=f"{type(error).__name__}: {error}")
+        with contextlib.suppress(OSError):
+            print(json.dumps({"error": to_json(known or unexpected)}, ensure_ascii=False), flush=True)
+    if known is None:
         raise error
     print(f"error: {known}", file=sys.stderr)
-    if as_json:
-        with contextlib.suppress(OSError):
-            print(json.dumps({"error": to_json(known)}, ensure_ascii=False), flush=True)
     return int(known.exit_code)
 
 
 def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
-    """What it means that a library cannot be loaded, or that there is no memory for what is."""
+    """The error for a library that cannot be loaded, or for lack of memory."""
     if isinstance(error, MemoryError):
         return EnvironmentUnfitError(
-            f"memory ran out in {context.prog}", why=str(error), fix="stop something, or build a smaller model"
+            f"memory ran out in {context.prog}", why=str(error), fix="stop other programs, or build a smaller model"
         )
     missing = _MISSING.search(str(error))
-    fix = "verify it; where it is intact, build it for a target that this system is like"
+    fix = "run `verify`; if it is intact, build the bundle for a target that fits this system"
     if missing:
         fix = f"install the system package with {missing.group(1)}"
     first = str(error).strip().splitlines() or [type(error).__name__]
@@ -107,8 +107,10 @@ def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
 
 
 def _notice_signals() -> List[int]:
-    """Have SIGTERM and SIGINT end this process in order, so that temporary folders and half-staged releases are
-    cleared; return the list that they will stand in. A SIGINT that is ignored, as in the background, stays so."""
+    """Turn SIGTERM and SIGINT into exceptions, so that temporary files are removed; return the list of signals.
+
+    An ignored SIGINT, as in the background, stays ignored.
+    """
     arrived: List[int] = []
 
     def end(number: int, frame: Optional[FrameType]) -> NoReturn:
@@ -124,7 +126,7 @@ def _notice_signals() -> List[int]:
 
 
 def _ended_by(number: int) -> int:
-    """The exit code of a command that the signal `number` ended."""
+    """The exit code of a command that signal `number` ended."""
     if number == signal.SIGTERM:
         return _TERMINATED
     print("interrupted", file=sys.stderr)
@@ -132,25 +134,24 @@ def _ended_by(number: int) -> int:
 
 
 def _open_streams() -> None:
-    """Give a process that was started with closed streams some that lead nowhere, and a stderr that may fail."""
-    told = sys.stderr
-    if isinstance(told, io.TextIOWrapper) and told is sys.__stderr__:
+    """Replace closed standard streams by /dev/null, and stderr by one whose write errors are ignored."""
+    stderr = sys.stderr
+    if isinstance(stderr, io.TextIOWrapper) and stderr is sys.__stderr__:
         sys.stderr = io.TextIOWrapper(
-            io.BufferedWriter(_Told(2, "wb", closefd=False)),
-            encoding=told.encoding,
+            io.BufferedWriter(_LossyFile(2, "wb", closefd=False)),
+            encoding=stderr.encoding,
             errors="backslashreplace",
             line_buffering=True,
         )
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - open until exit
 
 
-class _Told(io.FileIO):
-    """What is told of progress and errors, to whoever still listens.
+class _LossyFile(io.FileIO):
+    """A file that ignores write errors.
 
-    A terminal that was closed, a pager that has had enough or a log on a full disk must not break an install off in the
-    middle, least of all where it is just about to switch back, nor hide its exit code.
+    A closed terminal or a log on a full disk must not interrupt an install, nor hide its exit code.
     """
 
     def write(self, data: ReadableBuffer) -> int:
@@ -161,7 +162,7 @@ class _Told(io.FileIO):
 
 
 def _drop_output() -> None:
-    """Send what is left in stdout's buffer nowhere: Python would fail on it once more when it closes stdout."""
+    """Discard the rest of stdout's buffer: Python would fail again when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

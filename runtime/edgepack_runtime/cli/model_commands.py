@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, model_config, verify
-from edgepack_runtime.cli.context import elsewhere, emit, manifest_of, say
+from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install.locate import locate
@@ -121,7 +121,7 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
     return Predictor(folder, threads=threads, long_texts=options.long)
 
 
-def answer(options: argparse.Namespace, given: List[Item], predictor: Any, say: Callable[[str], None]) -> None:
+def answer(options: argparse.Namespace, given: List[Item], predictor: Any, log: Callable[[str], None]) -> None:
     """Ask `predictor` about `given`, or about what a file or standard input holds; print or write the answers.
 
     Raises:
@@ -133,7 +133,7 @@ def answer(options: argparse.Namespace, given: List[Item], predictor: Any, say: 
     if options.output:
         from edgepack_runtime.batch import predict_files
 
-        predict_files.answer(options, given, asked, predictor, say)
+        predict_files.answer(options, given, asked, predictor, log)
     elif options.input:
         from edgepack_runtime.batch import inputs
 
@@ -141,20 +141,20 @@ def answer(options: argparse.Namespace, given: List[Item], predictor: Any, say: 
             stream = predictor.stream(inputs.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
             _show(options, stream)
     else:
-        shown = _show(options, map(predictor.predict, given or _lines(asked, say)), flush=True)
+        shown = _show(options, map(predictor.predict, given or _lines(asked, log)), flush=True)
         if not shown:
             from edgepack_runtime.batch import inputs
 
             raise inputs.no_text(inputs.STDIN)
 
 
-def _lines(asked: Tuple[str, Optional[str]], say: Callable[[str], None]) -> Iterable[Item]:
+def _lines(asked: Tuple[str, Optional[str]], log: Callable[[str], None]) -> Iterable[Item]:
     """What stands on standard input, a line at a time."""
     from edgepack_runtime.batch import inputs
 
     pairs = asked[1] is not None
     if sys.stdin.isatty():
-        say("one {} a line, please; Ctrl-D ends".format("pair of texts, with a tab between," if pairs else "text"))
+        log("one {} a line, please; Ctrl-D ends".format("pair of texts, with a tab between," if pairs else "text"))
     names = [name for name in asked if name is not None]
     return inputs.items(inputs.Source(sys.stdin.buffer, inputs.STDIN, ".txt", names))
 
@@ -185,19 +185,19 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         pairs = _takes_pairs(context, folders)
         given = inputs.read_texts(source, pair_column=PAIR_COLUMN if pairs else None)
     if context.bundle is not None:
-        return elsewhere(options, context, arguments)
+        return delegate(options, context, arguments)
     if options.texts is None:
         given = texts.evenly(given, BENCH_TEXTS)
     from edgepack_runtime.inference import bench
 
-    result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=say)
+    result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=log)
     shown = bench.render(result)
     if options.rate is not None:
         from edgepack_runtime.gate import open_loop
 
-        result["open_loop"] = open_loop.compare(folders, given, options.rate, threads=options.threads, progress=say)
+        result["open_loop"] = open_loop.compare(folders, given, options.rate, threads=options.threads, progress=log)
         shown += "\n" + open_loop.render(result["open_loop"])
-    emit(options, result, shown)
+    print_result(options, result, shown)
     return ExitCode.OK
 
 
@@ -208,10 +208,10 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
         folders = [context.release / golden.MODEL_FOLDER]
     given = read(options, words, pairs=_takes_pairs(context, folders))
     if context.bundle is not None:
-        return elsewhere(options, context, arguments)
+        return delegate(options, context, arguments)
     with _damage_first(context.release):
         predictor = open_model(options, folders[0])
-    answer(options, given, predictor, say)
+    answer(options, given, predictor, log)
     return ExitCode.OK
 
 
@@ -219,8 +219,8 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
     from edgepack_runtime.cli import serve_command
 
     if context.bundle is not None:
-        serve_command.check_carried(manifest_of(context.bundle))
-        return elsewhere(options, context, arguments)
+        serve_command.check_carried(read_bundle_manifest(context.bundle))
+        return delegate(options, context, arguments)
     with _damage_first(context.release):
         return serve_command.run(options, context.release)
 
@@ -228,7 +228,7 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
 def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
     """Whether the bundle's model, or else the first of `folders`, is asked about two texts at a time."""
     if context.bundle is not None:
-        return manifest_of(context.bundle).task == model_config.PAIR
+        return read_bundle_manifest(context.bundle).task == model_config.PAIR
     with _damage_first(context.release):
         return model_config.load(folders[0]).takes_pairs
 

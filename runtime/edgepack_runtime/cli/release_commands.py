@@ -15,14 +15,14 @@ from edgepack_runtime.bundle import verify
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.cli.context import (
     bundle_name,
-    elsewhere,
-    emit,
-    manifest_of,
-    named,
-    own_prefix,
-    prefix_meant,
-    prefix_of,
-    say,
+    bundle_or_release,
+    delegate,
+    find_prefix,
+    log,
+    print_result,
+    read_bundle_manifest,
+    require_prefix,
+    running_prefix,
 )
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.device import tuning
@@ -40,32 +40,32 @@ def run_doctor(options: argparse.Namespace, context: Context, arguments: List[st
     if facts is not None and options.probe is not None:
         with os_errors(f"the probe {options.probe} cannot be written"):
             write_atomic(options.probe, probe.dump(facts))
-        say(f"facts of this device: {options.probe}")
+        log(f"facts of this device: {options.probe}")
     if context.release is not None:
         manifest, _ = verify.read_manifest(context.release)
         checks = doctor.check_device(manifest)
     else:
-        manifest = manifest_of(context.bundle or options.bundle)
+        manifest = read_bundle_manifest(context.bundle or options.bundle)
         checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
     good = all(check.ok for check in checks)
     result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": facts}
     verdict = f"this device {'can' if good else 'cannot'} run {manifest.name} {manifest.version}"
-    emit(options, result, doctor.render(checks) + "\n" + verdict)
+    print_result(options, result, doctor.render(checks) + "\n" + verdict)
     return ExitCode.OK if good else ExitCode.ENVIRONMENT_UNFIT
 
 
 def run_verify(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import trust
 
-    path = named(options, context)
-    own = own_prefix(context)  # and not the one that `path` may lie in: keys beside it come from where it comes from
+    path = bundle_or_release(options, context)
+    own = running_prefix(context)  # not the prefix around `path`: keys beside a bundle prove nothing
     pins = trust.read_pins(own.root if own else None)
     if path.is_dir():
         manifest, raw = verify.verify_folder(path)
         signature = verify.read_signature(path)
     else:
         with Archive(path) as archive:
-            raw, signature = verify.read_sealed(archive)
+            raw, signature = verify.read_signed_manifest(archive)
             manifest, _ = verify.verify_archive(archive, raw)
     proof = trust.require(pins, path.name, raw, signature)
     release = contract.release_id(manifest, raw)
@@ -80,7 +80,7 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
     }
     signed = proof.note or f"signed by {proof.principals}, {proof.fingerprint}"
     text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built\n{signed}"
-    emit(options, result, text)
+    print_result(options, result, text)
     return ExitCode.OK
 
 
@@ -88,14 +88,14 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
     from edgepack_runtime.install import install as installer
 
     bundle: Path = context.bundle or options.bundle
-    own = own_prefix(context)
-    root = options.prefix or (own.root if own else default_prefix(manifest_of(bundle).name))
+    own = running_prefix(context)
+    root = options.prefix or (own.root if own else default_prefix(read_bundle_manifest(bundle).name))
     check = None
     if options.systemd:
         from edgepack_runtime.cli import serve_command
 
         check = serve_command.check_carried
-    receipt = installer.install(bundle, root, say=say, tune=not options.no_tune, check=check)
+    receipt = installer.install(bundle, root, log=log, tune=not options.no_tune, check=check)
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
     lines = {
@@ -110,15 +110,15 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         unit = systemd.write(Prefix(Path(root).absolute()), command.name)
         receipt = {**receipt, "systemd_unit": str(unit)}
         hints += [f"unit {unit}; to start it, now and with the device:", *map("  {}".format, systemd.commands(unit))]
-    emit(options, receipt, "\n".join([lines[receipt["verdict"]], *hints]))
+    print_result(options, receipt, "\n".join([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK
 
 
 def run_status(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import status as reporter
 
-    found = reporter.status(prefix_of(options, context))
-    emit(options, found, reporter.render(found))
+    found = reporter.status(require_prefix(options, context))
+    print_result(options, found, reporter.render(found))
     if found["ok"]:
         return ExitCode.OK
     return ExitCode.BUNDLE_INVALID if reporter.holds_install(found) else ExitCode.ENVIRONMENT_UNFIT
@@ -127,23 +127,23 @@ def run_status(options: argparse.Namespace, context: Context, arguments: List[st
 def run_rollback(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import rollback
 
-    receipt = rollback.rollback(prefix_of(options, context).root, bundle_name(context), say=say)
-    emit(options, receipt, f"rolled back: {receipt['serving']} serves; {receipt['previous']} is kept")
+    receipt = rollback.rollback(require_prefix(options, context).root, bundle_name(context), log=log)
+    print_result(options, receipt, f"rolled back: {receipt['serving']} serves; {receipt['previous']} is kept")
     return ExitCode.OK
 
 
 def run_uninstall(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import uninstall
 
-    prefix = prefix_of(options, context)
+    prefix = require_prefix(options, context)
     if not options.yes and sys.stdin.isatty():
         also = ", its receipts and its pinned keys" if options.purge else ""
-        say(f"remove the install in {prefix.root}{also}? [y/N]")
+        log(f"remove the install in {prefix.root}{also}? [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("nothing was removed", why="the answer was not yes", fix="answer y, or give --yes")
-    receipt = uninstall.uninstall(prefix.root, bundle_name(context), purge=options.purge, say=say)
+    receipt = uninstall.uninstall(prefix.root, bundle_name(context), purge=options.purge, log=log)
     kept = "" if options.purge else f"; receipts and pinned keys stay in {prefix.root} (--purge removes them)"
-    emit(options, receipt, f"uninstalled: {receipt['bundle']['name']}{kept}")
+    print_result(options, receipt, f"uninstalled: {receipt['bundle']['name']}{kept}")
     return ExitCode.OK
 
 
@@ -151,34 +151,34 @@ def run_trust(options: argparse.Namespace, context: Context, arguments: List[str
     from edgepack_runtime.cli import trust_command
 
     if options.action == "list":
-        found = trust_command.listed(prefix_meant(options, context))
+        found = trust_command.list_keys(find_prefix(options, context))
     elif options.action == "add":
-        found = trust_command.add(prefix_of(options, context), bundle_name(context), options.file)
+        found = trust_command.add(require_prefix(options, context), bundle_name(context), options.file)
     else:
-        found = trust_command.remove(prefix_of(options, context), bundle_name(context), options.fingerprint)
-    emit(options, found, trust_command.render(found))
+        found = trust_command.remove(require_prefix(options, context), bundle_name(context), options.fingerprint)
+    print_result(options, found, trust_command.render(found))
     return ExitCode.OK
 
 
 def run_selftest(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     if context.release is None:
-        return elsewhere(options, context, arguments)
+        return delegate(options, context, arguments)
     from edgepack_runtime.inference import selftest
 
     result = selftest.run(context.release)
     text = "ok: {done}, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})"
-    emit(options, result, text.format(**result, done=counted(result["texts"], "text")))
+    print_result(options, result, text.format(**result, done=counted(result["texts"], "text")))
     return ExitCode.OK
 
 
 def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     if context.release is None:
-        return elsewhere(options, context, arguments)
+        return delegate(options, context, arguments)
     from edgepack_runtime.gate import runner
     from edgepack_runtime.util import gate_lock
 
     manifest, _ = verify.read_manifest(context.release)
-    prefix = own_prefix(context)
+    prefix = running_prefix(context)
     size = options.bundle_bytes
     if size is None and prefix is not None:
         state = read_state(prefix)
@@ -188,58 +188,58 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
             context.release,
             manifest,
             bundle_bytes=size,
-            progress=say,
+            progress=log,
             rows_file=options.rows,
             without_rows=options.without_rows,
             without_gates=options.without_gates,
         )
-    emit(options, receipt, runner.render(receipt))
+    print_result(options, receipt, runner.render(receipt))
     if prefix is not None:
         _keep_receipt(prefix, receipt)
     return int(runner.exit_code(receipt))
 
 
 def _note(text: str) -> None:
-    say(f"note: {text}")
+    log(f"note: {text}")
 
 
 def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
     from edgepack_runtime.install.receipts import write_receipt
 
     try:
-        say(f"receipt {write_receipt(prefix, 'gate', receipt, say)}")
+        log(f"receipt {write_receipt(prefix, 'gate', receipt, log)}")
     except OSError as error:  # measuring is open to users who may not write the prefix; the result stands on stdout
-        say(f"note: the receipt was not kept in {prefix.receipts}: {error.strerror or error}")
+        log(f"note: the receipt was not kept in {prefix.receipts}: {error.strerror or error}")
 
 
 def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     if context.release is None:
-        return elsewhere(options, context, arguments)
+        return delegate(options, context, arguments)
     from edgepack_runtime.gate import limits
     from edgepack_runtime.inference import tune
     from edgepack_runtime.util import gate_lock
 
     manifest, _ = verify.read_manifest(context.release)
     most = options.threads or limits.parse(manifest.gates).threads
-    prefix = own_prefix(context)
+    prefix = running_prefix(context)
     with contextlib.ExitStack() as held:
         if prefix is not None:  # before anything is measured: whoever may not write it need not wait to hear so
             held.enter_context(lock(prefix))
         with gate_lock.hold(_note):
-            result = tune.run(context.release, most_threads=most, progress=say)
+            result = tune.run(context.release, most_threads=most, progress=log)
         if prefix is not None:
-            file = prefix.tuning_of(context.release)
+            file = prefix.tuning_file(context.release)
             with os_errors(f"{file} cannot be written"):
-                tuning.keep(file, result)
-            say(f"kept in {file}")
-    emit(options, result, tune.render(result))
+                tuning.write(file, result)
+            log(f"kept in {file}")
+    print_result(options, result, tune.render(result))
     return ExitCode.OK
 
 
 def run_env(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import release_process
 
-    prefix = own_prefix(context)
+    prefix = running_prefix(context)
     if prefix is None or context.release is None:
         raise UsageError(
             "env tells how an application finds an installed release",
@@ -253,5 +253,5 @@ def run_env(options: argparse.Namespace, context: Context, arguments: List[str])
         "PYTHONPYCACHEPREFIX": str(prefix.pycache),
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in found.items()]
-    emit(options, found, "\n".join(lines))
+    print_result(options, found, "\n".join(lines))
     return ExitCode.OK

@@ -23,7 +23,7 @@ _ROOT = Path("/")
 
 
 def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path = _ROOT) -> Dict[str, Any]:
-    """What does not change while something is measured, and `moving` at its begin.
+    """What does not change while something is measured, and `collect_changing` at its begin.
 
     Args:
         threads: threads that the measured predictor may use.
@@ -51,17 +51,17 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         "guest": device.is_guest(root),
         "emulated": why_emulated is not None,
         "emulated_why": why_emulated,
-        **moving(root),
+        **collect_changing(root),
     }
 
 
-def moving(root: Path = _ROOT) -> Dict[str, Any]:
+def collect_changing(root: Path = _ROOT) -> Dict[str, Any]:
     """What may change while something is measured: load, clock, temperature, and what keeps the device cool."""
     return {
         "load_average": load_average(),
         "clock_mhz": clock_mhz(root),
         "temperature_c": temperature_c(root),
-        "throttle": throttling.now(root).as_json(),
+        "throttle": throttling.read_throttle(root).as_json(),
     }
 
 

@@ -211,7 +211,7 @@ def _check_gpu(target: TargetFacts) -> List[Check]:
     try:
         from edgepack_runtime.device import nvidia  # needs ctypes, which `_check_modules` speaks of
 
-        gpu = nvidia.facts()
+        gpu = nvidia.gpu_facts()
     except ImportError:
         return [Check("gpu", False, "the GPU cannot be asked for", "this Python lacks ctypes")]
     except EnvironmentUnfitError as error:

@@ -25,7 +25,7 @@ class CudaFacts(NamedTuple):
     memory_mib: int
 
 
-def facts(load: Optional[Callable[[str], Any]] = None) -> CudaFacts:
+def gpu_facts(load: Optional[Callable[[str], Any]] = None) -> CudaFacts:
     """Ask the driver. `load` opens its library: by default `ctypes.CDLL`.
 
     Raises:

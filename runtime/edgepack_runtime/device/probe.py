@@ -84,7 +84,7 @@ def _gpu() -> Optional[Dict[str, Any]]:
     try:
         from edgepack_runtime.device import nvidia  # needs ctypes, which a minimal Python lacks
 
-        return nvidia.facts()._asdict()
+        return nvidia.gpu_facts()._asdict()
     except (EnvironmentUnfitError, ImportError):
         return None  # no driver, no GPU, or no way to ask
 

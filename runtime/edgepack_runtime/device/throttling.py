@@ -50,7 +50,7 @@ class Throttle(NamedTuple):
         return dict(self._asdict()) if self.told else None
 
 
-def now(root: Path = ROOT) -> Throttle:
+def read_throttle(root: Path = ROOT) -> Throttle:
     """What is told now."""
     return Throttle(_events(root), _cooling(root), _firmware(root), _capped(root))
 

@@ -34,7 +34,7 @@ def dump(tuning: Tuning, measured: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
-def keep(path: Path, result: Mapping[str, Any]) -> None:
+def write(path: Path, result: Mapping[str, Any]) -> None:
     """Write what the verb `tune` printed into the file `path`, durably.
 
     Raises:

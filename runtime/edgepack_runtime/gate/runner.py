@@ -94,7 +94,7 @@ def run(
         progress,
     )
     at_rate, long_run = _loads(predictor, texts, limits, where["emulated_why"], progress)
-    where["after"] = conditions.moving()  # before other processes load the machine
+    where["after"] = conditions.collect_changing()  # before other processes load the machine
     checks = [
         *([] if measured is None else _accuracy_checks(measured, limits, classes)),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
@@ -108,7 +108,7 @@ def run(
     return {
         "receipt": 1,
         "verb": "gate",
-        "bundle": receipts.facts(manifest, raw),
+        "bundle": receipts.bundle_facts(manifest, raw),
         "verdict": intervals.overall([*(check.verdict for check in checks), *_undecided(unmeasured)]),
         "checks": [check.as_json() for check in checks],
         "unmeasured": unmeasured,

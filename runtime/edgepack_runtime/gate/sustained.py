@@ -56,16 +56,16 @@ def measure(predictor: Predictor, texts: Sequence[Item], seconds: float) -> Run:
     for _ in range(bench.WARM_UP_TEXTS):
         predictor.predict(item)
     times_ms: List[float] = []
-    moments = [throttling.now()]
+    moments = [throttling.read_throttle()]
     before = interference.read()
     begin = looked = now = time.perf_counter()
     while now - begin < seconds or not times_ms:
         times_ms.append(predictor.timed_predict(item)[1].total_ms)
         now = time.perf_counter()
         if now - looked >= _LOOK_S:
-            moments.append(throttling.now())
+            moments.append(throttling.read_throttle())
             looked = now
-    moments.append(throttling.now())
+    moments.append(throttling.read_throttle())
     return Run(times_ms, interference.between(before, interference.read()), moments)
 
 

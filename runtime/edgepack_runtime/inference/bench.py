@@ -140,7 +140,7 @@ def compare(
             for one in timed
         ],
         "ratios": [_ratio(one, timed[0]) for one in timed[1:]],
-        "conditions": {**where, "after": conditions.moving()},
+        "conditions": {**where, "after": conditions.collect_changing()},
     }
 
 

@@ -78,7 +78,7 @@ class Predictor:
         _at_least_one(threads=threads)
         if threads is not None and threads > MAX_THREADS:
             raise UsageError(f"threads is {threads}", fix=f"give a number of at most {MAX_THREADS}")
-        found = locate.own() if path is None else locate.locate(Path(path))
+        found = locate.locate_own_release() if path is None else locate.locate(Path(path))
         opened = tuned or found.tuning() or Tuning()
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.config = model_config.load(found.model)

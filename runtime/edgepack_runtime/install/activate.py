@@ -1,8 +1,8 @@
-"""The commit of an install: what makes a proven release the serving one, and what undoes it (standard library).
+"""Commit of an install: makes a proven release the serving one, or undoes it.
 
-Order, each step durable before the next: the release's folder, its tuning, its interpreter, the launcher, the symlink
-`current` (the commit), `state.json`. Tuning and interpreter are kept apart for each release, so that one rename
-switches code, tuning and interpreter together.
+Each step is durable before the next: the release's folder, its tuning, its interpreter, the launcher, the symlink
+`current` (the commit), `state.json`. Tuning and interpreter are stored per release, so that one rename switches code,
+tuning and interpreter together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgepack_runtime.bundle.manifest import MANIFEST_NAME, SIGNATURE_NAME, Mani
 from edgepack_runtime.device import tuning
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, RolledBackError, StageFailedError
 from edgepack_runtime.install import release_process
-from edgepack_runtime.install.prefix import Prefix, State, higher, read_state, write_state
+from edgepack_runtime.install.prefix import Prefix, State, max_known, read_state, write_state
 from edgepack_runtime.util.fs import (
     FOLDER_MODE,
     fsync_folder,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from edgepack_runtime.install.install import Install
     from edgepack_runtime.install.receipts import Journal
 
-# Plain POSIX sh with builtins only (readlink runs only when it is started through a link), so that it works with
-# any PATH. It finds its prefix from its own place: a prefix may be moved or mounted elsewhere. The release is
-# resolved once, before Python starts: a switch in mid-start cannot mix two releases.
+# Plain POSIX sh with builtins only (readlink runs only if started through a link), so that it works with any PATH.
+# It finds the prefix from its own path, as a prefix may be moved. The release is resolved once, before Python starts,
+# so that a switch at the same time cannot mix two releases.
 _ENTRY = """\
 #!/bin/sh
 # Runs the serving release of {name}. Written by its installer.
@@ -61,8 +61,8 @@ if [ -z "$release" ] || ! read -r python <"$prefix/interpreters/${{release##*/}}
 fi
 if [ ! -x "$python" ]; then
     echo "error: the Python that {name} was installed with cannot be run: $python" >&2
-    echo "  why: it is gone, or this user may not reach it" >&2
-    echo "  fix: install the bundle again with a Python that everybody who uses it may run, such as the system's" >&2
+    echo "  why: it is gone, or this user has no access to it" >&2
+    echo "  fix: install the bundle again with a Python that all its users can run, such as the system's" >&2
     exit {unfit}
 fi
 exec "$python" -I -S "$release/__main__.py" "$@"
@@ -71,7 +71,7 @@ exec "$python" -I -S "$release/__main__.py" "$@"
 
 @contextlib.contextmanager
 def readable_by_all() -> Iterator[None]:
-    """Files that our children make (bytecode) are for every user too; ours get their modes one by one."""
+    """Let child processes create files (bytecode) that every user can read. Our own files get explicit modes."""
     umask = os.umask(0o022)
     try:
         yield
@@ -80,57 +80,57 @@ def readable_by_all() -> Iterator[None]:
 
 
 def commit(run: Install, stage: Path, before: State) -> None:
-    """Make the staged release the serving one, and read back that it is.
+    """Make the staged release the serving one, and read it back.
 
     Raises:
         EnvironmentUnfitError: a write failed before the switch; the old release serves.
-        StageFailedError, RolledBackError: what follows the rename failed, of which making it durable is the first, and
-            the switch was undone.
+        StageFailedError, RolledBackError: a step after the rename failed, and the switch was undone.
     """
     prefix, release = run.prefix, run.release
     try:
         with run.step("commit"), os_errors(f"{release} cannot be committed in {prefix.root}"):
             _place(run, stage)
             _place_tuning(prefix, stage)
-            write_entry(prefix, run.manifest.name, release)
+            write_launcher(prefix, run.manifest.name, release)
             switch_link(prefix.current, f"releases/{release}")
         with run.step("read back"):
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(run, before))
             run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
-    except Exception as error:  # whatever it was: what was not read back must not serve
+    except Exception as error:  # after any error: a release that was not read back must not serve
         if prefix.current_id() == before.current:
             raise
+        restore(prefix, before)
         if not isinstance(error, EdgepackError):
-            put_back(prefix, before)
             raise
-        _undo(prefix, before, error)
+        what = f"the new release failed right after the switch: {error.what}"
+        if before.current is None:
+            raise StageFailedError(f"{what}; nothing is installed", why=error.why, fix=error.fix) from error
+        why = f"{error.why}; {before.current} serves again".lstrip("; ")
+        raise RolledBackError(what, why=why, fix=error.fix) from error
 
 
 def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, Any]:
-    """Ask the installed release itself, through its launcher, whether it works; return its self-test's result.
-
-    This also fills the bytecode cache, so that the first real start is not the slow one.
+    """Self-test the installed release through its launcher; return the result. This also fills the bytecode cache.
 
     Raises:
-        StageFailedError: the prefix does not say what was written into it, or the self-test fails.
+        StageFailedError: the prefix does not hold what was written into it, or the self-test fails.
     """
     state = read_state(prefix)
     found = prefix.current / MANIFEST_NAME
     with os_errors(f"{found} cannot be read back"):
         same = found.read_bytes() == raw
     if prefix.current_id() != release or state is None or state.current != release or not same:
-        raise StageFailedError(f"{release} is not what `current` and state.json give back", fix="check the disk")
+        raise StageFailedError(f"`current` and state.json do not name {release} after the switch", fix="check the disk")
     line = [str(prefix.bin / name), "selftest", "--json"]
-    what, limit_s = "self-test of the installed release", release_process.SELFTEST_TIMEOUT_S
-    return release_process.run_json(line, what, accepted=[ExitCode.OK], timeout_s=limit_s)[1]
+    return release_process.run_selftest(line, "self-test of the installed release")
 
 
-def write_entry(prefix: Prefix, name: str, release: str, *, interpreter: Optional[str] = None) -> None:
-    """Write the interpreter of `release` and `<prefix>/bin/<name>`, each only when it is not there as it should be.
+def write_launcher(prefix: Prefix, name: str, release: str, *, interpreter: Optional[str] = None) -> None:
+    """Write the interpreter of `release` and the launcher `<prefix>/bin/<name>`, each only if it differs.
 
     Args:
-        interpreter: path of the Python that `release` runs on; None for the one that we run on.
+        interpreter: path of the Python that `release` runs on; None for ours.
 
     Raises:
         OSError: they cannot be written.
@@ -149,7 +149,7 @@ def write_entry(prefix: Prefix, name: str, release: str, *, interpreter: Optiona
 
 
 def _place(run: Install, stage: Path) -> None:
-    """Move the staged release to its final name; if one lies there already, repair it file by file."""
+    """Move the staged release to its final name; if that exists already, repair it file by file."""
     final = run.prefix.releases / run.release
     if final.is_dir() and not final.is_symlink():
         repaired = _repair(final, stage, run.manifest)
@@ -157,7 +157,7 @@ def _place(run: Install, stage: Path) -> None:
             run.receipt["verdict"] = "repaired"
             run.note("damaged files of the installed release were replaced")
         elif repaired:
-            run.note("this is the release that was kept for a rollback; damaged files of it were replaced")
+            run.note("damaged files of the release that was kept for a rollback were replaced")
     else:
         remove_tree(final)
         stage.rename(final)
@@ -165,12 +165,12 @@ def _place(run: Install, stage: Path) -> None:
 
 
 def _place_tuning(prefix: Prefix, stage: Path) -> None:
-    """Move what was measured of the staged release to where the committed one looks for it.
+    """Move the tuning of the staged release to its final place.
 
-    Where nothing was measured what lies there stays, unless it is damaged: with that the release would not start.
+    Without one, an earlier tuning stays unless it is damaged: the release would not start with it.
     """
-    staged = prefix.tuning_of(stage)
-    placed = prefix.tuning_of(prefix.releases / stage.name)
+    staged = prefix.tuning_file(stage)
+    placed = prefix.tuning_file(prefix.releases / stage.name)
     if staged.is_file():
         for made in make_folder(prefix.tuning):
             fsync_folder(made.parent)
@@ -185,7 +185,7 @@ def _place_tuning(prefix: Prefix, stage: Path) -> None:
 
 
 def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
-    """Replace what is damaged, each file by one atomic rename: a release that serves is never worse than before."""
+    """Replace damaged files, each by one atomic rename, so that a serving release never gets worse."""
     damage = verify.find_damage(final, manifest)
     for item in damage:
         if not item.listed:
@@ -209,7 +209,7 @@ def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
 
 
 def _replace_signature(final: Path, stage: Path) -> bool:
-    """Give the release the bundle's signature where it has another; one that the bundle lacks stays."""
+    """Replace the release's signature if the bundle has another one."""
     signature = verify.read_signature(stage)
     if signature is None or signature == verify.read_signature(final):
         return False
@@ -218,45 +218,29 @@ def _replace_signature(final: Path, stage: Path) -> bool:
     return True
 
 
-def give_up(run: Journal, before: State) -> None:
-    """Close the pending entry, as nothing was switched. If that cannot be written, the next command tells of it."""
+def clear_pending(run: Journal, before: State) -> None:
+    """Remove the pending entry if nothing was switched. If that cannot be written, the next command reports it."""
     if run.prefix.current_id() != before.current:
-        return  # the switch was not undone: the entry is true
+        return  # the switch was not undone, and the entry is true
     try:
         write_state(run.prefix, dataclasses.replace(before, pending=None))
     except OSError as error:
-        run.note(f"state.json still says that this is pending: {error.strerror or error}")
+        run.note(f"state.json still has this install as pending: {error.strerror or error}")
 
 
-def put_back(prefix: Prefix, before: State) -> None:
-    """Switch back to what served before a release that failed right after the switch.
+def restore(prefix: Prefix, before: State) -> None:
+    """Switch back to the release that served before.
 
     Raises:
         EnvironmentUnfitError: it could not be written.
     """
-    with os_errors("the new release failed after the switch, and the one before could not be put back"):
+    with os_errors("the new release failed after the switch, and the previous one could not be restored"):
         if before.current is None:
             remove_tree(prefix.current)
             fsync_folder(prefix.root)
         else:
             switch_link(prefix.current, f"releases/{before.current}")
         write_state(prefix, before)
-
-
-def _undo(prefix: Prefix, before: State, error: EdgepackError) -> None:
-    """Switch back to what served before; raise what happened."""
-    put_back(prefix, before)
-    if before.current is None:
-        raise StageFailedError(
-            f"the new release failed right after the switch: {error.what}; nothing is installed",
-            why=error.why,
-            fix=error.fix,
-        ) from error
-    raise RolledBackError(
-        f"the new release failed right after the switch: {error.what}",
-        why=f"{error.why}; {before.current} serves again".lstrip("; "),
-        fix=error.fix,
-    ) from error
 
 
 def _state_after(run: Install, before: State) -> State:
@@ -268,5 +252,5 @@ def _state_after(run: Install, before: State) -> State:
         manifest_sha256=hashlib.sha256(run.raw).hexdigest(),
         sequence=run.manifest.sequence,
         bundle_bytes=run.receipt["bundle_bytes"],
-        floor=higher(before.floor, run.manifest.sequence),
+        floor=max_known(before.floor, run.manifest.sequence),
     )

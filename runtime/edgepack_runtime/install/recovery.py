@@ -1,77 +1,75 @@
-"""Brings what was broken off to its end, and clears what it left (standard library only).
+"""Recover an install that was interrupted, and remove leftovers.
 
-`current` is the truth about what serves; `state.json` and the receipts tell the rest.
+The symlink `current` is the truth about which release serves; `state.json` and the receipts supplement it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Optional, Set
 
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError
-from edgepack_runtime.install.prefix import Prefix, State, clear_temporary, higher, read_state, write_state
-from edgepack_runtime.install.receipts import CHANGES, highest_installed, receipts_of
+from edgepack_runtime.install.prefix import Prefix, State, clear_temporary, max_known, read_state, write_state
+from edgepack_runtime.install.receipts import CHANGES, Journal, highest_installed, read_receipts
 from edgepack_runtime.util.fs import remove_tree
 
-if TYPE_CHECKING:
-    from edgepack_runtime.install.install import Install
 
+def recover(run: Journal) -> State:
+    """Complete or undo an interrupted install, with notes on it; return the true state.
 
-def recover(prefix: Prefix, name: str) -> Tuple[State, List[str]]:
-    """Bring an interrupted install to its end; return the true state and what there is to tell about it.
-
-    The symlink is the truth: if it names the pending release, that one was committed. Holds under the lock only.
+    If `current` names the pending release, that release was committed. The caller holds the prefix lock.
 
     Raises:
         OSError: the prefix cannot be written.
     """
-    notes: List[str] = []
+    prefix = run.prefix
     current = prefix.current_id()
+    damaged = False
     try:
         found = read_state(prefix)
     except BundleInvalidError as error:
-        notes.append(f"{error.what} ({error.why}); it is rebuilt from `current`")
-        found = None
-    if found is None and not notes and current is not None:
-        notes.append("state.json is lost; it is rebuilt from `current`")
-    state = found or rebuilt(prefix, name)
+        run.note(f"{error.what} ({error.why}); rebuilding it from `current`")
+        found, damaged = None, True
+    if found is None and not damaged and current is not None:
+        run.note("state.json is lost; rebuilding it from `current`")
+    state = found or rebuild_state(prefix, run.name)
     if state.pending is not None:
         if state.pending == current != state.current:
-            notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
+            run.note(f"{state.unfinished} was interrupted right after its commit; it serves")
         else:
-            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} serves as before")
+            run.note(f"{state.unfinished} was interrupted; {current or 'nothing'} still serves")
     elif state.current is not None and current is None:
-        notes.append(f"an uninstall of {state.current} was interrupted, or `current` was removed by hand")
+        run.note(f"an uninstall of {state.current} was interrupted, or `current` was removed by hand")
     elif state.current not in (None, current):
-        notes.append(f"`current` was changed from {state.current} to {current} outside an install")
+        run.note(f"`current` was changed from {state.current} to {current} outside an install")
     if state.current != current:
-        state = dataclasses.replace(state, previous=state.current, **_facts(prefix, current))
-    state = dataclasses.replace(state, pending=None, floor=higher(state.floor, state.sequence))
+        state = dataclasses.replace(state, previous=state.current, **_serving_fields(prefix, current))
+    state = dataclasses.replace(state, pending=None, floor=max_known(state.floor, state.sequence))
     clear_staging(prefix)
     clear_temporary(prefix)
-    if found is not None:  # else nothing tells for certain which release is the kept one
+    if found is not None:  # without state.json it is uncertain which release was kept
         try:
             _remove_others(prefix, {state.current, state.previous})
         except OSError as error:
-            notes.append(f"a release that was never committed could not be removed: {error.filename}: {error.strerror}")
+            run.note(f"an uncommitted release could not be removed: {error.filename}: {error.strerror}")
     if state != found:
         write_state(prefix, state)
-    return state, notes
+    return state
 
 
-def rebuilt(prefix: Prefix, name: str) -> State:
-    """What `current` and the receipts tell of an install whose state.json is lost or damaged."""
+def rebuild_state(prefix: Prefix, name: str) -> State:
+    """The state of an install with a lost or damaged state.json, from `current` and the receipts."""
     current = prefix.current_id()
-    state = State(name, previous=_kept_before(prefix, current), **_facts(prefix, current))
-    return dataclasses.replace(state, floor=higher(highest_installed(prefix), state.sequence))
+    state = State(name, previous=_kept_before(prefix, current), **_serving_fields(prefix, current))
+    return dataclasses.replace(state, floor=max_known(highest_installed(prefix), state.sequence))
 
 
 def _kept_before(prefix: Prefix, current: Optional[str]) -> Optional[str]:
-    """The release that served before `current` and still lies there, as the newest receipt tells that has both."""
-    for receipt in receipts_of(prefix, *CHANGES):
+    """The kept release that served before `current`, from the newest receipt that names both; None if it is gone."""
+    for receipt in read_receipts(prefix, *CHANGES):
         before = receipt.get("previous")
         if current is not None and receipt.get("serving") == current != before and isinstance(before, str):
             return before if RELEASE_ID.match(before) and (prefix.releases / before).is_dir() else None
@@ -79,24 +77,24 @@ def _kept_before(prefix: Prefix, current: Optional[str]) -> Optional[str]:
 
 
 def clear_staging(prefix: Prefix) -> None:
-    """Remove what a killed or failed install left in staging, bytecode included.
+    """Remove staged files of a killed or failed install, and their bytecode.
 
     Raises:
         OSError: it cannot be removed.
     """
-    remove_tree(prefix.bytecode_of(prefix.staging))
+    remove_tree(prefix.bytecode_folder(prefix.staging))
     remove_tree(prefix.staging)
 
 
-def prune(run: Install) -> None:
-    """Remove releases that are neither current nor previous. A failure is told, not raised: the install is done."""
+def prune(run: Journal) -> None:
+    """Remove releases that are neither current nor previous. A failure is only noted: the install is complete."""
     prefix, state = run.prefix, read_state(run.prefix)
     keep = {state.current, state.previous} if state else set()
     if not keep:
         return
     try:
         _remove_others(prefix, keep)
-        # By themselves, and not with their release: whoever removed that may have been killed before it came to them.
+        # Separately from their release: a removal may have been killed between the two.
         for beside in (prefix.tuning, prefix.interpreters):
             for path in list(beside.iterdir()) if beside.is_dir() else ():
                 if path.name not in keep and path.name[: -len(".json")] not in keep:
@@ -106,20 +104,20 @@ def prune(run: Install) -> None:
 
 
 def _remove_others(prefix: Prefix, keep: Set[Optional[str]]) -> None:
-    """Remove releases that are not in `keep`: older ones, and one that was moved to its place and never switched to."""
+    """Remove releases that are not in `keep`: older ones, and one that was placed but never committed."""
     for folder in list(prefix.releases.iterdir()) if prefix.releases.is_dir() else ():
         if folder.name not in keep and RELEASE_ID.match(folder.name):
-            remove_tree(prefix.bytecode_of(folder))
+            remove_tree(prefix.bytecode_folder(folder))
             remove_tree(folder)
 
 
-def _facts(prefix: Prefix, current: Optional[str]) -> Dict[str, Any]:
-    """The fields of State that follow from the release that serves."""
+def _serving_fields(prefix: Prefix, current: Optional[str]) -> Dict[str, Any]:
+    """The fields of State that describe the serving release."""
     if current is None:
         return {"current": None, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
     try:
         manifest, raw = verify.read_manifest(prefix.releases / current)
-    except EdgepackError:  # damaged: it serves all the same, and installing it again repairs it
+    except EdgepackError:  # a damaged release still serves; installing it again repairs it
         return {"current": current, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
     digest = hashlib.sha256(raw).hexdigest()
     return {"current": current, "manifest_sha256": digest, "sequence": manifest.sequence, "bundle_bytes": None}

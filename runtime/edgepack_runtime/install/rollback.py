@@ -1,10 +1,10 @@
-"""Back to the release before, which was kept (standard library only).
+"""Switch an install back to the previous release, which was kept.
 
     hash from disk -> self-test -> switch -> read back
 
-The same rename of `current` as an install's makes the kept release the serving one, and what served becomes the one
-that is kept: a second rollback goes forth again. Nothing is switched to that is damaged or fails its self-test. The
-sequence floor of installs does not hold it back: what it goes to was installed and proven here.
+The switch is the same atomic rename of `current` as in an install. The release that served becomes the kept one, so
+that rolling back twice returns to the newer release. A damaged release, or one that fails its self-test, is never
+switched to. The sequence floor of installs does not apply: the previous release was installed and proven here.
 """
 
 from __future__ import annotations
@@ -13,87 +13,79 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.bundle.manifest import Manifest
-from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, lock, require_install, write_state
-from edgepack_runtime.install.receipts import receipts_of
+from edgepack_runtime.install.receipts import Journal, read_receipts
 from edgepack_runtime.util.fs import os_errors, switch_link
 
 
-@dataclasses.dataclass
-class Rollback(receipts.Journal):
-    """One run of `rollback`: what it works on, and the receipt it fills."""
-
-    prefix: Prefix
-    name: str
-    say: receipts.Say
-    receipt: Dict[str, Any]
-
-
-def rollback(root: Path, name: Optional[str], *, say: receipts.Say) -> Dict[str, Any]:
-    """Switch the install in the prefix `root` to the release before; return the receipt, which also lies there.
+def rollback(root: Path, name: Optional[str], *, log: receipts.Log) -> Dict[str, Any]:
+    """Switch the install in the prefix `root` to the previous release; return the receipt, which is also stored there.
 
     Args:
-        name: the bundle that is meant; None for whichever is installed there.
+        name: the expected bundle; None accepts any.
 
     Raises:
-        UsageError: the prefix holds no install, or that of another bundle.
-        EnvironmentUnfitError: there is no release before, or the prefix cannot be written. Nothing was switched.
-        BundleInvalidError: the release before is damaged. Nothing was switched.
-        StageFailedError: it failed its self-test, before the switch or right after it: then it was undone.
+        UsageError: the prefix holds no install, or one of another bundle.
+        EnvironmentUnfitError: there is no previous release, or the prefix cannot be written. Nothing was switched.
+        BundleInvalidError: the previous release is damaged. Nothing was switched.
+        StageFailedError: its self-test failed. If that was after the switch, the switch was undone.
     """
     prefix = Prefix(root.absolute())
     owner = require_install(prefix, name)
-    run = Rollback(prefix, owner, say, receipts.begin("rollback", "rolled back"))
+    run = Journal(prefix, owner, log, receipts.new_receipt("rollback", "rolled back"))
     run.receipt["bundle"] = {"name": owner, "release_id": None}
-    say(f"rolling back {owner} in {prefix.root}")
-    with activate.readable_by_all(), lock(prefix):
-        try:
-            _rollback_locked(run)
-        except EdgepackError as error:
-            receipts.fail(run.receipt, "not rolled back", error)
-            receipts.leave(prefix, run.receipt, say, best_effort=True)
-            raise
-        receipts.leave(prefix, run.receipt, say, best_effort=False)
+    log(f"rolling back {owner} in {prefix.root}")
+    with activate.readable_by_all(), lock(prefix), run.recorded("not rolled back"):
+        _rollback_locked(run)
     return run.receipt
 
 
-def _rollback_locked(run: Rollback) -> None:
+def _rollback_locked(run: Journal) -> None:
     prefix = run.prefix
     with os_errors(f"the prefix {prefix.root} cannot be written"):
-        before, notes = recovery.recover(prefix, run.name)
-    for note in notes:
-        run.note(note)
+        before = recovery.recover(run)
     run.receipt["previous"] = before.current
     release = _kept(prefix, before)
     run.receipt["bundle"]["release_id"] = release
     with run.step("re-hash"):
         manifest, raw = _intact(prefix, release, before)
-    run.receipt["bundle"] = receipts.facts(manifest, raw)
-    _tell_who_signed(run, release, raw)
-    python, line = _line(run, release)
+    run.receipt["bundle"] = receipts.bundle_facts(manifest, raw)
+    _note_signature(run, release)
+    python = _interpreter(run, release)
     with run.step("self-test"):
-        _, run.receipt["selftest"] = release_process.run_json(
-            line, "self-test", accepted=[ExitCode.OK], timeout_s=release_process.SELFTEST_TIMEOUT_S
-        )
+        line = release_process.command(prefix.releases / release, ["selftest", "--json"], python=python)
+        run.receipt["selftest"] = release_process.run_selftest(line)
     try:
         with run.step("switch"), os_errors(f"{release} cannot be switched to in {prefix.root}"):
             write_state(prefix, dataclasses.replace(before, pending=release))
-            activate.write_entry(prefix, run.name, release, interpreter=python)
+            activate.write_launcher(prefix, run.name, release, interpreter=python)
             switch_link(prefix.current, f"releases/{release}")
         with run.step("read back"):
             with os_errors(f"{prefix.state_file} cannot be written"):
-                write_state(prefix, _state_after(prefix, before, manifest, raw, release))
+                write_state(
+                    prefix,
+                    dataclasses.replace(
+                        before,
+                        current=release,
+                        previous=before.current,
+                        pending=None,
+                        manifest_sha256=hashlib.sha256(raw).hexdigest(),
+                        sequence=manifest.sequence,
+                        bundle_bytes=_bundle_bytes(prefix, release),
+                    ),
+                )
             run.receipt["selftest"] = activate.read_back(prefix, run.name, release, raw)
-    except Exception as error:  # whatever it was: what was not read back must not serve
+    except Exception as error:  # after any error: a release that was not read back must not serve
         if prefix.current_id() == before.current:
-            activate.give_up(run, before)
+            activate.clear_pending(run, before)
             raise
-        activate.put_back(prefix, before)
+        activate.restore(prefix, before)
         if not isinstance(error, EdgepackError):
             raise
         raise StageFailedError(
@@ -104,12 +96,12 @@ def _rollback_locked(run: Rollback) -> None:
 
 
 def _kept(prefix: Prefix, before: State) -> str:
-    """The id of the release to go back to."""
+    """The id of the previous release."""
     release = before.previous
     if release is not None and (prefix.releases / release).is_dir():
         return release
     raise EnvironmentUnfitError(
-        "there is no release to go back to",
+        "there is no previous release to roll back to",
         why=f"{before.current or 'nothing'} serves, and {f'{release} is gone' if release else 'no other was kept'}",
         fix="install the bundle you want: an install keeps the release that it replaces",
     )
@@ -120,54 +112,41 @@ def _intact(prefix: Prefix, release: str, before: State) -> Tuple[Manifest, byte
         return verify.verify_folder(prefix.releases / release)
     except BundleInvalidError as error:
         raise BundleInvalidError(
-            f"the kept release {release} is damaged, and nothing was switched to it",
+            f"the kept release {release} is damaged; {before.current or 'nothing'} still serves",
             why="; ".join(part for part in (error.what, error.why) if part),
-            fix=f"{before.current or 'nothing'} serves as before; install a bundle that is intact",
+            fix="install an intact bundle",
         ) from error
 
 
-def _tell_who_signed(run: Rollback, release: str, raw: bytes) -> None:
-    """Note where it is not proven who made `release`. It was accepted when it was installed, and is gone back to."""
-    folder = run.prefix.releases / release
+def _note_signature(run: Journal, release: str) -> None:
+    """Note if the signature of `release` is not trusted. It was accepted when installed, so this is no error."""
     try:
         pins = trust.read_pins(run.prefix.root)
-        proof = trust.of_release(pins, folder, raw, verify.read_signature(folder))
+        proof = trust.check_release(pins, run.prefix.releases / release)
     except EdgepackError as error:
         run.note(f"{error.what}: {error.why}")
         return
     run.receipt["signature"] = proof.as_json()
     if pins and not proof.proven:
-        run.note(f"{release} is not proven to come from whom this device trusts: {proof.note}")
+        run.note(f"{release} is not signed by a key that this device trusts: {proof.note}")
 
 
-def _line(run: Rollback, release: str) -> Tuple[str, List[str]]:
-    """The Python to run `release` with (the one it was installed with, if it is there), and its self-test's command."""
+def _interpreter(run: Journal, release: str) -> str:
+    """The Python that `release` was installed with, or ours if that is gone."""
     try:
         python = os.fsdecode((run.prefix.interpreters / release).read_bytes()).rstrip("\n")
     except OSError:
         python = ""
-    if not os.access(python, os.X_OK):
-        ours = release_process.interpreter()
-        run.note(f"the Python that {release} was installed with is gone ({python or 'not told'}); {ours} runs it")
-        python = ours
-    return python, release_process.command(run.prefix.releases / release, ["selftest", "--json"], python=python)
-
-
-def _state_after(prefix: Prefix, before: State, manifest: Manifest, raw: bytes, release: str) -> State:
-    return dataclasses.replace(
-        before,
-        current=release,
-        previous=before.current,
-        pending=None,
-        manifest_sha256=hashlib.sha256(raw).hexdigest(),
-        sequence=manifest.sequence,
-        bundle_bytes=_bundle_bytes(prefix, release),
-    )
+    if os.access(python, os.X_OK):
+        return python
+    ours = release_process.interpreter()
+    run.note(f"the Python that {release} was installed with is gone ({python or 'unknown'}); {ours} runs it")
+    return ours
 
 
 def _bundle_bytes(prefix: Prefix, release: str) -> Optional[int]:
-    """How large the file was that `release` was installed from, as the receipt of that tells."""
-    for receipt in receipts_of(prefix, "install"):
+    """Size of the bundle file that `release` was installed from, from the receipt of that install."""
+    for receipt in read_receipts(prefix, "install"):
         bundle = receipt.get("bundle")
         size = receipt.get("bundle_bytes")
         if isinstance(bundle, dict) and bundle.get("release_id") == release and isinstance(size, int):

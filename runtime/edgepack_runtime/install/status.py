@@ -1,4 +1,4 @@
-"""What is installed in a prefix, and what happened there last: reads only (standard library only)."""
+"""Report what is installed in a prefix and what happened there last. Reads only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from edgepack_runtime.install.receipts import CHANGES, last_receipt
 def status(prefix: Prefix) -> Dict[str, Any]:
     """The state of `prefix` as plain JSON values.
 
-    `ok` tells whether a release serves whose manifest and state agree; it does not hash files, `verify` does.
-    `notes` are sentences on what is unusual: an interrupted install, a damaged file, a link changed by hand.
+    `ok`: a release serves, and its manifest and state agree. Files are not hashed; `verify` does that.
+    `notes`: sentences on anything unusual, such as an interrupted install, a damaged file or a changed link.
     """
     notes: List[str] = []
     current = prefix.current_id()
@@ -26,16 +26,16 @@ def status(prefix: Prefix) -> Dict[str, Any]:
     version = _version(prefix, current, notes)
     proof, pinned = _trust(prefix, current, notes)
     if state is None and current is not None:
-        notes.append("state.json does not say what is installed; installing again rebuilds it")
+        notes.append("state.json does not name the installed release; installing again rebuilds it")
     if state is not None:
         if running:
-            notes.append("an install or a tuning is running right now")
+            notes.append("an install or a tuning is running")
         elif state.pending is not None and state.pending == current != state.current:
             notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
         elif state.pending is not None and running is None:
-            notes.append(f"{state.unfinished} goes on, or was interrupted: ask as the user who installs")
+            notes.append(f"{state.unfinished} is running or was interrupted; run `status` as the user who installs")
         elif state.pending is not None:
-            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} serves as before")
+            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} still serves")
         elif state.current is not None and current is None:
             why = "an uninstall was interrupted, or the link was removed by hand"
             notes.append(f"`current` is missing, and {state.current} was committed last: {why}")
@@ -63,7 +63,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
 
 
 def holds_install(found: Mapping[str, Any]) -> bool:
-    """Whether `found` (from `status`) tells of an install, whole or not; not of records of one that is gone."""
+    """Whether `found` (from `status`) describes an install, intact or not, rather than records of a removed one."""
     return found["current"] is not None or bool(found["notes"])
 
 
@@ -72,7 +72,7 @@ def render(found: Mapping[str, Any]) -> str:
     serving = f"{found['name']} {found['current']} serves" if found["current"] else "nothing is installed"
     lines = [f"{serving} in {found['prefix']}"]
     if found["previous"]:
-        lines.append(f"  before   {found['previous']} (kept)")
+        lines.append(f"  previous {found['previous']} (kept)")
     if found["tuning"]:
         lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
     lines += [
@@ -109,10 +109,7 @@ def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Option
 def _trust(
     prefix: Prefix, current: Optional[str], notes: List[str]
 ) -> Tuple[Optional[Dict[str, Any]], Optional[List[Dict[str, Any]]]]:
-    """Who signed the serving release, checked anew (its manifest, not its files), and which keys are pinned.
-
-    No key pinned is an empty list; where that cannot be told it is None.
-    """
+    """Signature of the serving release's manifest, and the pinned keys: an empty list without any, None if unknown."""
     try:
         pins = trust.read_pins(prefix.root)
     except EdgepackError as error:
@@ -122,27 +119,25 @@ def _trust(
         notes.append(f"no key is trusted, so nothing can be installed: {pins.describe()}")
     proof = None
     if current is not None:
-        release = prefix.releases / current
         try:
-            _, raw = verify.read_manifest(release)
-            proof = trust.of_release(pins, release, raw, verify.read_signature(release))
+            proof = trust.check_release(pins, prefix.releases / current)
         except EdgepackError as error:
             notes.append(f"{error.what}: {error.why}")
     if proof is not None and pins and not proof.proven:
-        notes.append(f"{current} is not proven to come from whom this device trusts: {proof.note}")
+        notes.append(f"{current} is not signed by a key that this device trusts: {proof.note}")
     return proof.as_json() if proof else None, [pin.as_json() for pin in pins.pins]
 
 
 def _signed(proof: Mapping[str, Any]) -> str:
     if proof["proven"]:
         return f"by {proof['principals']}, {proof['fingerprint']}"
-    return f"{proof['fingerprint']} says so, not proven" if proof["signed"] else "no"
+    return f"by {proof['fingerprint']}, not verified" if proof["signed"] else "no"
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:
-    """What the serving release is opened with; None where nothing was measured."""
+    """The tuning of the serving release, or None."""
     try:
-        found = tuning.read(prefix.tuning_of(prefix.releases / current)) if current else None
+        found = tuning.read(prefix.tuning_file(prefix.releases / current)) if current else None
     except EdgepackError as error:
         notes.append(f"{error.what}: {error.why}")
         return None

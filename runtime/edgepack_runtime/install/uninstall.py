@@ -1,25 +1,22 @@
-"""Removes an install, and nothing that is not of it (standard library only).
+"""Remove an install, and only files that an install made.
 
     `current` -> receipt -> launcher, unit -> releases, bytecode, tuning, interpreters -> state.json
 
-From the first of these, which is one unlink, nothing serves; before it, all of it does. A kill later on leaves a
-prefix without `current` whose state.json still tells whose it is: `status` says so, `uninstall` goes on, and `install`
-builds it up again. What stays is what tells of the device: the receipts, the pinned keys, and in state.json the
-name and what installs may not go below. `purge` removes those too.
+Nothing serves after the first step, which is one unlink. After a kill in a later step, `status` reports it, `uninstall`
+continues and `install` installs again. The receipts, the pinned keys, and the name and sequence floor in state.json
+stay, unless `purge`. No link is followed. Foreign files stay and are named.
 
-It may run from the very release that it removes: everything it needs is imported before, and no bytecode is written
-after. It never follows a link, and what an install did not make stays where it lies and is named.
+The code may run from the release that it removes: it imports everything before, and writes no bytecode after.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
@@ -31,90 +28,84 @@ from edgepack_runtime.install.prefix import (
     Prefix,
     State,
     clear_temporary,
+    entries,
     lock,
     nothing_installed,
     read_state,
     require_install,
     write_state,
 )
-from edgepack_runtime.install.receipts import RECEIPT
+from edgepack_runtime.install.receipts import RECEIPT, Journal
 from edgepack_runtime.util.fs import fsync_folder, os_errors, remove_tree
 
-UNITS = Path("/etc/systemd/system")  # where `systemctl link` and `enable` put their links
+UNITS = Path("/etc/systemd/system")  # folder of the links that `systemctl link` and `enable` make
 
 
-@dataclasses.dataclass
-class Uninstall(receipts.Journal):
-    """One run of `uninstall`: what it works on, and the receipt it fills."""
+def uninstall(root: Path, name: Optional[str], *, purge: bool, log: receipts.Log) -> Dict[str, Any]:
+    """Remove the install in the prefix `root`; return the receipt, which is also stored there unless `purge`.
 
-    prefix: Prefix
-    name: str
-    say: receipts.Say
-    receipt: Dict[str, Any]
-
-
-def uninstall(root: Path, name: Optional[str], *, purge: bool, say: receipts.Say) -> Dict[str, Any]:
-    """Remove the install in the prefix `root`; return the receipt, which also lies there unless `purge`.
-
-    Its `verdict` is `uninstalled`; its `notes` name what stays that is not of an install.
+    Its `verdict` is `uninstalled`; its `notes` name the foreign files that stay.
 
     Args:
-        name: the bundle that is meant; None for whichever is installed there.
-        purge: whether receipts, pinned keys and state.json go too.
+        name: the expected bundle; None accepts any.
+        purge: remove receipts, pinned keys and state.json too.
 
     Raises:
-        UsageError: the prefix holds no install, or that of another bundle.
-        EnvironmentUnfitError: nothing is installed there; a folder of it is a link; systemd still runs it; or something
-            cannot be removed: the same command goes on.
+        UsageError: the prefix holds no install, or one of another bundle.
+        EnvironmentUnfitError: nothing is installed there; one of its folders is a link; systemd runs it; or something
+            cannot be removed, and the same command continues.
     """
     prefix = Prefix(root.absolute())
-    _clear_unborn(prefix)
+    _remove_leftovers(prefix)
     owner = require_install(prefix, name)
-    check_may_go(prefix, owner)
-    run = Uninstall(prefix, owner, say, receipts.begin("uninstall", "uninstalled"))
-    say(f"uninstalling {owner} from {prefix.root}")
-    with _no_bytecode(), lock(prefix):
+    check_removable(prefix, owner)
+    run = Journal(prefix, owner, log, receipts.new_receipt("uninstall", "uninstalled"))
+    log(f"uninstalling {owner} from {prefix.root}")
+    sys.dont_write_bytecode = True
+    with lock(prefix):
         before = _state(run)
-        if not purge and before == State(before.name, **_kept(before)) and _only_records(prefix):
-            remove_tree(prefix.lock_file)  # ours: it was not there, or one that was killed here left it
+        remaining = State(before.name, floor=before.floor)
+        if not purge and before == remaining and entries(prefix) <= RECORDS | LEFT_BEFORE_STATE:
+            remove_tree(prefix.lock_file)
             raise nothing_installed(prefix)
         serving = prefix.current_id() or before.current
         run.receipt["previous"] = serving
         run.receipt["bundle"] = {"name": owner, "release_id": serving}
-        with os_errors(f"the install in {prefix.root} cannot be removed; uninstall again to go on"):
+        with os_errors(f"the install in {prefix.root} cannot be removed; uninstall again to continue"):
             with run.step("switch off"):
-                _switch_off(run)
-            # On a full disk there is room for it only after the rest is gone.
-            missing = None if purge else receipts.leave(prefix, run.receipt, say, best_effort=True)
+                if prefix.current.is_symlink():
+                    prefix.current.unlink()
+                fsync_folder(prefix.root)
+            stored = purge or run.try_to_store()  # on a full disk there is space only after the removal
             with run.step("remove"):
                 _remove_parts(run)
             if purge:
                 _remove_records(prefix)
             else:
-                write_state(prefix, State(before.name, **_kept(before)))
-        if missing is not None:
-            receipts.leave(prefix, run.receipt, say, best_effort=False)
-        with os_errors(f"the install in {prefix.root} is gone but for its lock"):
+                write_state(prefix, remaining)
+        if not stored:
+            run.store()
+        with os_errors(f"the install in {prefix.root} is removed except for its lock"):
             remove_tree(prefix.lock_file)
-    _tell_what_stays(run, purge=purge)
+    _note_foreign_files(run, purge=purge)
     return run.receipt
 
 
-def check_may_go(prefix: Prefix, name: str) -> None:
-    """Whether the install may be removed as it stands.
+def check_removable(prefix: Prefix, name: str) -> None:
+    """Check that neither systemd nor a link keeps the install from being removed.
 
     Raises:
-        EnvironmentUnfitError: systemd runs it, or a folder of it is a link to another place.
+        EnvironmentUnfitError: systemd runs it, or one of its folders is a link.
     """
     links = [folder.name for folder in _folders(prefix) if folder.is_symlink()]
     if links:
         raise EnvironmentUnfitError(
             f"{prefix.root} holds links where an install has folders: {', '.join(links)}",
-            why="what they point to may be shared, and is not removed",
-            fix="remove those links, and what they point to if nothing else uses it; then uninstall again",
+            why="their targets may be shared and are not removed",
+            fix="remove those links, and their targets if nothing else uses them; then uninstall again",
         )
     unit = UNITS / f"{name}.service"
-    with contextlib.suppress(OSError):  # no such link, or not ours to see: nothing there that we could know of
+    with contextlib.suppress(OSError):  # no such link, or no access to it
         target = os.path.join(UNITS, os.readlink(unit))  # noqa: PTH115, PTH118 - Path.readlink came with Python 3.9
         if os.path.realpath(target) == os.path.realpath(prefix.root / "systemd" / unit.name):
             raise EnvironmentUnfitError(
@@ -124,57 +115,25 @@ def check_may_go(prefix: Prefix, name: str) -> None:
             )
 
 
-def _clear_unborn(prefix: Prefix) -> None:
-    """Remove what an install leaves that was killed before it wrote its first state.json, and say that it was all."""
-    with os_errors(f"the prefix {prefix.root} cannot be used"):
-        found = {entry.name for entry in prefix.root.iterdir()} if prefix.root.is_dir() else set()
-    if not found or not found <= LEFT_BEFORE_STATE:
+def _remove_leftovers(prefix: Prefix) -> None:
+    """Remove a prefix that holds only leftovers of a killed install or purge."""
+    if not entries(prefix) or not entries(prefix) <= LEFT_BEFORE_STATE:
         return
     with lock(prefix), os_errors(f"the prefix {prefix.root} cannot be removed"):
-        if {entry.name for entry in prefix.root.iterdir()} <= LEFT_BEFORE_STATE:
-            for left in LEFT_BEFORE_STATE:
-                remove_tree(prefix.root / left)
+        if entries(prefix) <= LEFT_BEFORE_STATE:
+            for name in LEFT_BEFORE_STATE:
+                remove_tree(prefix.root / name)
             _remove_empty(prefix.root)
 
 
-@contextlib.contextmanager
-def _no_bytecode() -> Iterator[None]:
-    """No import of ours puts bytecode into the prefix that is being removed."""
-    before = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
-
-
-def _state(run: Uninstall) -> State:
-    """What was committed. Nothing is repaired or written, as `recover` would: a full disk must not be in the way."""
+def _state(run: Journal) -> State:
+    """The committed state. Unlike `recover` this writes nothing, so that a full disk is no obstacle."""
     try:
         found = read_state(run.prefix)
     except BundleInvalidError as error:
         run.note(f"{error.what} ({error.why})")
         found = None
-    return found or recovery.rebuilt(run.prefix, run.name)  # the floor outlives what it was read from
-
-
-def _kept(before: State) -> Dict[str, Any]:
-    """The fields of State that outlive an uninstall: all but those of the release that served."""
-    gone = {"name", "current", "previous", "pending", "manifest_sha256", "sequence", "bundle_bytes"}
-    return {key: value for key, value in dataclasses.asdict(before).items() if key not in gone}
-
-
-def _only_records(prefix: Prefix) -> bool:
-    """Whether an uninstall ended here before. Holds under the lock only."""
-    with os_errors(f"the prefix {prefix.root} cannot be looked at"):
-        return {entry.name for entry in prefix.root.iterdir()} <= RECORDS | LEFT_BEFORE_STATE
-
-
-def _switch_off(run: Uninstall) -> None:
-    current = run.prefix.current
-    if current.is_symlink():
-        current.unlink()
-    fsync_folder(run.prefix.root)
+    return found or recovery.rebuild_state(run.prefix, run.name)
 
 
 def _folders(prefix: Prefix) -> List[Path]:
@@ -182,7 +141,7 @@ def _folders(prefix: Prefix) -> List[Path]:
     return [*inside, prefix.root / "cache", prefix.root / "systemd"]
 
 
-def _remove_parts(run: Uninstall) -> None:
+def _remove_parts(run: Journal) -> None:
     prefix, name = run.prefix, run.name
     unit = f"{name}.service"
     clear_temporary(prefix)
@@ -201,7 +160,7 @@ def _remove_parts(run: Uninstall) -> None:
 
 
 def _remove_records(prefix: Prefix) -> None:
-    """Receipts and pinned keys; state.json last, since it tells whose the prefix is."""
+    """Remove receipts and pinned keys, and last state.json, which names the owner of the prefix."""
     for path in list(prefix.receipts.iterdir()) if prefix.receipts.is_dir() else ():
         if RECEIPT.match(path.name):
             remove_tree(path)
@@ -214,7 +173,7 @@ def _remove_records(prefix: Prefix) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove `folder` if it is there and empty."""
+    """Remove `folder` if it exists and is empty."""
     try:
         folder.rmdir()
     except FileNotFoundError:
@@ -224,14 +183,12 @@ def _remove_empty(folder: Path) -> None:
             raise
 
 
-def _tell_what_stays(run: Uninstall, *, purge: bool) -> None:
+def _note_foreign_files(run: Journal, *, purge: bool) -> None:
     root = run.prefix.root
     if purge:
-        # Where it was made by somebody else, or is where a disk is mounted, the empty folder stays.
+        # An empty folder that belongs to another user or is a mount point stays.
         with contextlib.suppress(OSError):
             _remove_empty(root)
-    with os_errors(f"the prefix {root} cannot be looked at"):
-        left = sorted(entry.name for entry in root.iterdir()) if root.is_dir() else []
-    foreign = [name for name in left if purge or name not in RECORDS]
+    foreign = sorted(name for name in entries(run.prefix) if purge or name not in RECORDS)
     if foreign:
-        run.note(f"stays in {root}, as no install made it: {', '.join(foreign)}")
+        run.note(f"not part of an install, so they stay in {root}: {', '.join(foreign)}")

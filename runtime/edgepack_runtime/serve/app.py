@@ -58,7 +58,7 @@ def load(settings: Settings) -> Model:
     Raises:
         EdgepackError: as `Predictor`.
     """
-    found = locate.own() if settings.model is None else locate.locate(settings.model)
+    found = locate.locate_own_release() if settings.model is None else locate.locate(settings.model)
     name, version = facts.named(found)
     predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
     return Model(predictor, facts.of(predictor, name, version))

@@ -26,7 +26,7 @@ def checked(text: str, where: str) -> str:
     return text
 
 
-def checked_fields(fields: Sequence[str], where: str) -> Item:
+def item_from_fields(fields: Sequence[str], where: str) -> Item:
     """One or two fields of a row as what is asked about. Raises as `checked`."""
     if len(fields) == 1:
         return checked(fields[0], where)

@@ -274,7 +274,7 @@ def prefix(tmp_path: Path) -> Prefix:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The machine's own folder of keys: not there, whatever the one that runs the tests has."""
     folder = tmp_path / "etc"
-    monkeypatch.setattr(trust, "MACHINE", folder)
+    monkeypatch.setattr(trust, "MACHINE_FOLDER", folder)
     return folder
 
 

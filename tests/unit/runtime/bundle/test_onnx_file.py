@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from edgepack_runtime.bundle.onnx_file import stands_alone
+from edgepack_runtime.bundle.onnx_file import is_self_contained
 
 
 def tensor(*, external: bool, name: str = "w") -> TensorProto:
@@ -75,7 +75,7 @@ PLACES = [in_initializer, in_attribute, in_list, in_branch, in_sparse, in_functi
 
 
 def alone(raw: bytes, step: int = 7) -> bool:
-    return stands_alone((raw[start : start + step] for start in range(0, len(raw), step)), len(raw))
+    return is_self_contained((raw[start : start + step] for start in range(0, len(raw), step)), len(raw))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -154,7 +154,7 @@ def test_it_stops_reading_when_it_knows() -> None:
         yield raw
         raise AssertionError("read on")
 
-    assert not stands_alone(chunks(), len(raw) + 10**9)
+    assert not is_self_contained(chunks(), len(raw) + 10**9)
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))

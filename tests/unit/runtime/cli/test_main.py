@@ -32,7 +32,7 @@ OUTSIDE = Context("edgert", bundle=None, release=None)
 @pytest.fixture(scope="module")
 def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
-    install(bundle, prefix.root, say=lambda text: None)
+    install(bundle, prefix.root, log=lambda text: None)
     return prefix
 
 
@@ -63,14 +63,14 @@ def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: st
         (["zzz"], "there is no verb `zzz`"),
         (["verify"], "PATH"),
         (["predict", "--threads", "0", "--model", "m"], "'0' is not a whole number from 1 to 256"),
-        (["predict", "--threads", "１", "--model", "/none", "x"], "no model folder"),
+        (["predict", "--threads", "１", "--model", "/none", "x"], "holds no model"),
         (["predict", "x"], "--model"),
-        (["predict", "--model", "/none", "x"], "/none is no model folder"),
+        (["predict", "--model", "/none", "x"], "/none holds no model"),
         (["predict", "--model", "m", "--input", "f.txt", "x"], "both as arguments and with --input"),
         (["predict", "--model", "m", "a", ""], "text 2 is empty"),
         (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
         (["predict", "--model", "m", "--input", "/none.xls"], "none.xls has no known ending"),
-        (["bench", "/none"], "/none is no model folder"),
+        (["bench", "/none"], "/none holds no model"),
         (["bench", "m", "--rate", "0"], "'0' is no number above 0"),
         (["status"], "--prefix"),
         (["verify", "/none.edgepack"], "there is no bundle file /none.edgepack"),
@@ -292,7 +292,7 @@ def test_output_that_finds_no_room_is_a_plain_error(installed: Prefix, arguments
             [installed.bin / "sentiment", *arguments], stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60
         )
     assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
-    assert done.stderr.startswith("error: sentiment could not go on\n  why: No space left on device")
+    assert done.stderr.startswith("error: sentiment failed\n  why: No space left on device")
     assert "Traceback" not in done.stderr
 
 

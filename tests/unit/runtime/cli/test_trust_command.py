@@ -34,7 +34,7 @@ def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: py
     one, two = (public(key).fingerprint for key in keys)
     file = prefix.root / "trusted_signers"
     assert edgert("trust", "list", "--prefix", prefix.root) == 0
-    assert capsys.readouterr().out == "no key is pinned: bundles are installed whoever made them\n"
+    assert capsys.readouterr().out == "no key is pinned: bundles of any origin are installed\n"
     assert edgert("trust", "add", pub(keys[0]), "--prefix", prefix.root) == 0
     assert capsys.readouterr().out == (
         f"added: {one} (release, ssh-ed25519)\ntrusted: {one} (release, ssh-ed25519), in {file}\n"
@@ -60,7 +60,7 @@ def test_what_is_pinned_already_is_said_and_changes_nothing(keys: tuple[Path, Pa
     assert len(list(prefix.receipts.iterdir())) == 1
 
 
-def test_the_last_key_does_not_go_unsaid(
+def test_the_last_key_is_not_removed(
     keys: tuple[Path, Path], prefix: Prefix, machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fingerprint, other = (public(key).fingerprint for key in keys)
@@ -69,12 +69,12 @@ def test_the_last_key_does_not_go_unsaid(
     file = prefix.root / "trusted_signers"
     assert capsys.readouterr().err == (
         f"error: {fingerprint} is the last key that is pinned in {file}\n"
-        "  why: without it, bundles that nobody signed might be installed again\n"
-        f"  fix: add the next key first; to pin nothing any more, delete {file}\n"
+        "  why: without it, unsigned bundles could be installed\n"
+        f"  fix: add another key first; to stop pinning keys, delete {file}\n"
     )
     with pytest.raises(UsageError, match=re.escape(f"{other} is not pinned")) as caught:
         trust_command.remove(prefix, None, other)
-    assert caught.value.fix == "`trust list` tells which are"
+    assert caught.value.fix == "see `trust list`"
     pin(machine, keys[1])
     with pytest.raises(UsageError, match=r"it is pinned in .*etc/trusted_signers"):
         trust_command.remove(prefix, None, other)
@@ -145,10 +145,12 @@ def test_what_serves_is_told_of(
     monkeypatch.setattr(
         release_process, "run_json", lambda *args, **options: (ExitCode.OK, {"verdict": "pass", **TUNED})
     )
-    install(small_bundle, prefix.root, say=lambda text: None)
+    install(small_bundle, prefix.root, log=lambda text: None)
     notes = trust_command.add(prefix, "sentiment", pub(keys[0]))["notes"]
-    assert notes[0].startswith(f"{prefix.current_id()} serves on, unproven: {prefix.current_id()} is not signed")
-    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=lambda text: None)
+    assert notes[0].startswith(
+        f"{prefix.current_id()} still serves, without a trusted signature: {prefix.current_id()} is not signed"
+    )
+    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=lambda text: None)
     assert trust_command.add(prefix, "sentiment", pub(keys[1]))["notes"] == []
     gone = trust_command.remove(prefix, "sentiment", public(keys[0]).fingerprint)
     assert "is signed by a key that this device does not trust" in gone["notes"][0]
@@ -156,4 +158,4 @@ def test_what_serves_is_told_of(
 
 def test_an_empty_list_says_what_it_means(prefix: Prefix) -> None:
     pin(prefix.root)
-    assert trust_command.render(trust_command.listed(prefix)) == "trusted: no key at all, so nothing can be installed"
+    assert trust_command.render(trust_command.list_keys(prefix)) == "trusted: no key, so nothing can be installed"

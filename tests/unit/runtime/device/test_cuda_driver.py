@@ -59,7 +59,7 @@ def test_a_gpu_is_described() -> None:
         asked.append(name)
         return Driver()
 
-    assert nvidia.facts(load) == ("Orin", "8.7", "12.6", 7168)
+    assert nvidia.gpu_facts(load) == ("Orin", "8.7", "12.6", 7168)
     assert asked == ["libcuda.so.1"]
 
 
@@ -68,16 +68,16 @@ def test_no_driver_and_no_gpu_are_said_plainly() -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     with pytest.raises(EnvironmentUnfitError, match="driver is not there") as caught:
-        nvidia.facts(missing)
+        nvidia.gpu_facts(missing)
     assert "libcuda.so.1" in caught.value.why
     with pytest.raises(EnvironmentUnfitError, match="finds no GPU"):
-        nvidia.facts(lambda name: Driver(gpus=0))
+        nvidia.gpu_facts(lambda name: Driver(gpus=0))
 
 
 @pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGetAttribute"])
 def test_a_call_that_fails_is_named(function: str) -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
-        nvidia.facts(lambda name: Driver(fails=function))
+        nvidia.gpu_facts(lambda name: Driver(fails=function))
     assert f"{function} returned 999" in caught.value.why
 
 

@@ -150,9 +150,9 @@ def no_gpu() -> NoReturn:
 
 def test_a_target_with_a_gpu_wants_one(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     for_cuda = with_target(manifest, provider="CUDAExecutionProvider")
-    monkeypatch.setattr(nvidia, "facts", no_gpu)
+    monkeypatch.setattr(nvidia, "gpu_facts", no_gpu)
     assert (failed(manifest), failed(for_cuda)) == ([], ["gpu"])
-    monkeypatch.setattr(nvidia, "facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
+    monkeypatch.setattr(nvidia, "gpu_facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
     assert failed(for_cuda) == []
     monkeypatch.setattr(jetson, "facts", lambda: JetsonFacts("36.4.3", "6.2", "MAXN (0)"))
     told = doctor.render(doctor.check_device(for_cuda))

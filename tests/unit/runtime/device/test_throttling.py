@@ -18,7 +18,7 @@ def system(root: Path, files: dict[str, str]) -> Path:
 
 
 def test_a_device_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
-    found = throttling.now(tmp_path)
+    found = throttling.read_throttle(tmp_path)
     assert found == Throttle() and not found.told and found.as_json() is None
     assert throttling.reasons(found, found) == []
     assert throttling.worst([found, found]) == Throttle()
@@ -40,7 +40,7 @@ def test_counters_of_a_pc_and_of_a_jetson_are_read(tmp_path: Path) -> None:
         f"{CPU}/cpu1/cpufreq/cpuinfo_max_freq": "1500000\n",
         PI: "0x50005\n",
     }
-    found = throttling.now(system(tmp_path, files))
+    found = throttling.read_throttle(system(tmp_path, files))
     assert found == Throttle(events=12, cooling=2, firmware=0x50005, capped=0.8)
     assert found.as_json() == {"events": 12, "cooling": 2, "firmware": 0x50005, "capped": 0.8}
 

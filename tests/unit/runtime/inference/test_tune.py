@@ -132,7 +132,7 @@ def test_a_real_release_is_tuned(tmp_path: Path) -> None:
     assert result["measured"]["conditions"]["providers"] == ["CPUExecutionProvider"]
     text = tune.render(result)
     assert "without SkipLayerNormFusion" in text and "rewrites of the engine" in text
-    tuning.keep(tmp_path / "kept.json", result)
+    tuning.write(tmp_path / "kept.json", result)
     kept = tuning.read(tmp_path / "kept.json")
     assert kept is not None and kept.threads == fields["threads"]
     json.dumps(result, allow_nan=False)
@@ -159,7 +159,7 @@ def test_an_emulated_machine_is_not_measured(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("damaged", [{}, {"tuning": {}}, {"tuning": {"threads": 0}}])
 def test_only_a_tuning_is_kept(tmp_path: Path, damaged: dict[str, Any]) -> None:
     with pytest.raises(StageFailedError, match="did not print a tuning"):
-        tuning.keep(tmp_path / "kept.json", damaged)
+        tuning.write(tmp_path / "kept.json", damaged)
     assert not list(tmp_path.iterdir())
 
 
@@ -170,18 +170,18 @@ def test_an_install_tunes_and_the_release_is_opened_so(bundle: Path, tmp_path: P
     receipt = json.loads(done.stdout)
     assert receipt["tuning"]["tuning"] == {"threads": 2, "spinning": False, "disabled_optimizers": ["A"]}
     release = prefix.releases / str(prefix.current_id())
-    assert tuning.read(prefix.tuning_of(release)) == Tuning(2, False, ("A",))
+    assert tuning.read(prefix.tuning_file(release)) == Tuning(2, False, ("A",))
     assert not prefix.staging.exists()
     told = device(prefix.bin / "sentiment", "status")
     assert "tuned    2 threads; rewrites of the engine: all but A" in told.stdout
-    prefix.tuning_of(release).write_text("{")
+    prefix.tuning_file(release).write_text("{")
     told = device(prefix.bin / "sentiment", "status")
     assert told.returncode == 0 and "json is damaged" in told.stdout
-    prefix.tuning_of(release).unlink()
+    prefix.tuning_file(release).unlink()
     again = device(prefix.bin / "sentiment", "tune", "--threads", "7")
     assert again.returncode == 0, again.stderr
     assert again.stdout == "tuned: 2 threads\n"
-    assert json.loads(prefix.tuning_of(release).read_text())["measured"] == {"most_threads": 7}
+    assert json.loads(prefix.tuning_file(release).read_text())["measured"] == {"most_threads": 7}
 
 
 def test_no_tune_measures_nothing(bundle: Path, tmp_path: Path, device: Device) -> None:

@@ -20,7 +20,7 @@ from edgepack_runtime.install.prefix import Prefix
 @pytest.fixture(scope="module")
 def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix = Prefix(tmp_path_factory.mktemp("with a space 和 $HOME'") / "prefix")
-    install(bundle, prefix.root, say=lambda text: None)
+    install(bundle, prefix.root, log=lambda text: None)
     return prefix
 
 
@@ -63,7 +63,7 @@ def test_arguments_arrive_as_they_are(installed: Prefix, device: Device) -> None
 
 def test_a_prefix_may_be_moved(bundle: Path, device: Device, tmp_path: Path) -> None:
     prefix = Prefix(tmp_path / "prefix")
-    install(bundle, prefix.root, say=lambda text: None)
+    install(bundle, prefix.root, log=lambda text: None)
     moved = Prefix(prefix.root.rename(tmp_path / "elsewhere"))
     done = device(moved.bin / "sentiment", "status", "--json")
     assert (done.returncode, json.loads(done.stdout)["prefix"]) == (0, str(moved.root))
@@ -71,7 +71,7 @@ def test_a_prefix_may_be_moved(bundle: Path, device: Device, tmp_path: Path) -> 
 
 def test_says_what_is_missing(bundle: Path, device: Device, tmp_path: Path) -> None:
     prefix = Prefix(tmp_path / "prefix")
-    install(bundle, prefix.root, say=lambda text: None)
+    install(bundle, prefix.root, log=lambda text: None)
     record = prefix.interpreters / str(prefix.current_id())
     assert record.read_text() == sys.executable + "\n" or os.path.realpath(sys.executable) in record.read_text()
     record.write_text("/gone/python3\n")
@@ -89,8 +89,8 @@ def test_says_what_is_missing(bundle: Path, device: Device, tmp_path: Path) -> N
 def test_is_written_only_when_it_is_not_there(installed: Prefix) -> None:
     entry = installed.bin / "sentiment"
     before = entry.stat()
-    activate.write_entry(installed, "sentiment", str(installed.current_id()))
+    activate.write_launcher(installed, "sentiment", str(installed.current_id()))
     assert entry.stat().st_ino == before.st_ino
     entry.chmod(0o644)
-    activate.write_entry(installed, "sentiment", str(installed.current_id()))
+    activate.write_launcher(installed, "sentiment", str(installed.current_id()))
     assert entry.stat().st_mode & 0o777 == 0o755

@@ -13,7 +13,7 @@ import edgepack_runtime
 from edgepack_runtime import Predictor
 from edgepack_runtime.device.tuning import Tuning, dump
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.install.locate import locate, own
+from edgepack_runtime.install.locate import locate, locate_own_release
 from edgepack_runtime.install.prefix import Prefix
 
 RELEASE = "1.0.0-0123456789ab"
@@ -36,21 +36,21 @@ def test_a_prefix_a_release_a_folder_and_a_file_mean_the_same_model(prefix: Pref
     for path in (prefix.root, prefix.current, release, release / "model", prefix.current / "model" / "model.onnx"):
         found = locate(path)
         assert found == (release / "model", release, prefix)
-        assert found.tuning_file == prefix.root / "tuning" / f"{RELEASE}.json"
 
 
-def test_a_release_that_is_being_staged_has_its_tuning_beside_it(prefix: Prefix) -> None:
+def test_a_release_that_is_being_staged_has_its_own_tuning(prefix: Prefix) -> None:
     staged = prefix.staging / RELEASE
     prefix.staging.mkdir()
     (prefix.releases / RELEASE).rename(staged)
     assert locate(staged).prefix == prefix
-    assert locate(staged).tuning_file == prefix.staging / f"{RELEASE}.tuning.json"
+    (prefix.staging / f"{RELEASE}.tuning.json").write_bytes(dump(Tuning(threads=2), {}))
+    assert locate(staged).tuning() == Tuning(threads=2)
 
 
 def test_a_model_folder_may_lie_anywhere(tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "onnx-int8")
     assert locate(folder) == (folder, None, None)
-    assert locate(folder).tuning_file is None
+    assert locate(folder).tuning() is None
 
 
 def test_a_release_that_is_not_installed_has_no_tuning(prefix: Prefix, tmp_path: Path) -> None:
@@ -60,20 +60,20 @@ def test_a_release_that_is_not_installed_has_no_tuning(prefix: Prefix, tmp_path:
 
 
 def test_what_is_none_of_these_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is no model folder"):
+    with pytest.raises(UsageError, match=r"holds no model"):
         locate(tmp_path)
 
 
 def test_this_checkout_is_no_release() -> None:
-    with pytest.raises(UsageError, match="which model is meant"):
-        own()
-    with pytest.raises(UsageError, match="which model is meant"):
+    with pytest.raises(UsageError, match="no model was given"):
+        locate_own_release()
+    with pytest.raises(UsageError, match="no model was given"):
         Predictor()
 
 
 def test_a_predictor_of_a_prefix_is_opened_as_tuned(prefix: Prefix) -> None:
     assert Predictor(str(prefix.root)).tuning == Tuning()
-    file = prefix.tuning_of(prefix.releases / RELEASE)
+    file = prefix.tuning_file(prefix.releases / RELEASE)
     file.parent.mkdir()
     file.write_bytes(dump(Tuning(threads=2, spinning=True, disabled_optimizers=("MatMulAddFusion",)), {}))
     tuned = Predictor(prefix.root)

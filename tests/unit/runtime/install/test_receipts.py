@@ -1,19 +1,24 @@
-"""Receipts, and the clock, which nothing else may look at."""
+"""Receipts: numbers, signatures, and no other use of the wall clock."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 import json
+import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from ssh_keys import make_key, needs_ssh_keygen
 
 import edgepack_runtime
+from edgepack.bundle import signing
+from edgepack.cli import main
+from edgepack.gating import fleet
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.install import receipts
+from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.install.receipts import last_receipt, write_receipt
 
@@ -21,36 +26,30 @@ RUNTIME = Path(edgepack_runtime.__path__[0])
 _WALL_CLOCK = {"time", "time_ns", "ctime", "localtime", "gmtime", "asctime", "strftime"}
 
 
-@dataclasses.dataclass
-class Run(receipts.Journal):
-    prefix: Prefix
-    said: list[str]
-    receipt: dict[str, Any]
-
-    def say(self, text: str) -> None:  # type: ignore[override]
-        self.said.append(text)
+def new_run(root: Path, log: receipts.Log) -> receipts.Journal:
+    return receipts.Journal(Prefix(root), "hotel", log, receipts.new_receipt("rollback", "rolled back"))
 
 
-def test_steps_and_notes_are_told_and_kept(tmp_path: Path) -> None:
-    run = Run(Prefix(tmp_path), [], receipts.begin("rollback", "rolled back"))
+def test_steps_and_notes_are_logged_and_kept(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run = new_run(tmp_path, lines.append)
     with run.step("good"):
         run.note("odd")
     with pytest.raises(ZeroDivisionError), run.step("bad"):
         _ = 1 / 0
     assert [(step["step"], step["ok"]) for step in run.receipt["steps"]] == [("good", True), ("bad", False)]
     assert run.receipt["notes"] == ["odd"]
-    assert run.said[0] == "  note  odd"
-    assert [line.split()[:2] for line in run.said[1:]] == [["ok", "good"], ["FAIL", "bad"]]
+    assert lines[0] == "  note  odd"
+    assert [line.split()[:2] for line in lines[1:]] == [["ok", "good"], ["FAIL", "bad"]]
 
 
-def test_a_failure_is_left_behind(tmp_path: Path) -> None:
-    prefix = Prefix(tmp_path)
-    receipt = receipts.begin("rollback", "rolled back")
-    receipts.fail(receipt, "not rolled back", StageFailedError("it broke", why="so"))
-    said: list[str] = []
-    assert receipts.leave(prefix, receipt, said.append, best_effort=False) is None
-    assert said == [f"  receipt {prefix.receipts}/000001-rollback.json"]
-    found = last_receipt(prefix, "rollback")
+def test_a_failure_is_recorded(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run = new_run(tmp_path, lines.append)
+    with pytest.raises(StageFailedError), run.recorded("not rolled back"):
+        raise StageFailedError("it broke", why="so")
+    assert lines == [f"  receipt {run.prefix.receipts}/000001-rollback.json"]
+    found = last_receipt(run.prefix, "rollback")
     assert found is not None
     assert (found["verdict"], found["exit_code"], found["error"]) == ("not rolled back", 5, "it broke\n  why: so")
 
@@ -66,6 +65,8 @@ def test_receipts_of_several_writers_have_numbers_of_their_own(tmp_path: Path) -
     assert sorted(int(path.name[:6]) for path in paths) == list(range(1, 41))
     assert [json.loads(path.read_text(encoding="utf-8"))["index"] for path in paths] == list(range(40))
     assert sorted(prefix.receipts.iterdir()) == sorted(paths)
+    (prefix.receipts / paths[-1].name).write_text("damaged")
+    assert last_receipt(prefix, "install") == {"index": 37}
 
 
 def _wall_clock_uses(file: Path) -> set[str]:
@@ -89,6 +90,124 @@ def test_nothing_depends_on_the_clock() -> None:
     uses = {file.stem: found for file in sorted(RUNTIME.rglob("*.py")) if (found := _wall_clock_uses(file))}
     logs = {"format: time.strftime", "format: time.gmtime"}
     conditions = {"device_clock_utc: time.strftime", "device_clock_utc: time.gmtime"}
-    assert uses == {"receipts": {"begin: time.time"}, "conditions": conditions, "logs": logs}
+    assert uses == {"receipts": {"new_receipt: time.time"}, "conditions": conditions, "logs": logs}
     imports = [file.stem for file in RUNTIME.rglob("*.py") if "import datetime" in file.read_text(encoding="utf-8")]
     assert imports == []
+
+
+@pytest.fixture
+def machine_folder(machine: Path) -> None:
+    machine.mkdir()
+
+
+def gate_receipt(release: str) -> dict[str, object]:
+    bundle = {"name": "hotel", "release_id": release}
+    return {"receipt": 1, "verb": "install", "verdict": "installed", "bundle": bundle, "serving": release}
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("machine_folder")
+def test_without_a_key_nothing_is_signed_and_nothing_is_said(machine: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    path = receipts.write_receipt(Prefix(tmp_path), "install", {"n": 1}, said.append)
+    assert [file.name for file in path.parent.iterdir()] == ["000001-install.json"]
+    assert said == []
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("machine_folder")
+def test_with_one_every_receipt_is(machine: Path, tmp_path: Path) -> None:
+    key = make_key(machine, receipts.KEY_NAME)
+    said: list[str] = []
+    paths = [receipts.write_receipt(Prefix(tmp_path), "install", {"n": n}, said.append) for n in (1, 2)]
+    assert [path.name for path in paths] == ["000001-install.json", "000002-install.json"]
+    assert said == []
+    signers = tmp_path / "signers"
+    signers.write_text(f"gate-3 {key.with_suffix('.pub').read_text()}")
+    for path in paths:
+        assert stat.S_IMODE(path.with_name(path.name + ".sig").stat().st_mode) == 0o644
+        assert signing.signer_of(path, path.read_bytes(), signers) == "gate-3"
+    with pytest.raises(ValueError, match="wrong"):
+        signing.signer_of(paths[0], paths[1].read_bytes(), signers)
+    assert receipts.last_receipt(Prefix(tmp_path), "install") == {"n": 2}
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("machine_folder")
+def test_its_signature_is_none_of_a_bundle(machine: Path, tmp_path: Path) -> None:
+    make_key(machine, receipts.KEY_NAME)
+    path = receipts.write_receipt(Prefix(tmp_path), "install", {"n": 1}, print)
+    signature = path.with_name(path.name + ".sig").read_bytes()
+    with pytest.raises(trust.BundleInvalidError, match="not for a bundle"):
+        trust.check_signature("hotel", path.read_bytes(), signature)
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("machine_folder")
+@pytest.mark.parametrize(
+    ("damage", "told"), [("passphrase", "passphrase"), ("no key", "receipt_key"), ("open to all", "permissions")]
+)
+def test_why_it_cannot_be_signed_is_said(machine: Path, tmp_path: Path, damage: str, told: str) -> None:
+    key = machine / receipts.KEY_NAME
+    if damage == "no key":
+        key.write_text("nothing\n")
+        key.chmod(0o600)
+    else:
+        make_key(machine, receipts.KEY_NAME, passphrase="secret" if damage == "passphrase" else "")
+    if damage == "open to all":
+        key.chmod(0o644)
+    said: list[str] = []
+    path = receipts.write_receipt(Prefix(tmp_path / "prefix"), "gate", {"n": 1}, said.append)
+    assert [file.name for file in path.parent.iterdir()] == ["000001-gate.json"]
+    (line,) = said
+    assert line.startswith("  note  000001-gate.json is not signed: ")
+    assert told in line.lower()
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("machine_folder")
+def test_a_key_that_others_may_read_only(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine / receipts.KEY_NAME).mkdir()  # what cannot be opened as a file, whoever runs this
+    said: list[str] = []
+    receipts.write_receipt(Prefix(tmp_path), "gate", {"n": 1}, said.append)
+    assert said == [f"  note  000001-gate.json is not signed: {machine / receipts.KEY_NAME}: {os.strerror(21)}"]
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("machine_folder")
+def test_a_pipe_is_no_key_and_is_not_waited_for(machine: Path, tmp_path: Path) -> None:
+    os.mkfifo(machine / receipts.KEY_NAME)
+    said: list[str] = []
+    receipts.write_receipt(Prefix(tmp_path), "gate", {"n": 1}, said.append)
+    assert said == [f"  note  000001-gate.json is not signed: {machine / receipts.KEY_NAME}: it is not a regular file"]
+
+
+@needs_ssh_keygen
+@pytest.mark.usefixtures("machine_folder")
+def test_what_no_listed_device_signed_is_left_out(machine: Path, tmp_path: Path) -> None:
+    stick, signers = tmp_path / "stick", tmp_path / "signers"
+    lines = []
+    for name in ("gate-3", "gate-7", "stranger"):
+        (machine / receipts.KEY_NAME).unlink(missing_ok=True)
+        key = make_key(machine, receipts.KEY_NAME)
+        (key.parent / "receipt_key.pub").rename(tmp_path / f"{name}.pub")
+        if name != "stranger":
+            lines.append(f"{name} {(tmp_path / f'{name}.pub').read_text()}")
+        prefix = Prefix(stick / name)
+        receipts.write_receipt(prefix, "install", gate_receipt("1.0.0-000000000001"), print)
+        receipts.write_receipt(prefix, "install", gate_receipt("1.1.0-000000000002"), print)
+    signers.write_text("".join(lines))
+    changed = stick / "gate-7" / "receipts" / "000002-install.json"
+    changed.write_text(changed.read_text().replace("1.1.0", "1.2.0"))
+    found = fleet.summarize(stick, lambda file, raw: signing.signer_of(file, raw, signers))
+    told = {one.name: (one.serving, one.receipts, len(one.unreadable), one.signers) for one in found.devices}
+    assert told == {
+        "gate-3": ("1.1.0-000000000002", 2, 0, ("gate-3",)),
+        "gate-7": ("1.0.0-000000000001", 1, 1, ("gate-7",)),
+        "stranger": (None, 0, 2, ()),
+    }
+    shown = CliRunner().invoke(main, ["receipts", str(stick), "--signers", str(signers)])
+    assert shown.exit_code == 0, shown.output
+    assert "left out: 000002-install.json: its signature is wrong" in " ".join(shown.output.split())
+    both = json.loads(CliRunner().invoke(main, ["receipts", str(stick), "--json"]).output)
+    assert [one["receipts"] for one in both["devices"]] == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""Verbs of a release in a process of their own."""
+"""Verbs of a release in their own process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from installing import MakeBundle
@@ -47,7 +45,7 @@ def python(code: str) -> list[str]:
 
 
 def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Path) -> None:
-    with release_process.unpacked(bundle, checked=True) as release:
+    with release_process.unpacked(bundle, check_signature=True) as release:
         verify_folder(release)
         assert release.parent.name == "releases"
         assert release.parent.parent.parent == temporary
@@ -57,8 +55,9 @@ def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Pat
     assert [path.name for path in temporary.iterdir()] == ["out.csv"]
 
 
-def test_what_was_checked_is_what_runs(bundle: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stick may answer otherwise the second time, and a CRC is easily met."""
+def test_files_that_change_after_the_check_are_not_run(
+    bundle: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     extract = unpacking.extract
 
     def swapped(archive: Archive, manifest: Manifest, folder: Path, **options: Any) -> None:
@@ -68,14 +67,14 @@ def test_what_was_checked_is_what_runs(bundle: Path, temporary: Path, monkeypatc
     monkeypatch.setattr(unpacking, "extract", swapped)
     with (
         pytest.raises(BundleInvalidError, match=r"edgepack_runtime/cli/main\.py"),
-        release_process.unpacked(bundle, checked=True),
+        release_process.unpacked(bundle, check_signature=True),
     ):
         raise AssertionError
     assert list(temporary.iterdir()) == []
 
 
 def test_the_copy_is_removed_when_something_breaks(bundle: Path, temporary: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), release_process.unpacked(bundle, checked=True):
+    with pytest.raises(KeyboardInterrupt), release_process.unpacked(bundle, check_signature=True):
         raise KeyboardInterrupt
     assert list(temporary.iterdir()) == []
 
@@ -86,12 +85,12 @@ def test_damage_and_unfit_devices_are_found_before_unpacking(
     raw = bytearray(bundle.read_bytes())
     raw[len(raw) // 2] ^= 1
     (tmp_path / "x.edgepack").write_bytes(raw)
-    with pytest.raises(BundleInvalidError), release_process.unpacked(tmp_path / "x.edgepack", checked=True):
+    with pytest.raises(BundleInvalidError), release_process.unpacked(tmp_path / "x.edgepack", check_signature=True):
         raise AssertionError
     facts = TargetFacts("old", "Linux", "x86_64", "glibc", "99.0", "3.8", "CPUExecutionProvider")
     with (
         pytest.raises(EnvironmentUnfitError, match="C library"),
-        release_process.unpacked(make_bundle(target=facts), checked=True),
+        release_process.unpacked(make_bundle(target=facts), check_signature=True),
     ):
         raise AssertionError
     assert list(temporary.iterdir()) == []
@@ -100,9 +99,9 @@ def test_damage_and_unfit_devices_are_found_before_unpacking(
 def test_tmpdir_is_used_or_refused_but_never_replaced(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for bad, reason in ((tmp_path / "none", "is no folder"), (Path("/proc"), "free at /proc")):
+    for bad, reason in ((tmp_path / "none", "is not a folder"), (Path("/proc"), "free at /proc")):
         monkeypatch.setenv("TMPDIR", str(bad))
-        with pytest.raises(EnvironmentUnfitError, match=reason), release_process.unpacked(bundle, checked=True):
+        with pytest.raises(EnvironmentUnfitError, match=reason), release_process.unpacked(bundle, check_signature=True):
             raise AssertionError
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
@@ -112,7 +111,7 @@ def test_tmpdir_is_used_or_refused_but_never_replaced(
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with (
         pytest.raises(EnvironmentUnfitError, match="Permission denied"),
-        release_process.unpacked(bundle, checked=True),
+        release_process.unpacked(bundle, check_signature=True),
     ):
         raise AssertionError
 
@@ -123,7 +122,10 @@ def test_no_folder_for_temporary_files_at_all(bundle: Path, monkeypatch: pytest.
 
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "gettempdir", refuse)
-    with pytest.raises(EnvironmentUnfitError, match="set TMPDIR"), release_process.unpacked(bundle, checked=True):
+    with (
+        pytest.raises(EnvironmentUnfitError, match="set TMPDIR"),
+        release_process.unpacked(bundle, check_signature=True),
+    ):
         raise AssertionError
 
 
@@ -149,16 +151,9 @@ def test_a_verb_that_hangs_is_ended() -> None:
         release_process.run_json(python("import time; time.sleep(60)"), "gate", accepted=[ExitCode.OK], timeout_s=0.2)
 
 
-def test_what_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verb_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnfitError, match="the gate could not be started"):
         release_process.run_json([str(tmp_path / "none")], "gate", accepted=[ExitCode.OK])
-
-    def start(thread: threading.Thread) -> NoReturn:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    with pytest.raises(EnvironmentUnfitError, match="the gate could not be started"):
-        release_process.run_json(python("print('{}')"), "gate", accepted=[ExitCode.OK])
 
 
 def test_a_child_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
@@ -175,15 +170,6 @@ def test_a_child_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
     status = Path("/proc", pid.strip(), "stat")
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":  # a zombie waits for init only
         assert time.monotonic() < deadline, "it lives on"
-
-
-def test_signals_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert "lacks an instruction" in release_process.died("self-test", -signal.SIGILL).why
-    assert "memory ran out" in release_process.died("self-test", -signal.SIGKILL).why
-    assert "signal 250" in release_process.died("self-test", -250).what
-    monkeypatch.setattr(subprocess, "run", lambda *args, **options: SimpleNamespace(returncode=-signal.SIGSEGV))
-    with pytest.raises(StageFailedError, match="predict was killed by SIGSEGV"):
-        release_process.run(tmp_path, ["predict"])
 
 
 def test_the_interpreter_outlives_its_virtual_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -210,7 +196,7 @@ def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> No
     )
     program = (
         "import sys; from edgepack_runtime.install import release_process;"
-        f"sys.exit(release_process._run_to_its_end([sys.executable, {str(child)!r}]))"
+        f"sys.exit(release_process.run_to_end([sys.executable, {str(child)!r}]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(release_process.__file__).parents[2])}
     with subprocess.Popen(
@@ -230,7 +216,7 @@ def failing(code: str) -> EdgepackError:
     return caught.value
 
 
-def test_a_verb_fails_in_its_own_words(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_error_that_a_verb_reports_is_raised(capfd: pytest.CaptureFixture[str]) -> None:
     sent = json.dumps({"error": to_json(StageFailedError("a logit differs", why="2 and\n1", fix="build again"))})
     error = failing(f"import sys; print({sent!r}); print('noise', file=sys.stderr); raise SystemExit(5)")
     assert isinstance(error, StageFailedError)
@@ -244,14 +230,9 @@ def test_a_verb_fails_in_its_own_words(capfd: pytest.CaptureFixture[str]) -> Non
     assert str(error) == "the self-test failed: no room here"
 
 
-def test_a_verb_that_breaks_is_told_with_its_last_line() -> None:
-    assert str(failing("1 / 0")) == (
-        "the self-test failed with exit code 1\n  why: ZeroDivisionError: division by zero"
-    )
-    assert failing("raise SystemExit(3)").why == "it printed nothing"
-    # Much more than a pipe holds, and than is kept.
-    assert (
-        failing("import sys; print('x' * 300_000, file=sys.stderr); raise KeyError('last')").why == "KeyError: 'last'"
+def test_a_verb_that_reports_no_error_is_named_with_its_exit_code() -> None:
+    assert str(failing("raise SystemExit(3)")) == (
+        "the self-test failed with exit code 3\n  why: see its messages above"
     )
 
 
@@ -259,7 +240,7 @@ def test_signals_of_real_processes_are_explained() -> None:
     for number, reason in (
         (signal.SIGILL, "lacks an instruction"),
         (signal.SIGSEGV, "does not fit this system"),
-        (signal.SIGABRT, "gave up"),
+        (signal.SIGABRT, "a library aborted"),
         (signal.SIGKILL, "memory ran out"),
     ):
         error = failing(f"import os; os.kill(os.getpid(), {int(number)})")
@@ -283,10 +264,10 @@ def test_signals_of_real_processes_are_explained() -> None:
             "raise ImportError('IMPORTANT: READ\\n\\nlibopenblas.so.0: cannot open shared object file: x')",
             "libopenblas.so.0: cannot open shared object file", "install the system package with libopenblas.so.0",
         ),
-        ("import no_such_module", "No module named 'no_such_module'", "verify it; where it is intact"),
+        ("import no_such_module", "No module named 'no_such_module'", "run `verify`; if it is intact"),
         (
             "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29)); bytearray(2**30)",
-            "", "stop something, or build a smaller model",
+            "", "stop other programs, or build a smaller model",
         ),
     ],
 )  # fmt: skip
@@ -296,7 +277,7 @@ def test_what_a_device_lacks_is_told_by_the_install(
     """The library of a real bundle that fails when its self-test imports it, in processes as on a device."""
     bundle = make_bundle(fakelib=line)
     with pytest.raises(EnvironmentUnfitError) as caught:
-        install(bundle, tmp_path / "prefix", say=lambda text: None)
+        install(bundle, tmp_path / "prefix", log=lambda text: None)
     what = "memory ran out in sentiment" if not why else "a library that sentiment needs cannot be loaded"
     assert caught.value.what == f"the self-test failed: {what}"
     assert caught.value.why == why

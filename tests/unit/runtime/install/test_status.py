@@ -20,7 +20,7 @@ from edgepack_runtime.install.prefix import Prefix, State
 def installed(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prefix:
     monkeypatch.setattr(release_process, "run_json", lambda *args, **options: (ExitCode.OK, dict(TUNED)))
     prefix = Prefix(tmp_path / "prefix")
-    install(small_bundle, prefix.root, say=lambda text: None)
+    install(small_bundle, prefix.root, log=lambda text: None)
     return prefix
 
 
@@ -46,7 +46,7 @@ def test_installed(installed: Prefix) -> None:
 
 def test_an_install_that_runs(installed: Prefix) -> None:
     with state.lock(installed):
-        assert status.status(installed)["notes"] == ["an install or a tuning is running right now"]
+        assert status.status(installed)["notes"] == ["an install or a tuning is running"]
 
 
 def test_interrupted_before_and_after_the_commit(installed: Prefix) -> None:
@@ -54,7 +54,7 @@ def test_interrupted_before_and_after_the_commit(installed: Prefix) -> None:
     stored(installed, pending="2.0.0-0123456789ab")
     found = status.status(installed)
     assert found["ok"]
-    assert found["notes"] == [f"an install of 2.0.0-0123456789ab was interrupted; {current} serves as before"]
+    assert found["notes"] == [f"an install of 2.0.0-0123456789ab was interrupted; {current} still serves"]
     stored(installed, pending=current, current="1.0.0-0123456789ab")
     found = status.status(installed)
     assert found["ok"]

@@ -41,7 +41,7 @@ def test_nothing_pinned_is_no_proof(tmp_path: Path) -> None:
     assert require(pins, "s.edgepack", RAW, None) == Proof(
         False,
         False,
-        note="who made it is not proven: it is not signed, and no key is pinned here (`trust add KEY.pub` pins one)",
+        note="origin not verified: not signed, and no key is pinned here (`trust add KEY.pub` pins one)",
     )
 
 
@@ -49,7 +49,7 @@ def test_nothing_pinned_is_no_proof(tmp_path: Path) -> None:
 def test_nothing_pinned_takes_no_word_for_it(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
     proof = require(read_pins(tmp_path), "s.edgepack", RAW, signature)
     assert (proof.signed, proof.proven, proof.fingerprint) == (True, False, public(keys[0]).fingerprint)
-    assert f"it says {public(keys[0]).fingerprint} signed it" in (proof.note or "")
+    assert f"signed by {public(keys[0]).fingerprint}" in (proof.note or "")
 
 
 @needs_ssh_keygen
@@ -79,16 +79,16 @@ def test_what_is_refused_reads_as_written_down(tmp_path: Path, keys: tuple[Path,
     file = pin(tmp_path, keys[0])
     known, unknown = (public(key).fingerprint for key in keys)
     trusted = f"{known} (release); pinned in {file}"
-    changed = "copy the bundle again from where it was built; if it stays wrong, somebody changed it"
+    changed = "copy the bundle again from where it was built; if that does not help, it was changed after signing"
     assert str(refused(tmp_path, RAW, None)) == (
-        "s.edgepack is not signed, and this device takes signed bundles only\n"
+        "s.edgepack is not signed, and this device accepts only signed bundles\n"
         f"  why: trusted: {trusted}\n"
-        "  fix: bring the signed bundle; who builds it signs it with `edgepack sign`"
+        "  fix: use the signed bundle; its builder signs it with `edgepack sign`"
     )
     assert str(refused(tmp_path, RAW, sign(keys[1], RAW))) == (
         "s.edgepack is signed by a key that this device does not trust\n"
         f"  why: it is {unknown}; trusted: {trusted}\n"
-        "  fix: bring a bundle that a trusted key signed; pin another key only if its owner told you its fingerprint"
+        "  fix: use a bundle signed by a trusted key; pin another key only if its owner confirmed the fingerprint"
     )
     for raw in (RAW + b"\n", RAW[:-1], b"", RAW.replace(b"s", b"S", 1)):
         error = refused(tmp_path, raw, signature)
@@ -96,8 +96,8 @@ def test_what_is_refused_reads_as_written_down(tmp_path: Path, keys: tuple[Path,
         assert "incorrect signature" in error.why
         assert error.fix == changed
     assert str(refused(tmp_path, RAW, sign(keys[0], RAW, "file"))) == (
-        "the signature of s.edgepack was made for something else\n"
-        "  why: its namespace is 'file', and that of bundles is 'edgepack'\n"
+        "the signature of s.edgepack is not for a bundle\n"
+        "  why: its namespace is 'file' instead of 'edgepack'\n"
         "  fix: sign the bundle with `edgepack sign`"
     )
     for raw, given_signature in ((RAW, None), (RAW, sign(keys[1], RAW)), (b"", signature)):
@@ -160,7 +160,7 @@ def test_a_key_that_is_trusted_for_other_things(tmp_path: Path, keys: tuple[Path
     for namespaces in ("file", "*,!edgepack", "edgepack2"):
         pin(tmp_path, keys[0], options=f'namespaces="{namespaces}" ')
         error = refused(tmp_path, RAW, signature)
-        assert error.what == "s.edgepack is signed by a key that is trusted for other things"
+        assert error.what == "s.edgepack is signed by a key that is trusted only for other namespaces"
         assert f'namespaces="{namespaces}"' in error.why
 
 
@@ -237,7 +237,7 @@ def test_a_file_that_cannot_be_used_is_never_one_that_is_not_there(tmp_path: Pat
             read_pins(tmp_path)
     file.write_text("")
     file.chmod(0o644 | stat.S_IWOTH)
-    with pytest.raises(EnvironmentUnfitError, match="everybody may write it"):
+    with pytest.raises(EnvironmentUnfitError, match="writable by every user"):
         read_pins(tmp_path)
 
 
@@ -248,9 +248,9 @@ def test_a_file_that_cannot_be_used_is_never_one_that_is_not_there(tmp_path: Pat
         (None, "signatures cannot be checked: there is no ssh-keygen", "none of"),
         ("echo 'unknown option -- Y' >&2; exit 1", "this ssh-keygen is too old", "unknown option -- Y"),
         ("echo \"ssh-keygen: invalid option -- 'Y'\"; exit 1", "this ssh-keygen is too old", "invalid option"),
-        ("echo 'No user exists for uid 4711'; exit 255", "a user that the system does not know", "4711"),
-        ("echo 'libcrypto.so.3: cannot open'; exit 127", "ssh-keygen broke down", "exit code 127: libcrypto.so.3"),
-        ("kill -SEGV $$", "ssh-keygen broke down", "it ended with signal 11"),
+        ("echo 'No user exists for uid 4711'; exit 255", "no entry in the system", "4711"),
+        ("echo 'libcrypto.so.3: cannot open'; exit 127", "ssh-keygen failed", "exit code 127: libcrypto.so.3"),
+        ("kill -SEGV $$", "ssh-keygen failed", "it ended with signal 11"),
     ],
 )
 def test_a_device_that_cannot_check_is_not_fit(
@@ -304,10 +304,10 @@ def test_no_room_for_the_check_is_no_pass(
 
 @needs_ssh_keygen
 def test_a_signature_is_right_or_not_whoever_made_it(keys: tuple[Path, Path], signature: bytes) -> None:
-    assert trust.is_right("s.edgepack", RAW, signature).key == public(keys[0])
+    assert trust.check_signature("s.edgepack", RAW, signature).key == public(keys[0])
     for raw, other in ((b"x", signature), (RAW, sign(keys[0], RAW, "file")), (RAW, b"")):
         with pytest.raises(BundleInvalidError):
-            trust.is_right("s.edgepack", raw, other)
+            trust.check_signature("s.edgepack", raw, other)
 
 
 def test_pins_are_told_in_one_line() -> None:

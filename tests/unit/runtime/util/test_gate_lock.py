@@ -109,7 +109,7 @@ def test_an_install_waits_and_its_own_gate_does_not_wait_for_it(
     bundle: Path, other: contextlib.ExitStack, prefix: Prefix
 ) -> None:
     log = Log(other)
-    receipt = install(bundle, prefix.root, say=log.line)
+    receipt = install(bundle, prefix.root, log=log.line)
     assert receipt["verdict"] == "installed"
     assert log.waits == 1
     assert any(WAITING in note for note in receipt["notes"])
@@ -118,7 +118,7 @@ def test_an_install_waits_and_its_own_gate_does_not_wait_for_it(
 @pytest.fixture(scope="module")
 def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
-    install(bundle, prefix.root, say=lambda text: None)
+    install(bundle, prefix.root, log=lambda text: None)
     return prefix
 
 
@@ -142,5 +142,5 @@ def test_an_install_that_waited_too_long_changes_nothing(
     serving = installed.current_id()
     monkeypatch.setattr(gate_lock, "WAIT_S", 0.1)
     with pytest.raises(EnvironmentUnfitError, match="another gate held the lock"):
-        install(make_bundle(version="1.3.0", sequence=2), installed.root, say=lambda text: None)
+        install(make_bundle(version="1.3.0", sequence=2), installed.root, log=lambda text: None)
     assert installed.current_id() == serving

@@ -97,9 +97,9 @@ def test_updates_as_a_device_does_them(
     down = device(entry, "install", first)
     assert down.returncode == 8
     assert down.stderr.splitlines()[-3:] == [
-        "error: first.edgepack is older than what was installed here before",
-        f"  why: its sequence is 1 (1.2.0), and 2 was installed; {id_of(second)} serves",
-        "  fix: install a newer bundle; the way back to the release before is the verb `rollback`",
+        "error: first.edgepack is older than a bundle that was installed here before",
+        f"  why: its sequence is 1 (1.2.0); 2 was installed; {id_of(second)} serves",
+        "  fix: install a newer bundle, or return to the previous release with `rollback`",
     ]
     assert prefix.current_id() == id_of(second)
 
@@ -110,7 +110,7 @@ def test_refused_before_anything_is_written(small_bundle: Path, keys: tuple[Path
     pin(prefix.root, keys[0])
     before = sorted(prefix.root.iterdir())
     with pytest.raises(BundleInvalidError, match="is not signed"):
-        install(small_bundle, prefix.root, say=silent)
+        install(small_bundle, prefix.root, log=silent)
     assert sorted(prefix.root.iterdir()) == before
 
 
@@ -121,9 +121,9 @@ def test_the_machine_s_keys_and_no_prefix_of_their_own(
 ) -> None:
     pin(machine, keys[0])
     with pytest.raises(BundleInvalidError, match="is not signed"):
-        install(small_bundle, prefix.root, say=silent)
+        install(small_bundle, prefix.root, log=silent)
     assert not prefix.root.exists()
-    receipt = install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=silent)
+    receipt = install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
     assert receipt["signature"]["pinned_in"] == str(machine / "trusted_signers")
 
 
@@ -132,12 +132,15 @@ def test_a_bundle_that_another_tool_runs_is_checked_too(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path
 ) -> None:
     pin(machine, keys[0])
-    with pytest.raises(BundleInvalidError, match="is not signed"), release_process.unpacked(bundle, checked=True):
+    with (
+        pytest.raises(BundleInvalidError, match="is not signed"),
+        release_process.unpacked(bundle, check_signature=True),
+    ):
         pass
-    with release_process.unpacked(bundle, checked=False):
+    with release_process.unpacked(bundle, check_signature=False):
         pass
     good = signed(bundle, keys[0], tmp_path / "x.edgepack")
-    with release_process.unpacked(good, checked=True) as release:
+    with release_process.unpacked(good, check_signature=True) as release:
         assert (release / SIGNATURE_NAME).is_file()
 
 
@@ -148,7 +151,7 @@ def test_a_folder_that_another_tool_runs_is_checked_too(
     """An unpacked release is no way around the machine's keys, and keys that lie beside it are none of them."""
     stick = Prefix(tmp_path / "stick")
     release = stick.releases / id_of(bundle)
-    with release_process.unpacked(bundle, checked=False) as copy:
+    with release_process.unpacked(bundle, check_signature=False) as copy:
         shutil.copytree(copy, release)
     assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.OK
     pin(machine, keys[0])
@@ -166,13 +169,13 @@ def test_bytecode_beside_a_folder_is_not_run(
     pin(machine, keys[0])
     stick = Prefix(tmp_path / "stick")
     release = stick.releases / id_of(bundle)
-    with release_process.unpacked(signed(bundle, keys[0], tmp_path / "x.edgepack"), checked=True) as copy:
+    with release_process.unpacked(signed(bundle, keys[0], tmp_path / "x.edgepack"), check_signature=True) as copy:
         shutil.copytree(copy, release)
     source = release / "edgepack_runtime/cli/main.py"
     code = bytearray(b"\0" * 16)
     code[:4], code[4] = importlib.util.MAGIC_NUMBER, 1  # of a hash that is not compared with the source
     code += marshal.dumps(compile("import os; os._exit(99)", str(source), "exec"))
-    bytecode = stick.bytecode_of(release) / f"edgepack_runtime/cli/main.{sys.implementation.cache_tag}.pyc"
+    bytecode = stick.bytecode_folder(release) / f"edgepack_runtime/cli/main.{sys.implementation.cache_tag}.pyc"
     bytecode.parent.mkdir(parents=True)
     bytecode.write_bytes(code)
     assert release_process.run(release, ["selftest"]) == 99  # that is how it would run
@@ -183,8 +186,8 @@ def test_bytecode_beside_a_folder_is_not_run(
 @pytest.mark.usefixtures("proven")
 def test_nothing_pinned_is_told_and_goes_on(small_bundle: Path, prefix: Prefix) -> None:
     lines: list[str] = []
-    receipt = install(small_bundle, prefix.root, say=lines.append)
-    note = "who made it is not proven: it is not signed, and no key is pinned here (`trust add KEY.pub` pins one)"
+    receipt = install(small_bundle, prefix.root, log=lines.append)
+    note = "origin not verified: not signed, and no key is pinned here (`trust add KEY.pub` pins one)"
     assert receipt["notes"] == [note]
     assert f"  note  {note}" in lines
     assert receipt["signature"] == {
@@ -201,19 +204,19 @@ def test_keys_that_are_pinned_later(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
 ) -> None:
     """What serves serves on and is told of; installed again with a signature, it gets that and nothing else."""
-    install(small_bundle, prefix.root, say=silent)
+    install(small_bundle, prefix.root, log=silent)
     pin(prefix.root, keys[0])
     found = status.status(prefix)
     assert found["ok"]
-    assert "is not proven to come from whom this device trusts" in found["notes"][0]
+    assert "is not signed by a key that this device trusts" in found["notes"][0]
     good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
-    assert install(good, prefix.root, say=silent)["verdict"] == "repaired"
+    assert install(good, prefix.root, log=silent)["verdict"] == "repaired"
     assert status.status(prefix)["notes"] == []
-    assert install(good, prefix.root, say=silent)["verdict"] == "already installed"
+    assert install(good, prefix.root, log=silent)["verdict"] == "already installed"
     pin(prefix.root, keys[1])
     text = status.render(status.status(prefix))
-    assert f"signed   {public(keys[0]).fingerprint} says so, not proven" in text
-    assert install(signed(small_bundle, keys[1], good), prefix.root, say=silent)["verdict"] == "repaired"
+    assert f"signed   by {public(keys[0]).fingerprint}, not verified" in text
+    assert install(signed(small_bundle, keys[1], good), prefix.root, log=silent)["verdict"] == "repaired"
     assert status.status(prefix)["signature"]["proven"]
 
 
@@ -222,16 +225,16 @@ def test_keys_that_are_pinned_later(
 def test_a_signature_stays_where_the_same_bundle_comes_without(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
 ) -> None:
-    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=silent)
-    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "already installed"
+    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
+    assert install(small_bundle, prefix.root, log=silent)["verdict"] == "already installed"
     assert (prefix.current / SIGNATURE_NAME).is_file()
     (prefix.current / "model/model.onnx").write_bytes(b"damaged")
-    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "repaired"
+    assert install(small_bundle, prefix.root, log=silent)["verdict"] == "repaired"
     assert (prefix.current / SIGNATURE_NAME).is_file()
     (prefix.current / SIGNATURE_NAME).write_bytes(b"damaged")
     with pytest.raises(BundleInvalidError, match="is no SSH signature"):
         verify_folder(prefix.current)
-    assert install(small_bundle, prefix.root, say=silent)["verdict"] == "repaired"
+    assert install(small_bundle, prefix.root, log=silent)["verdict"] == "repaired"
     verify_folder(prefix.current)
 
 
@@ -252,7 +255,7 @@ def test_no_flipped_bit_of_a_signed_bundle_is_a_pass(
     bad.write_bytes(raw)
     before = sorted(prefix.root.iterdir())
     with pytest.raises(BundleInvalidError):
-        install(bad, prefix.root, say=silent)
+        install(bad, prefix.root, log=silent)
     assert sorted(prefix.root.iterdir()) == before
 
 
@@ -271,7 +274,7 @@ def test_the_manifest_is_read_once(
         return real(self, path, limit)
 
     monkeypatch.setattr(Archive, "read", counted)
-    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, say=silent)
+    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
     assert read.count(MANIFEST_NAME) == 2  # once to sign it
     assert read.count(SIGNATURE_NAME) == 1
 
@@ -299,7 +302,7 @@ def test_a_stick_that_changes_its_answers_installs_nothing(
 
     monkeypatch.setattr("edgepack_runtime.install.install.lock", swap)
     with pytest.raises(BundleInvalidError, match=r"model/model\.onnx: its content has changed"):
-        install(good, prefix.root, say=silent)
+        install(good, prefix.root, log=silent)
     assert prefix.current_id() is None
     assert not prefix.staging.exists()
 
@@ -312,7 +315,7 @@ def test_a_device_without_ssh_keygen_installs_nothing_where_keys_are_pinned(
     good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
     monkeypatch.setattr(trust, "TOOLS", ())
     with pytest.raises(EdgepackError) as caught:
-        install(good, prefix.root, say=silent)
+        install(good, prefix.root, log=silent)
     assert caught.value.exit_code == ExitCode.ENVIRONMENT_UNFIT
     assert not prefix.releases.exists()
 
@@ -333,12 +336,12 @@ def floor(prefix: Prefix) -> int | None:
 
 @pytest.mark.usefixtures("proven")
 def test_the_floor_rises_and_never_sinks(releases: list[Path], prefix: Prefix) -> None:
-    install(releases[1], prefix.root, say=silent)
+    install(releases[1], prefix.root, log=silent)
     assert floor(prefix) == 1
-    install(releases[3], prefix.root, say=silent)
+    install(releases[3], prefix.root, log=silent)
     for older in releases[:3]:
-        with pytest.raises(BundleInvalidError, match="is older than what was installed here before"):
-            install(older, prefix.root, say=silent)
+        with pytest.raises(BundleInvalidError, match="is older than a bundle that was installed here before"):
+            install(older, prefix.root, log=silent)
         assert (floor(prefix), prefix.current_id()) == (3, id_of(releases[3]))
     last = receipts.last_receipt(prefix, "install")
     assert last is not None
@@ -348,22 +351,22 @@ def test_the_floor_rises_and_never_sinks(releases: list[Path], prefix: Prefix) -
 @pytest.mark.usefixtures("proven")
 def test_the_release_that_serves_may_always_be_repaired(releases: list[Path], prefix: Prefix) -> None:
     """Also below the floor, as after a rollback."""
-    install(releases[1], prefix.root, say=silent)
+    install(releases[1], prefix.root, log=silent)
     found = read_state(prefix)
     assert found is not None
     state.write_state(prefix, dataclasses.replace(found, floor=3))
     (prefix.current / "golden/n").write_bytes(b"x")
-    assert install(releases[1], prefix.root, say=silent)["verdict"] == "repaired"
+    assert install(releases[1], prefix.root, log=silent)["verdict"] == "repaired"
     assert floor(prefix) == 3
 
 
 @pytest.mark.usefixtures("proven")
 def test_the_same_sequence_with_other_content_is_told(releases: list[Path], prefix: Prefix, tmp_path: Path) -> None:
-    install(releases[1], prefix.root, say=silent)
+    install(releases[1], prefix.root, log=silent)
     other = altered(releases[1], tmp_path / "other.edgepack", "golden/n", b"other")
-    receipt = install(other, prefix.root, say=silent)
+    receipt = install(other, prefix.root, log=silent)
     was = id_of(releases[1])
-    assert f"its sequence, 1, was installed before with other content; {was} serves until now" in receipt["notes"]
+    assert f"another bundle with the same sequence, 1, was installed before; {was} still serves" in receipt["notes"]
 
 
 @pytest.mark.usefixtures("proven")
@@ -371,29 +374,29 @@ def test_the_same_sequence_with_other_content_is_told(releases: list[Path], pref
 def test_a_state_that_is_rebuilt_keeps_the_floor(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
     """From the receipts, where `current` was moved back by hand, and from `current` where there are none."""
     for bundle in releases[1:]:
-        install(bundle, prefix.root, say=silent)
+        install(bundle, prefix.root, log=silent)
     fs.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
     prefix.state_file.write_bytes(damage)
-    with pytest.raises(BundleInvalidError, match="and 3 was installed"):
-        install(releases[1], prefix.root, say=silent)
+    with pytest.raises(BundleInvalidError, match="; 3 was installed"):
+        install(releases[1], prefix.root, log=silent)
     assert floor(prefix) == 3
     for receipt in prefix.receipts.iterdir():
         receipt.write_bytes(b"{" if receipt.name < "000002" else b'{"bundle": null}')
     prefix.state_file.write_bytes(damage)
-    with pytest.raises(BundleInvalidError, match="and 2 was installed"):
-        install(releases[1], prefix.root, say=silent)
+    with pytest.raises(BundleInvalidError, match="; 2 was installed"):
+        install(releases[1], prefix.root, log=silent)
 
 
 @pytest.mark.usefixtures("proven")
 def test_what_was_never_committed_raises_no_floor(
     releases: list[Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(releases[1], prefix.root, say=silent)
+    install(releases[1], prefix.root, log=silent)
     monkeypatch.setattr(
         release_process, "run_json", lambda *args, **options: (ExitCode.GATE_FAILED, {"checks": [], **TUNED})
     )
     with pytest.raises(EdgepackError):
-        install(releases[3], prefix.root, say=silent)
+        install(releases[3], prefix.root, log=silent)
     assert floor(prefix) == 1
     prefix.state_file.write_bytes(b"")
     assert receipts.highest_installed(prefix) == 1

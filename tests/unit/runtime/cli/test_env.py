@@ -16,14 +16,14 @@ from edgepack_runtime.install.prefix import Prefix
 APPLICATION = """\
 import fakelib
 from edgepack_runtime.install import locate
-print(fakelib.WHO, locate.own().release.name)
+print(fakelib.WHO, locate.locate_own_release().release.name)
 """
 
 
 @pytest.fixture(scope="module")
 def prefix(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix = Prefix(tmp_path_factory.mktemp("pre fix") / "it's")
-    install(bundle, prefix.root, say=lambda line: None)
+    install(bundle, prefix.root, log=lambda line: None)
     return prefix
 
 

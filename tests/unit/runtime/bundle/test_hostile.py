@@ -32,7 +32,7 @@ def test_each_is_refused_and_leaves_nothing(about: str, tmp_path: Path) -> None:
     assert caught.value.exit_code == ExitCode.BUNDLE_INVALID
     assert str(caught.value).isprintable() or "\n" in str(caught.value)
     with pytest.raises(BundleInvalidError):
-        install(bundle, prefix, say=lambda text: None)
+        install(bundle, prefix, log=lambda text: None)
     assert {path.name for path in tmp_path.iterdir()} == {"case.edgepack"}
 
 

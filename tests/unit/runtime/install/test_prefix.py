@@ -1,19 +1,28 @@
-"""The prefix: atomic writes, the lock, what belongs to us."""
+"""The prefix: its state, its lock and its owner."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import multiprocessing
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from installing import Device, MakeBundle, id_of, silent
+from ssh_keys import make_key, needs_ssh_keygen, pin
+from tiny_model import TUNED
 
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import receipts, status
+from edgepack_runtime.install import release_process, status
+from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix, State
+from edgepack_runtime.install.rollback import rollback
+from edgepack_runtime.install.uninstall import uninstall
 
 RELEASE = "1.2.0-0123456789ab"
 
@@ -46,7 +55,7 @@ def test_nobody_else_can_hold_the_lock_or_see_whether_it_is_held(
     assert state.is_locked(prefix) is None
     told = status.status(prefix)
     assert told["running"] is None
-    assert told["notes"][-1].endswith(" goes on, or was interrupted: ask as the user who installs")
+    assert told["notes"][-1].endswith(" is running or was interrupted; run `status` as the user who installs")
 
 
 @pytest.mark.parametrize(
@@ -136,25 +145,95 @@ def test_one_install_at_a_time(prefix: Prefix) -> None:
         assert state.is_locked(prefix)
 
 
-def test_receipts_are_numbered_without_a_clock(prefix: Prefix) -> None:
-    assert receipts.last_receipt(prefix, "install") is None
-    verbs = ["install", "gate", "install"]
-    names = [receipts.write_receipt(prefix, verb, {"n": n}, print).name for n, verb in enumerate(verbs)]
-    assert names == ["000001-install.json", "000002-gate.json", "000003-install.json"]
-    assert receipts.last_receipt(prefix, "install") == {"n": 2}
-    (prefix.receipts / "000003-install.json").write_text("damaged")
-    assert receipts.last_receipt(prefix, "install") == {"n": 0}
-
-
 def test_bytecode_lies_outside_the_release(prefix: Prefix) -> None:
     release = prefix.releases / RELEASE
-    assert prefix.bytecode_of(release) == Path(f"{prefix.root}/cache/pycache{release}")
+    assert prefix.bytecode_folder(release) == Path(f"{prefix.root}/cache/pycache{release}")
 
 
 def test_what_a_newer_release_wrote_besides_is_left_alone(prefix: Prefix) -> None:
     """A rollback may lead to a release that knows less."""
-    prefix.root.mkdir(exist_ok=True)
     prefix.state_file.write_bytes(b'{"state_format": 1, "name": "x", "floor": 3, "other": 1}')
     found = state.read_state(prefix)
     assert found is not None
     assert (found.name, found.floor) == ("x", 3)
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would take long always passes."""
+
+    def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
+        return ExitCode.OK, {"verdict": "pass", **TUNED}
+
+    monkeypatch.setattr(release_process, "run_json", run_json)
+
+
+def test_folders_that_are_not_ours_are_refused(prefix: Prefix) -> None:
+    state.check_owner(prefix, "sentiment")
+    (prefix.root / ".lock").touch()
+    (prefix.root / ".state.json.tmp").touch()
+    state.check_owner(prefix, "sentiment")
+    (prefix.root / "releases").mkdir()
+    with pytest.raises(UsageError, match="holds no install"):
+        state.check_owner(prefix, "sentiment")
+    state.write_state(prefix, State("sentiment"))
+    state.check_owner(prefix, "sentiment")
+    with pytest.raises(UsageError, match="another bundle, sentiment"):
+        state.check_owner(prefix, "other")
+    with pytest.raises(EnvironmentUnfitError, match="Not a directory"):
+        state.check_owner(Prefix(prefix.state_file), "sentiment")
+
+
+def lose(prefix: Prefix, damage: bytes | None) -> None:
+    if damage is None:
+        prefix.state_file.unlink()
+    else:
+        prefix.state_file.write_bytes(damage)
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("damage", [None, b"", b"[" * 200_000], ids=["gone", "empty", "deep"])
+def test_a_lost_state_is_rebuilt_with_the_kept_release_and_the_floor(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, damage: bytes | None
+) -> None:
+    second, other = make_bundle(version="1.3.0", sequence=2), make_bundle(name="other", sequence=9)
+    for item in (bundle, second):
+        install(item, prefix.root, log=silent)
+    before = state.read_state(prefix)
+    lose(prefix, damage)
+    with pytest.raises(UsageError, match="another bundle, sentiment"):
+        install(other, prefix.root, log=silent)
+    with pytest.raises(BundleInvalidError, match="older than a bundle that was installed"):
+        install(bundle, prefix.root, log=silent)
+    after = state.read_state(prefix)
+    assert before is not None
+    assert after is not None
+    assert (after.current, after.previous, after.floor) == (before.current, before.previous, before.floor)
+    assert rollback(prefix.root, None, log=silent)["serving"] == id_of(bundle)
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("damage", [None, b"\0" * 50], ids=["gone", "zeros"])
+def test_an_uninstall_does_not_lower_the_floor(
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, damage: bytes | None
+) -> None:
+    install(make_bundle(version="1.3.0", sequence=2), prefix.root, log=silent)
+    lose(prefix, damage)
+    uninstall(prefix.root, None, purge=False, log=silent)
+    with pytest.raises(BundleInvalidError, match="older than a bundle that was installed"):
+        install(bundle, prefix.root, log=silent)
+
+
+@needs_ssh_keygen
+def test_a_release_whose_state_is_lost_knows_its_prefix_and_its_keys(
+    bundle: Path, prefix: Prefix, device: Device, tmp_path: Path
+) -> None:
+    """Where it took itself for one that is not installed, an update went elsewhere, past the keys that are pinned."""
+    install(bundle, prefix.root, log=silent)
+    pin(prefix.root, make_key(tmp_path, "release"))
+    prefix.state_file.unlink()
+    entry = prefix.bin / "sentiment"
+    assert json.loads(device(entry, "trust", "list", "--json").stdout)["pinned"]
+    assert json.loads(device(entry, "status", "--json").stdout)["prefix"] == str(prefix.root)
+    assert device(entry, "uninstall").returncode == 0
+    assert not prefix.releases.exists()
