@@ -1,1 +1,1 @@
-"""From a trained model to model folders: INT8 search, selection of what ships, variants for targets."""
+"""Export of a trained model to model folders: INT8 search, selection of the shipped model, variants for targets."""

@@ -1,7 +1,7 @@
-"""One INT8 model out of several ways to quantize, by what the runtime answers on the dev rows.
+"""Search for the best INT8 model, by the runtime's answers on the dev rows.
 
-Each way is tried. Of the one that loses least, every part is tried in float while the rest stays INT8, which tells what
-the part costs; where the model loses more than it may, parts go back to float in that order until it does not.
+Every way to quantize is tried. Of the one that loses least, each part is tried in float, which measures its cost. If
+the model loses more than allowed, parts return to float in order of cost until it does not.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SAMPLE: Final = 256  # dev rows, at most, that tell how far answers diverge
 
 
 class Trials:
-    """Asks models about the dev rows, and holds their answers against those of the float model.
+    """Compares models with the float model on the dev rows.
 
     Args:
-        float_model: as it would ship.
-        opened: loads an encoder as it would ship.
-        data: whose dev rows are asked.
+        float_model: the float model in its shipped form.
+        opened: loads an encoder in its shipped form.
+        data: source of the dev rows.
     """
 
     def __init__(
@@ -43,19 +43,19 @@ class Trials:
         self._logits = evaluation.logits(float_model, self._sample)
 
     def tried(self, name: str, encoder: Encoder) -> Tried:
-        """What is lost on all rows, and how far answers diverge on the sample."""
+        """The loss on all dev rows, and the divergence of answers on a sample."""
         model = self._opened(encoder)
         return Tried(name, 100 * (self._value - self._score(name, model)), self._divergence(model))
 
     def divergence(self, encoder: Encoder) -> float:
-        """How far answers diverge on the sample, in nats."""
+        """Mean divergence of answers on the sample, in nats."""
         return self._divergence(self._opened(encoder))
 
     def may_lose(self, limit_points: float | None) -> float:
-        """How many percentage points may be lost where the limit is this. None for no limit.
+        """The allowed loss in percentage points: `limit`, but at least the share of one row. None without a limit.
 
-        The share of one row, 100 / rows, always may: of accuracy that is one row answered otherwise. F1 counts labels
-        or spans, of which a row may hold several or none, so one row may cost it more than this share, or less.
+        One changed answer costs 100 / rows points of accuracy. It may cost more or less F1, which counts labels or
+        spans.
         """
         return math.inf if limit_points is None else max(limit_points, 100 / len(self.rows))
 
@@ -70,13 +70,12 @@ class Trials:
 def choose(
     ways: Sequence[tuple[Quantization, Encoder]], trials: Trials, limit_points: float | None, progress: Progress
 ) -> tuple[Encoder, Int8Choice]:
-    """The model that is INT8 wherever it may be, and how it came to be.
+    """The best INT8 model within the limit, and the record of its search.
 
     Args:
-        ways: at least one, each with the encoder that has its ranges.
-        trials: of the float model.
-        limit_points: what may be lost, in percentage points of the metric; the share of one row always may. None
-            for anything.
+        ways: quantizations with the encoders that have their ranges; at least one.
+        trials: comparison with the float model.
+        limit_points: allowed loss in percentage points; the share of one row is always allowed. None: no limit.
     """
     tried = [trials.tried(way.name, encoder) for way, encoder in ways]
     best = min(range(len(ways)), key=lambda number: (tried[number].drop_points, tried[number].divergence))
@@ -87,16 +86,16 @@ def choose(
 
 
 def elsewhere(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progress) -> tuple[Encoder, Int8Choice]:
-    """The model of `choose` as `trials` open it, with weights of 7 bits: they round otherwise.
+    """The model of `choose` in the form of `trials`, with weights of 7 bits, which round differently.
 
-    Parts that are float stay so; more follow where more is lost there than may be.
+    Float parts stay float; more return to float if the loss exceeds the limit.
     """
     found = trials.tried(made.way, encoder)
     return _settled(encoder, replace(made, drop_points=found.drop_points), trials, progress)
 
 
 def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progress) -> tuple[Encoder, Int8Choice]:
-    """With further parts in float, the dearest first, until no more is lost than may be."""
+    """The encoder with further parts in float, the most expensive first, until the loss is within the limit."""
     kept, drop_points = list(made.kept_float), made.drop_points
     most = trials.may_lose(made.limit_points)
     while evaluation.exceeds(drop_points, most) and len(kept) < len(made.parts):
@@ -107,10 +106,10 @@ def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progr
 
 
 def _costs(encoder: Encoder, whole: float, trials: Trials, progress: Progress) -> tuple[PartCost, ...]:
-    """What each part costs, the dearest first."""
+    """The cost of each part, the most expensive first."""
     names = int8_parts(encoder)
     costs = []
-    with progress.task("what each INT8 part costs", len(names)) as task:
+    with progress.task("cost of each INT8 part", len(names)) as task:
         for name in names:
             costs.append(PartCost(name, whole - trials.divergence(in_float(encoder, [name]))))
             task.advance(note=name)

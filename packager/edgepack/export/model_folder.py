@@ -1,4 +1,4 @@
-"""Model folders as the runtime loads them: graph, vocabulary, and what there is to know of both."""
+"""Writer of model folders for the runtime: graph, vocabulary, and their configuration."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.model_config import CPU, PAIR, EngineConfig, TokenizerConfig
 from edgepack_runtime.inference.predictor import Predictor
 
-# The fused kernel takes 537 us a run where the parts it replaces take about 120 (4 layers x 312, x86).
+# The fused kernel takes 537 us per run; the operators that it replaces take about 120 (4 layers x 312, x86).
 ON_CPU: Final = EngineConfig(CPU, disabled_optimizers=("SkipLayerNormFusion",))
-_FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for all that is in a batch
+_FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for a whole batch
 
 
 @dataclass(frozen=True)
 class ModelWriter:
-    """Writes models of one student as the runtime loads them."""
+    """Writes model folders of one student."""
 
     student: ModelArtifact
     data: DataArtifact
@@ -41,13 +41,13 @@ class ModelWriter:
         return fastest(pairs=self.data.task == PAIR, tokens=self.student.max_length)
 
     def write_as(self, precision: Precision, folder: Path, encoder: Encoder) -> None:
-        """The encoder in `precision`, in the form in which ONNX Runtime runs it fastest."""
+        """Write the encoder in `precision`, in the form that ONNX Runtime runs fastest."""
         form = OrtCpuForm(reduced=self.reduced) if precision == "int8" else None
         graph = compose(encoder, self.layout, form)
         self.write(folder, half(graph) if precision == "float16" else graph, precision)
 
     def trial(self, precision: Precision, beside: Path) -> Callable[[Encoder], Predictor]:
-        """Loads an encoder as it would ship in `precision`, from a folder in `beside` that does not last."""
+        """A function that loads an encoder in its shipped form, from a temporary folder in `beside`."""
 
         def opened(encoder: Encoder) -> Predictor:
             with TemporaryDirectory(prefix=".trial-", dir=beside) as scratch:
@@ -57,7 +57,7 @@ class ModelWriter:
         return opened
 
     def write(self, folder: Path, graph: onnx.ModelProto, precision: Precision, *, as_laid_out: bool = True) -> None:
-        """A folder as the runtime loads it. What is not `as_laid_out` here is as it was exported, and hides padding."""
+        """Write a model folder. A graph that is not `as_laid_out` is the exported one, with a padding mask."""
         config = model_config.ModelConfig(
             task=self.data.task,
             labels=self.student.labels,

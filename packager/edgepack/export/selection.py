@@ -1,4 +1,4 @@
-"""Measure exported files side by side, by the runtime on the files themselves, and choose the one that ships."""
+"""Selection of the model that ships: latency of the exported files, interleaved, and scores on the test rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMED_TEXTS = 200
 
 @dataclass(frozen=True)
 class Exported:
-    """A folder as the runtime loads it; `parity` is that to the model called `before`."""
+    """An exported model folder. `parity` compares it with the form called `before`."""
 
     name: str
     folder: Path
@@ -34,7 +34,7 @@ class Exported:
 
 
 def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) -> list[ModelFile]:
-    """Latency, interleaved, and scores on test; the texts that were timed are left beside the folders."""
+    """Interleaved latency, and scores on the test rows. The timed texts are written beside the folders."""
     test, metric = data.read("test"), evaluation.metric_of(data)
     texts = files[0].folder.parent / TEXTS_FILE
     texts.write_text("".join(map(_line, test[:_TIMED_TEXTS])), encoding="utf-8")
@@ -58,16 +58,16 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
 
 
 def differing(parity: Parity) -> str:
-    """How many answers are not those of the model before, in words; empty where none is."""
+    """The number of answers that differ from the form before, in words; "" if none differs."""
     verb = "differs" if parity.flips == 1 else "differ"
     return f"{parity.flips} of {counted(parity.n, 'answer')} {verb}" if parity.flips else ""
 
 
 @dataclass(frozen=True)
 class Doubts:
-    """What speaks against a small model before it is timed, in words.
+    """Reasons against a small model before it is timed.
 
-    `hindrances` may keep it from being smaller or faster than float; with a `refusal` it does not ship whatever it is.
+    `hindrances` may explain why it is not smaller or faster than float. With a `refusal` it does not ship.
     """
 
     hindrances: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Doubts:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The measured files, the one that ships, and why: no reason where there was nothing to choose."""
+    """The measured models, the one that ships, and the reason; "" if there was only one."""
 
     float_model: ModelFile
     small_model: ModelFile | None
@@ -87,7 +87,7 @@ class Chosen:
 def of_files(
     float_file: Exported, small_file: Exported | None, doubts: Doubts, data: DataArtifact, progress: Progress
 ) -> Chosen:
-    """Measure the float file and the small one, if there is one, side by side, and choose."""
+    """Measure the float model and the small one, if there is one, and choose the one that ships."""
     if small_file is None:
         (float_model,) = measured([float_file], data, progress)
         return Chosen(float_model, None, float_model, "")
@@ -98,15 +98,12 @@ def of_files(
 
 
 def _line(row: Row) -> str:
-    """A row as the runtime reads it from a line: the texts of a pair stand on both sides of a tab."""
+    """A row as a line for the runtime, with a tab between the texts of a pair."""
     return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
 
 
 def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tuple[ModelFile, str]:
-    """The small model ships only where it pays: at least `LEAST_GAIN` smaller and faster than float.
-
-    Where it does not, the reason names what is known to be in its way.
-    """
+    """Whether the small model ships, and the reason: it must be at least `LEAST_GAIN` smaller and faster than float."""
     size = small_model.onnx_bytes / float_model.onnx_bytes
     speed = _p50_ms(small_model) / _p50_ms(float_model)
     title = SHORT[small_model.precision]
@@ -125,7 +122,7 @@ def _p50_ms(model: ModelFile) -> float:
 
 
 def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
-    """What keeps from INT8 what it gains elsewhere: parts that are float, a CPU without instructions for it."""
+    """Reasons against an INT8 model: float parts, a CPU without INT8 instructions, a loss above the limit."""
     found = []
     if section.embeddings == "float":
         found.append("`quantize.embeddings` keeps the word embedding float")
@@ -138,7 +135,7 @@ def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
 
 
 def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
-    """What it loses on dev, where that is more than it may; a CPU on which ONNX Runtime does not compute in float16."""
+    """Reasons against a float16 model: a loss above the limit, a CPU on which ONNX Runtime computes it in float32."""
     found = () if info.half_flags() else ("on this CPU ONNX Runtime computes float16 in float32",)
     if evaluation.exceeds(tried.drop_points, may_lose_points):
         limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
@@ -147,12 +144,12 @@ def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
 
 
 def note(made: Int8Choice, *, reduced: bool = False) -> str:
-    """What the ledger says of an INT8 model; `reduced` ones have weights of 7 bits."""
+    """The ledger's note on an INT8 model; `reduced` ones have weights of 7 bits."""
     way = f"{made.way}, weights of 7 bits" if reduced else made.way
     told = f"{way}, {lost(made.drop_points, made.dev_rows)}"
     return f"{told}; float: {', '.join(made.kept_float)}" if made.kept_float else told
 
 
 def lost(drop_points: float, dev_rows: int) -> str:
-    """What a small model loses, in words."""
+    """The loss of a small model, in words."""
     return f"{drop_points:.2f} points below float on {counted(dev_rows, 'dev row')}"

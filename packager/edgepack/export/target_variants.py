@@ -1,8 +1,8 @@
-"""Models for targets that compute otherwise than this machine does, made beside the one that is measured here.
+"""Variants of the model for targets with other arithmetic than this machine.
 
-A GPU runs none of the operators that INT8 is fastest with on CPUs, and float16 fastest. An x86 CPU without VNNI adds
-pairs of 8-bit products in 16 bits, and cuts off what is too large for that: weights of 7 bits never are. Whether such a
-model is right is found here, on this machine's CPU; whether it is fast, and the gate's verdict, only there.
+A GPU does not run the INT8 operators of CPUs, and is fastest in float16. An x86 CPU without VNNI adds pairs of 8-bit
+products in 16 bits with saturation, which weights of 7 bits avoid. This machine's CPU scores a variant; its latency is
+measured on the target, by the gate.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _VNNI: Final = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"
 
 @dataclass(frozen=True)
 class Variant:
-    """One of them. `precision` is what it is to be, where that loses no more than it may.
+    """A variant for CPUs, or with `gpu` for CUDA; with `reduced` its weights have 7 bits.
 
-    It is for the CPU, or with `gpu` for CUDA; with `reduced` its weights have 7 bits.
+    `precision` applies unless it loses more than the recipe allows.
     """
 
     name: str
@@ -48,9 +48,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Source:
-    """What a build made for this machine, which variants are made of.
+    """The models of this build from which variants are made.
 
-    `encoder` is None where the graph was not understood; `ranged` has the ranges of `made`, if anything is INT8.
+    `encoder` is None if the graph was not recognised. `ranged` has the ranges of the INT8 model `made`, if there is
+    one.
     """
 
     writer: ModelWriter
@@ -63,7 +64,7 @@ class Source:
 
 
 def variant_of(profile: Profile, section: Quantize) -> Variant | None:
-    """How the model of a target has to differ from the one that is measured here; null where it has not."""
+    """The variant that a target needs; None if it takes the model of this machine."""
     if profile.provider == CUDA:
         precision: Precision = "float32" if section.method == "none" else "float16"
         return Variant("cuda", precision, f"{CUDA} runs float16 fastest", gpu=True)
@@ -74,7 +75,7 @@ def variant_of(profile: Profile, section: Quantize) -> Variant | None:
 
 
 def wanted(profiles: Iterable[Profile], section: Quantize) -> dict[Variant, tuple[str, ...]]:
-    """Each variant with the names of the targets that it is for."""
+    """Each variant with the names of its targets."""
     found: dict[Variant, tuple[str, ...]] = {}
     for profile in profiles:
         variant = variant_of(profile, section)
@@ -93,7 +94,7 @@ def make(
     out: Path,
     progress: Progress,
 ) -> Variation | None:
-    """Write `onnx-NAME/` into `out`, and score it here; null where what ships elsewhere is the same.
+    """Write `onnx-NAME/` into `out` and score it here; None if it equals the model of other targets.
 
     Args:
         rows: dev rows for the parity, with their `float_logits`.
@@ -132,7 +133,7 @@ def make(
 def _decided(
     variant: Variant, source: Source, writer: ModelWriter, section: Quantize, out: Path, progress: Progress
 ) -> tuple[Precision, Encoder | None, str]:
-    """The precision that it gets, the encoder of that, and why."""
+    """The precision of the variant, its encoder, and the reason."""
     if source.encoder is None or variant.precision == "float32":
         return "float32", source.encoder, variant.why if source.encoder else "the graph was not understood: float32"
     float_model = evaluation.opened(source.float_folder)

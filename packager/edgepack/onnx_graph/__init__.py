@@ -1,1 +1,1 @@
-"""ONNX graph work: folding, the quantized-graph writer, parity. Imports onnx, never Paddle."""
+"""ONNX graphs: reading an exported ERNIE, writing float and quantized graphs, parity. Imports no Paddle."""

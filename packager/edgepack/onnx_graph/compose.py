@@ -1,7 +1,7 @@
-"""Write the graph of an encoder, laid out so that as little as possible is computed.
+"""Writer of the ONNX graph of an encoder, with as little computation as possible.
 
-What is left out or put together changes no answer: every flag of a `Layout` is exact but for the rounding of float32,
-and can be had alone, so that each is tested and timed by itself.
+Every rewrite of a `Layout` is exact up to float32 rounding. Each can be switched on alone, so that it is tested and
+timed separately.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ OUTPUT: Final = "logits"  # what the runtime asks for
 
 @dataclass(frozen=True)
 class Layout:
-    """Which exact rewrites are made.
+    """Exact rewrites of the graph.
 
-    `folded`: what every text adds to its words is one table: positions and task, and with `one_text` the only type.
-    `scaled`: the scale of attention lies in the weights of the queries.
-    `merged`: queries, keys and values are one product.
-    `first_only`: the last layer computes the first token alone, where nothing else is read.
-    `unpadded`: there is no mask; such a graph must not be given padding. A text that spells the padding's name, which
-        the mask would hide too, comes out otherwise.
-    `one_text`: the graph has no input of token types, since a single text has but one.
-    `tokens`: no text is longer, and the table of positions ends there.
+    Attributes:
+        folded: position and task embeddings (with `one_text` also the token type) are added up to one table.
+        scaled: the scale of attention is multiplied into the query weights.
+        merged: queries, keys and values are one product.
+        first_only: the last layer computes only the first token, if nothing else is read.
+        unpadded: the graph has no mask and must not get padding. A text that spells "[PAD]" gets another answer.
+        one_text: the graph has no input of token types, because a single text has one type.
+        tokens: length of the longest text, and of the position table.
     """
 
     folded: bool = False
@@ -48,7 +48,7 @@ PLAIN: Final = Layout()
 
 
 def fastest(*, pairs: bool, tokens: int | None = None) -> Layout:
-    """All of it, for texts of at most `tokens`; pairs of texts need their types."""
+    """All rewrites, for texts of at most `tokens`. Pairs of texts need token types."""
     return Layout(
         folded=True, scaled=True, merged=True, first_only=True, unpadded=True, one_text=not pairs, tokens=tokens
     )
@@ -120,7 +120,7 @@ class _Composing:
         return self.norm("embeddings", total, embeddings.norm)
 
     def mask(self) -> str:
-        """What is added to the scores of padding: (B, 1, 1, T)."""
+        """The mask (B, 1, 1, T) that is added to attention scores."""
         writer, encoder = self.writer, self.encoder
         padding = writer.node("padding", "Equal", IDS, writer.constant("pad_id", np.array(encoder.pad_id)))
         hidden = writer.node("padding.float", "Cast", padding, to=TensorProto.FLOAT)
@@ -130,7 +130,7 @@ class _Composing:
     # Layers.
 
     def layer(self, name: str, layer: Layer, source: str, mask: str | None, first_only: bool) -> str:
-        """(B, T, H) -> (B, T, H); with `first_only` (B, H), of the first token."""
+        """One layer: (B, T, H) -> (B, T, H); with `first_only` (B, H) of the first token."""
         writer, attention = self.writer, layer.attention
         if self.layout.scaled:
             attention = replace(attention, query=attention.query.scaled(attention.scale), scale=1.0)
@@ -145,7 +145,7 @@ class _Composing:
     def attention(
         self, name: str, attention: Attention, source: str, asking: str, mask: str | None, first_only: bool
     ) -> str:
-        """What each token of `asking` takes from those of `source`: (B, T, heads x size), or (B, heads x size)."""
+        """Attention of the tokens of `asking` to those of `source`: (B, T, heads x size), or (B, heads x size)."""
         writer, heads, size = self.writer, attention.heads, attention.size
         query, key, value = self.projections(name, attention, source, asking, first_only)
         if first_only:
@@ -169,7 +169,7 @@ class _Composing:
     def projections(
         self, name: str, attention: Attention, source: str, asking: str, first_only: bool
     ) -> tuple[str, str, str]:
-        """Queries, keys and values, each with its heads side by side in the last axis."""
+        """Queries, keys and values, with their heads side by side in the last axis."""
         query, key, value = attention.query, attention.key, attention.value
         if not self.layout.merged:
             return self.linear(asking, query), self.linear(source, key), self.linear(source, value)
@@ -183,13 +183,13 @@ class _Composing:
         return queries, keys, values
 
     def by_head(self, name: str, source: str, attention: Attention, order: list[int]) -> str:
-        """(B, T, heads x size) -> (B, T, heads, size) -> its axes in another order."""
+        """(B, T, heads x size) -> (B, T, heads, size), then transposed."""
         shape = self.numbers(0, 0, attention.heads, attention.size)
         split = self.writer.node(f"{name}.split", "Reshape", source, shape)
         return self.writer.node(name, "Transpose", split, perm=order)
 
     def gelu(self, name: str, source: str) -> str:
-        """The exact one, in standard operators: ONNX Runtime knows these five for GELU."""
+        """Exact GELU as five standard operators, which ONNX Runtime fuses."""
         writer = self.writer
         divided = writer.node(f"{name}.divided", "Div", source, writer.constant("root_of_2", float(np.sqrt(2.0))))
         shifted = writer.node(
@@ -199,5 +199,5 @@ class _Composing:
         return writer.node(name, "Mul", product, writer.constant("half", 0.5))
 
     def first_token(self, source: str) -> str:
-        """(B, T, H) -> (B, H)."""
+        """The first token: (B, T, H) -> (B, H)."""
         return self.writer.node(f"{source}.first", "Gather", source, self.writer.constant("first", np.array(0)), axis=1)

@@ -1,7 +1,6 @@
-"""ERNIE as arrays: what `recognise` reads out of an exported graph, and what `compose` writes a graph from.
+"""ERNIE as arrays: `recognise` reads it from an exported graph, and `compose` writes a graph from it.
 
-Between the two stand changes that are easier to say of an encoder than of a graph: which matrices become INT8, which
-products are one, which tokens the last layer computes.
+Changes are simpler on an encoder than on a graph: INT8 matrices, merged products, tokens that the last layer computes.
 """
 
 from __future__ import annotations
@@ -18,21 +17,23 @@ Float = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Range:
-    """What an activation tensor was seen to hold, widened to hold 0 so that zero is exact."""
+    """Range of an activation tensor, extended to include 0 so that zero is exact."""
 
     low: float
     high: float
 
     def union(self, other: Range) -> Range:
-        """The range that holds both."""
+        """The smallest range that includes both."""
         return Range(min(self.low, other.low), max(self.high, other.high))
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """What INT8 needs to know of one product. `columns` (out,): the largest magnitude of each column of its weight.
+    """INT8 ranges of one product.
 
-    Without a range of its `activation` that is found anew in each run.
+    Attributes:
+        columns: largest magnitude of each column of its weight, (out,).
+        activation: range of its input; None if every run computes it.
     """
 
     activation: Range | None
@@ -41,7 +42,7 @@ class Ranges:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """`x @ weight + bias`, weight (in, out), bias (out,). With `ranges` it is to be INT8, without them float."""
+    """`x @ weight + bias`, weight (in, out), bias (out,). INT8 with `ranges`, float without."""
 
     name: str
     weight: Float
@@ -49,7 +50,7 @@ class Linear:
     ranges: Ranges | None = None
 
     def scaled(self, factor: float) -> Linear:
-        """The one that gives `factor` times as much."""
+        """The product with its output multiplied by `factor`."""
         ranges = self.ranges and replace(self.ranges, columns=self.ranges.columns * np.float32(factor))
         return replace(
             self, weight=self.weight * np.float32(factor), bias=self.bias * np.float32(factor), ranges=ranges
@@ -57,7 +58,7 @@ class Linear:
 
 
 def beside(name: str, *several: Linear) -> Linear:
-    """One product in place of several of the same input: (in, sum of out). INT8 if all of them are."""
+    """Several products of one input as one product (in, sum of out). INT8 if all of them are."""
     known = [one.ranges for one in several if one.ranges is not None]
     ranges = None
     if len(known) == len(several):
@@ -79,7 +80,7 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Self-attention of `heads` heads; `scale` multiplies queries times keys, and is 1 where it is in the weights."""
+    """Self-attention with `heads` heads. `scale` multiplies queries times keys; 1 if the weights include it."""
 
     query: Linear  # (H, heads x size)
     key: Linear
@@ -94,18 +95,18 @@ class Attention:
         return int(self.query.weight.shape[1]) // self.heads
 
     def linears(self) -> Iterator[Linear]:
-        """All products with weights, in the order in which they are computed."""
+        """All products with weights, in order of computation."""
         yield from (self.query, self.key, self.value, self.output)
 
     def with_linears(self, change: Callable[[Linear], Linear]) -> Attention:
-        """The same with each of its `linears` replaced by what `change` makes of it."""
+        """A copy with `change` applied to each of its `linears`."""
         query, key, value, output = map(change, self.linears())
         return replace(self, query=query, key=key, value=value, output=output)
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One layer, normalised after each of its two halves; GELU, the exact one, lies between `up` and `down`."""
+    """One layer, normalised after attention and after feed-forward (`up`, exact GELU, `down`)."""
 
     attention: Attention
     attention_norm: Norm
@@ -114,19 +115,19 @@ class Layer:
     norm: Norm
 
     def linears(self) -> Iterator[Linear]:
-        """All products with weights, in the order in which they are computed."""
+        """All products with weights, in order of computation."""
         yield from self.attention.linears()
         yield from (self.up, self.down)
 
     def with_linears(self, change: Callable[[Linear], Linear]) -> Layer:
-        """The same with each of its `linears` replaced by what `change` makes of it."""
+        """A copy with `change` applied to each of its `linears`."""
         attention = self.attention.with_linears(change)
         return replace(self, attention=attention, up=change(self.up), down=change(self.down))
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Rows that are summed for each token, then normalised. `int8`: rows of words are stored so, with a scale each."""
+    """Embeddings, summed per token and normalised. `int8`: word embeddings are INT8, with a step per row."""
 
     words: Float  # (vocabulary, H)
     positions: Float  # (positions, H)
@@ -138,9 +139,9 @@ class Embeddings:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A classifier of texts, or without `pooler` of tokens.
+    """A classifier of texts; without `pooler`, of tokens.
 
-    `pad_id` marks the tokens that attention does not see: `mask` is added to what they score.
+    `mask` is added to the attention scores of tokens with `pad_id`.
     """
 
     embeddings: Embeddings
@@ -151,7 +152,7 @@ class Encoder:
     mask: float
 
     def linears(self) -> Iterator[Linear]:
-        """All products with weights, from the first to the last."""
+        """All products with weights, in order of computation."""
         for layer in self.layers:
             yield from layer.linears()
         if self.pooler is not None:
@@ -159,7 +160,7 @@ class Encoder:
         yield self.head
 
     def with_linears(self, change: Callable[[Linear], Linear]) -> Encoder:
-        """The same with each of its `linears` replaced by what `change` makes of it."""
+        """A copy with `change` applied to each of its `linears`."""
         pooler = None if self.pooler is None else change(self.pooler)
         layers = tuple(layer.with_linears(change) for layer in self.layers)
         return replace(self, layers=layers, pooler=pooler, head=change(self.head))

@@ -1,18 +1,15 @@
-"""The same graph in float16, for hardware that computes in it: GPUs, and ARM64 processors with half arithmetic.
+"""Conversion of a graph to float16, for GPUs and ARM64 processors with half-precision arithmetic.
 
-Float16 has 11 bits for a number and ends at 65,504. Three things stay in float32:
+Float16 has 11 significant bits and a maximum of 65,504. Three parts stay in float32:
 
-- the softmax, and the mask that is added before it. A mask may be as low as it likes, such as -1e9. The exponentials of
-  all tokens of a text are summed, and no engine is left to do that in 11 bits, or to look for another way where it has
-  no softmax in float16 (ONNX Runtime on x86 takes such a one apart into five nodes).
-- the head, which is small. Its logits would be rounded to 11 bits, and two labels that are nearly as likely would come
-  out the same.
-- what LayerNormalization computes inside (`stash_type`): its epsilon of 1e-12 would be 0, and its squares may be beyond
-  the end. What it reads and gives is float16.
+- the softmax and the mask before it. A mask may be as low as -1e9, and the sum of exponentials over all tokens needs
+  more than 11 bits. ONNX Runtime on x86 has no float16 softmax and would split it into five nodes.
+- the head, which is small. With 11 bits, two nearly equal logits would become equal.
+- the arithmetic inside LayerNormalization (`stash_type`): its epsilon of 1e-12 would become 0, and squares may
+  overflow. Its input and output are float16.
 
-All else is float16. With GELU in float32 too, logits of ERNIE nano came 6 % nearer where every node was made to round,
-with norms and all sums twice as near: of an error that changes no answer, for twice the bytes that a GPU reads and
-writes between the products.
+GELU in float32 would bring logits of ERNIE nano 6 % nearer, norms and sums twice as near. The error changes no answer,
+and a GPU would read and write twice the bytes between products.
 """
 
 from __future__ import annotations
@@ -31,18 +28,18 @@ _NAMES: Final[Mapping[int, str]] = {TensorProto.FLOAT16: "float16", TensorProto.
 
 
 def half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model`, a float32 graph that `compose` wrote, in float16. Its inputs and its output, float32, are as before.
+    """`model`, a float32 graph of `compose`, in float16. Inputs and the float32 output do not change.
 
-    Values below 6e-5 lose bits, and below 3e-8 become 0: an absolute error that sums with larger ones do not notice.
+    Values below 6e-5 lose bits and values below 3e-8 become 0, which is negligible in sums with larger values.
 
     Raises:
-        StageFailedError: a weight is beyond what float16 holds; it is named.
+        StageFailedError: a weight exceeds the range of float16; the message names it.
     """
     return _Halving(model).model()
 
 
 class _Halving:
-    """Writes every node anew; a tensor that is read in the other precision than it was made in goes through a Cast."""
+    """Rewrites every node, with a Cast where a tensor is read in another precision than it has."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
@@ -66,9 +63,9 @@ class _Halving:
         return made
 
     def _kept_in_float32(self) -> Iterator[str]:
-        """The names of the nodes that are, with what only they read, back to the products that they start from.
+        """The names of float32 nodes: softmax and head, with the nodes before them as far as the next products.
 
-        The product of the head is among them; that of queries and keys, whose scores the softmax reads, is not.
+        The product of the head is float32; the product of queries and keys is not.
         """
         graph = self._model.graph
         scores = [node.output[0] for node in graph.node if node.op_type == "Softmax"]
@@ -76,7 +73,7 @@ class _Halving:
         yield from (node.name for node in self._back_to_products([item.name for item in graph.output]))
 
     def _back_to_products(self, waiting: list[str]) -> Iterator[onnx.NodeProto]:
-        """The nodes that tensors are made by, and theirs in turn, as far as a MatMul on every way."""
+        """The nodes that compute `tensors`, and the nodes before them, up to a MatMul on every path."""
         while waiting:
             node = self._makers.get(waiting.pop())
             if node is not None:
@@ -96,11 +93,11 @@ class _Halving:
         self._nodes[own.name] = own
 
     def _kind(self, node: onnx.NodeProto) -> int:
-        """What its float tensors are."""
+        """The element type of the node's float tensors."""
         return TensorProto.FLOAT if node.name in self._kept else TensorProto.FLOAT16
 
     def _read_as(self, kind: int, name: str) -> str:
-        """The name under which the float tensor `name` is there as `kind`."""
+        """The name of the float tensor `name` in the element type `kind`, with a Cast if needed."""
         if name in self._constants:
             return self._constant_as(kind, name)
         if self._kind(self._makers[name]) == kind:
@@ -111,7 +108,7 @@ class _Halving:
         return cast
 
     def _constant_as(self, kind: int, name: str) -> str:
-        """A constant has one precision: what stays in float32 reads none that others read too."""
+        """Check that no constant is read both in float32 and in float16."""
         if name not in self._stored:
             item = self._constants[name]
             self._stored[name] = item if kind == TensorProto.FLOAT else _halved(item)
@@ -120,7 +117,7 @@ class _Halving:
 
 
 def _float_tensors(model: onnx.ModelProto) -> Iterator[str]:
-    """The names of all that are float32, constants too."""
+    """The names of all float32 tensors, including constants."""
     inferred = shape_inference.infer_shapes(model, strict_mode=True).graph
     for item in (*inferred.input, *inferred.value_info, *inferred.output):
         if item.type.tensor_type.elem_type == TensorProto.FLOAT:

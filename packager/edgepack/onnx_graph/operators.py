@@ -1,7 +1,7 @@
-"""How products and embeddings are written: float, or INT8 as ONNX Runtime runs it fastest.
+"""Nodes of products and embeddings: float, or the INT8 operators that ONNX Runtime runs fastest.
 
-Weights are symmetric int8 with a step for each column, activations lie on one grid a tensor, rows of the word
-embedding are symmetric int8 with a step each.
+Weights are symmetric int8 with a step per column, activations are uint8 with a step per tensor, and rows of the word
+embedding are symmetric int8 with a step per row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgepack.onnx_graph.utils import MICROSOFT, Writer
 
 
 class Form(Protocol):
-    """Writes what differs between float and INT8. One object writes one graph."""
+    """Writer of the nodes that differ between float and INT8. One object writes one graph."""
 
     def linear(self, writer: Writer, source: str, linear: Linear) -> str:
         """`source @ weight + bias` over the last axis."""
@@ -34,7 +34,7 @@ class Form(Protocol):
 
 
 class FloatForm:
-    """Standard operators alone, all float32, whatever ranges there are."""
+    """Float32 with standard operators; ranges are ignored."""
 
     def linear(self, writer: Writer, source: str, linear: Linear) -> str:
         return _product(writer, source, writer.constant(f"{linear.name}.weight", linear.weight), linear)
@@ -44,13 +44,12 @@ class FloatForm:
 
 
 class OrtCpuForm:
-    """For ONNX Runtime's CPU kernels.
+    """INT8 for ONNX Runtime's CPU kernels.
 
-    Every activation is quantized once (`QuantizeLinear`, uint8, or `DynamicQuantizeLinear` where its range is found in
-    each run, by what is in it), whoever reads it; each product becomes
-    `com.microsoft.MatMulIntegerToFloat`, which multiplies uint8 x int8, rescales by column and adds the bias in one
-    pass. Nothing is requantized, so no rounding is paid twice. Plain QDQ, which means the same, is fused into slower
-    kernels (QLinearMatMul: 1.3-1.5 times the time; with int8 activations not fused at all: 6 times).
+    Every activation is quantized once for all its readers (`QuantizeLinear`, uint8; `DynamicQuantizeLinear` if each run
+    computes its range). Each product becomes `com.microsoft.MatMulIntegerToFloat`, which multiplies uint8 x int8,
+    rescales per column and adds the bias in one pass. Nothing is rounded twice. The equivalent QDQ form is fused into
+    slower kernels (QLinearMatMul: 1.3-1.5 times the time; with int8 activations it is not fused: 6 times).
 
     Args:
         reduced: weights of 7 bits, for x86 CPUs without VNNI, whose kernels add pairs of products in 16 bits.
@@ -71,7 +70,7 @@ class OrtCpuForm:
         return writer.node(linear.name, "MatMulIntegerToFloat", *inputs, domain=MICROSOFT)
 
     def _quantize(self, writer: Writer, source: str, seen: Range | None) -> tuple[str, str, str]:
-        """Quantize `source` where it is first read; later readers share the result."""
+        """Quantize `source` for its first reader; later readers share the result."""
         if source not in self._quantized:
             names = (f"{source}.uint8", f"{source}.step", f"{source}.zero")
             if seen is None:
@@ -88,7 +87,7 @@ class OrtCpuForm:
 
 
 def _product(writer: Writer, source: str, weight: str, linear: Linear) -> str:
-    """The product of two float tensors, and the bias of `linear`."""
+    """The product of two float tensors plus the bias of `linear`."""
     product = writer.node(f"{linear.name}.product", "MatMul", source, weight)
     return writer.node(linear.name, "Add", product, writer.constant(f"{linear.name}.bias", linear.bias))
 
@@ -101,7 +100,7 @@ def _int8_weight(writer: Writer, linear: Linear, ranges: Ranges, largest: int) -
 
 
 def _words(writer: Writer, ids: str, embeddings: Embeddings) -> str:
-    """Rows gathered as they are stored, so that only those that a text uses are ever converted."""
+    """Gather int8 rows, then convert only those that the text uses."""
     if not embeddings.int8:
         return FloatForm().words(writer, ids, embeddings)
     rows, steps = quantize_rows(embeddings.words)

@@ -1,4 +1,4 @@
-"""Parity of two forms of a model: the largest difference of logits, and the divergence of answers in nats."""
+"""Parity of two forms of a model: largest difference of logits, and divergence of answers in nats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Parity:
 
 
 def compare(before: Sequence[Float], after: Sequence[Float]) -> Parity:
-    """Parity of two sets of logits for the same rows, each (1, C), or (1, T, C) where tokens are classified."""
+    """Parity of two sets of logits for the same rows, each (1, C), or (1, T, C) if tokens are classified."""
     pairs = list(zip(before, after, strict=True))
     return Parity(
         max_abs=max(float(np.abs(one - other).max()) for one, other in pairs),
@@ -35,7 +35,7 @@ def require(before: Sequence[Float], after: Sequence[Float], tolerance: float, n
     """Parity of two sets of logits that must agree to `tolerance` (absolute, in logits).
 
     Raises:
-        StageFailedError: when they do not; `names` says which hand-over failed.
+        StageFailedError: they do not agree. `names` names the two forms in the message.
     """
     if len(before) != len(after):
         raise StageFailedError(f"export: {names}: logits of {len(after)} rows where those of {len(before)} were due")
@@ -57,9 +57,9 @@ def divergence(before: Sequence[Float], after: Sequence[Float], *, multi_label: 
     """Mean over answers of KL(before || after), in nats.
 
     Args:
-        before: logits of each row, (1, C), or (1, T, C) where each token is an answer.
-        after: another model's, of the same shapes.
-        multi_label: each label is an answer of its own, yes or no; otherwise one of C is.
+        before: logits of each row, (1, C), or (1, T, C) if tokens are classified.
+        after: logits of the other model, in the same shapes.
+        multi_label: every label is a separate answer (yes or no); otherwise the answer is one of C labels.
     """
     apart = [
         _kl(_log_shares(one, multi_label), _log_shares(other, multi_label))
@@ -69,7 +69,7 @@ def divergence(before: Sequence[Float], after: Sequence[Float], *, multi_label: 
 
 
 def _log_shares(logits: Float, multi_label: bool) -> npt.NDArray[np.float64]:
-    """(..., C) -> log of what each of C alternatives gets; of several labels (..., C, 2), no and yes."""
+    """(..., C) -> log-probabilities (..., C); of several labels (..., C, 2) for no and yes."""
     wide = logits.astype(np.float64)
     if multi_label:
         wide = np.stack([np.zeros_like(wide), wide], axis=-1)
@@ -78,5 +78,5 @@ def _log_shares(logits: Float, multi_label: bool) -> npt.NDArray[np.float64]:
 
 
 def _kl(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """(..., C) twice -> (...)."""
+    """KL divergence over the last axis: (..., C) twice -> (...)."""
     return np.asarray((np.exp(before) * (before - after)).sum(axis=-1))

@@ -1,4 +1,4 @@
-"""INT8 of an encoder: its parts, the affine grids, and which products get which observed ranges."""
+"""INT8 of an encoder: assignment of observed ranges to products, affine grids, and quantizable parts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from edgepack.onnx_graph.encoder import Encoder, Float, Layer, Linear, Range, Ra
 
 
 def with_ranges(encoder: Encoder, seen: Iterable[LinearScales], *, embeddings: bool) -> Encoder:
-    """The encoder with the ranges of every product, and with `embeddings` its rows of words INT8 too.
+    """The encoder with ranges of every product; with `embeddings`, its word embedding is INT8 too.
 
-    Products of one input (queries, keys and values) get the union of what was seen of it, so that it is quantized once.
+    Queries, keys and values get the union of the ranges of their common input, so that it is quantized once.
 
     Raises:
-        StageFailedError: a product has no ranges, or ranges belong to no product.
+        StageFailedError: a product has no ranges, or ranges match no product.
     """
     wanted = {item.weight_sha256: item for item in seen}
     met: set[str] = set()
@@ -42,7 +42,7 @@ def with_ranges(encoder: Encoder, seen: Iterable[LinearScales], *, embeddings: b
 
 
 def _sharing(layer: Layer) -> Layer:
-    """With one range for what queries, keys and values read."""
+    """The attention with one range for the input of queries, keys and values."""
     attention = layer.attention
     parts = {role: getattr(attention, role) for role in ("query", "key", "value")}
     together = beside("all", *parts.values()).ranges
@@ -60,23 +60,23 @@ _SMALLEST: Final = 1e-8  # of a magnitude, so that a column of zeros has a step
 
 
 def uint8_grid(seen: Range) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
-    """Step and zero point that spread `seen` over 0 to 255; both are scalars."""
+    """Step and zero point, scalars, that map the range `seen` to 0..255."""
     step = np.float32(max(seen.high - seen.low, _SMALLEST) / 255)
     return np.array(step), np.array(np.clip(np.round(-seen.low / step), 0, 255), dtype=np.uint8)
 
 
 def column_steps(columns: Float, largest: int = INT8_MAX) -> Float:
-    """Steps (out,) of a weight whose columns have these magnitudes; each of them becomes `largest`."""
+    """Steps (out,) of a weight that map the magnitude of each column to `largest`."""
     return np.asarray(np.maximum(columns, _SMALLEST) / largest, dtype=np.float32)
 
 
 def quantize_columns(weight: Float, steps: Float, largest: int = INT8_MAX) -> Int8:
-    """(in, out) float -> int8, symmetric; `steps` is (out,), one a column, or broadcasts otherwise."""
+    """Float (in, out) -> symmetric int8. `steps` is (out,), or broadcasts."""
     return np.asarray(np.clip(np.round(weight / steps), -largest, largest), dtype=np.int8)
 
 
 def quantize_rows(table: Float) -> tuple[Int8, Float]:
-    """(rows, width) float -> int8 rows and their steps (rows, 1), symmetric, by the largest magnitude of each row."""
+    """Float (rows, width) -> symmetric int8 rows, and their steps (rows, 1)."""
     steps = column_steps(np.abs(table).max(axis=1, keepdims=True))
     return quantize_columns(table, steps), steps
 
@@ -86,14 +86,14 @@ _TOGETHER: Final = ("query", "key", "value")  # of one layer: they read the same
 
 
 def int8_parts(encoder: Encoder) -> tuple[str, ...]:
-    """The names of those that are INT8, in the order in which they are computed."""
+    """The names of the INT8 parts, in order of computation."""
     words = [WORDS] if encoder.embeddings.int8 else []
     products = [part_of(linear) for linear in encoder.linears() if linear.ranges is not None]
     return tuple(dict.fromkeys([*words, *products]))
 
 
 def in_float(encoder: Encoder, names: Collection[str]) -> Encoder:
-    """The same with the parts called `names` in float."""
+    """The encoder with the parts `names` in float."""
 
     def of(linear: Linear) -> Linear:
         return replace(linear, ranges=None) if part_of(linear) in names else linear
@@ -103,6 +103,6 @@ def in_float(encoder: Encoder, names: Collection[str]) -> Encoder:
 
 
 def part_of(linear: Linear) -> str:
-    """`layers.0.query_key_value` for each of the three; otherwise a product is a part by itself."""
+    """The part of a product: `layers.0.query_key_value` for each of the three, else its own name."""
     layer, _, role = linear.name.rpartition(".")
     return f"{layer}.{'_'.join(_TOGETHER)}" if role in _TOGETHER else linear.name

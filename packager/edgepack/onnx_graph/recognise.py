@@ -1,9 +1,8 @@
-"""Read ERNIE out of the graph that paddle2onnx wrote, whichever of its versions wrote it.
+"""Reader of an ERNIE encoder from a graph of any version of paddle2onnx.
 
-The reading starts at the output and follows what made each tensor: head, pooler, layers from the top, embeddings. What
-is arithmetic on weights is matched by its shape, with the operands of a sum or product in either order. What is
-arithmetic on indices, which each version of paddle2onnx spells out in another way, is not matched at all: it is run on
-a few inputs, and what comes out has to be positions, zeros, or the mask of the padding.
+It starts at the output and follows the node of each tensor: head, pooler, layers from the top, embeddings. Arithmetic
+on weights is matched by its shape, with operands in either order. Arithmetic on indices differs between versions of
+paddle2onnx; it is run on a few inputs instead, and must give positions, zeros, or the padding mask.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ _SHOWN: Final = 300  # characters of a cause
 
 
 class Unrecognised(Exception):
-    """The graph is not ERNIE as it is known here; the text says what was found where something else was due."""
+    """The graph is not a known form of ERNIE. The text names what was found and what was expected."""
 
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Around what reads a graph: whatever goes wrong there is `Unrecognised`, with its cause.
+    """Raise `Unrecognised` for any error of the block, which reads a graph.
 
-    Graphs come from elsewhere, and the ways in which one may be unlike what is known here have no end: a shape that
-    does not fit, an operand that is missing, an operator that ONNX Runtime does not have. None of them is a reason not
-    to ship the graph as it is. What writes a graph stands outside: an error there is one of this program.
+    An unknown graph may fail in any way (a shape, a missing operand, an unknown operator), and ships unchanged. Code
+    that writes a graph stays outside of the block.
     """
     try:
         yield
@@ -46,13 +44,13 @@ def reading() -> Iterator[None]:
 
 
 class Patterns:
-    """What makes the tensors of one graph. Every method raises `Unrecognised` where that is not what it asks for."""
+    """Matchers of the nodes of one graph. Every method raises `Unrecognised` if the nodes do not match."""
 
     def __init__(self, view: GraphView) -> None:
         self._view = view
 
     def linear(self, output: str, name: str) -> tuple[str, Linear]:
-        """What a product reads, and the product."""
+        """The input of a product, and the product."""
         add = self.node(output, "Add")
         product = next((each for each in add.input if self.made_by(each, "MatMul")), None)
         if product is None:
@@ -65,7 +63,7 @@ class Patterns:
         return source, Linear(name, matrix, bias)
 
     def norm(self, output: str) -> tuple[str, Norm]:
-        """What a LayerNorm over the last of three axes reads, and the LayerNorm."""
+        """The input of a LayerNorm over the last of three axes, and the LayerNorm."""
         node = self.node(output, "LayerNormalization")
         if self.attribute(node, "axis", -1) not in (-1, 2) or len(node.input) != 3:
             raise self.unlike(output, "a LayerNorm over the last axis, with a bias")
@@ -73,7 +71,7 @@ class Patterns:
         return node.input[0], Norm(weight, bias, float(self.attribute(node, "epsilon", 1e-5)))
 
     def gelu(self, output: str) -> str:
-        """What GELU reads: x * (erf(x / root of 2) + 1) * 0.5, in any order of the factors."""
+        """The input x of GELU, x * (erf(x / sqrt(2)) + 1) * 0.5, with factors in any order."""
         factors = list(self.factors(output))
         numbers = [self.number(name) for name in factors if self.is_number(name)]
         others = [name for name in factors if not self.is_number(name)]
@@ -89,7 +87,7 @@ class Patterns:
         raise self.unlike(output, "the exact GELU")
 
     def factors(self, output: str) -> Iterator[str]:
-        """What is multiplied into a tensor, however it is bracketed."""
+        """The factors of a tensor, in any nesting of products."""
         if self.made_by(output, "Mul"):
             for part in self.node(output, "Mul").input:
                 yield from self.factors(part)
@@ -97,7 +95,7 @@ class Patterns:
             yield output
 
     def factor(self, output: str) -> tuple[str, float]:
-        """A tensor without the number that it was multiplied with or divided by, and that number as a factor."""
+        """A tensor without its constant factor, and the factor."""
         for operator in ("Mul", "Div"):
             if self.made_by(output, operator):
                 left, right = self.node(output, operator).input
@@ -108,7 +106,7 @@ class Patterns:
         return output, 1.0
 
     def first_token(self, output: str) -> str:
-        """What the first token is taken from: (B, T, H) -> (B, H)."""
+        """The input of a selection of the first token: (B, T, H) -> (B, H)."""
         if self.made_by(output, "Gather"):
             node = self.node(output, "Gather")
             if self.attribute(node, "axis", 0) != 1 or self.number(node.input[1]) != 0:
@@ -122,7 +120,7 @@ class Patterns:
         return str(cut.input[0])
 
     def reshape(self, output: str, rank: int) -> tuple[str, list[int]]:
-        """What is reshaped, and the shape: texts and tokens stay."""
+        """The input of a reshape that keeps texts and tokens, and its shape."""
         node = self.node(output, "Reshape")
         shape = [int(size) for size in self.constant(node.input[1], rank=1)]
         if len(shape) != rank or shape[:2] != [0, 0] or self.attribute(node, "allowzero", 0):
@@ -130,36 +128,36 @@ class Patterns:
         return str(node.input[0]), shape
 
     def transpose(self, output: str, order: Sequence[int]) -> str:
-        """What is transposed, its axes put in `order`."""
+        """The input of a transposition to the axes `order`."""
         node = self.node(output, "Transpose")
         if self.attribute(node, "perm", None) != list(order):
             raise self.unlike(output, f"axes in the order {list(order)}")
         return str(node.input[0])
 
     def node(self, tensor: str, operator: str) -> onnx.NodeProto:
-        """The node of the standard `operator` that makes a tensor."""
+        """The node that computes a tensor, which must have the standard `operator`."""
         if not self.made_by(tensor, operator):
             raise self.unlike(tensor, f"made by {operator}")
         return self._view.makers[tensor]
 
     def made_by(self, tensor: str, operator: str) -> bool:
-        """Whether such a node makes it."""
+        """Whether a node with the standard `operator` computes a tensor."""
         maker = self._view.makers.get(tensor)
         return maker is not None and maker.op_type == operator and maker.domain in ("", "ai.onnx")
 
     def other(self, node: onnx.NodeProto, operand: str) -> str:
-        """Of two operands, the one that is not `operand`."""
+        """The other of two operands."""
         return str(node.input[1] if node.input[0] == operand else node.input[0])
 
     def weights(self, name: str, rank: int) -> Float:
-        """A constant of float32 with so many axes."""
+        """A float32 constant with this number of axes."""
         value = self.constant(name, rank)
         if value.dtype != np.float32:
             raise self.unlike(name, "a constant of float32")
         return np.asarray(value, dtype=np.float32)
 
     def constant(self, name: str, rank: int) -> Array:
-        """A constant of so many axes."""
+        """A constant with this number of axes."""
         if not self._view.is_constant(name) or len(self._view.shape(name)) != rank:
             raise self.unlike(name, f"a constant of {counted(rank, 'axis', 'axes')}")
         return self._view.constant(name)
@@ -179,12 +177,12 @@ class Patterns:
         return next((helper.get_attribute_value(item) for item in node.attribute if item.name == name), default)
 
     def same(self, found: str, wanted: str) -> None:
-        """Two places of the graph have to read the same tensor."""
+        """Check that two nodes read the same tensor."""
         if found != wanted:
             raise self.unlike(found, f"the tensor {wanted}")
 
     def unlike(self, tensor: str, wanted: str) -> Unrecognised:
-        """The error that says what `tensor` is, where `wanted` was due."""
+        """The error for a `tensor` that is not `wanted`."""
         maker = self._view.makers.get(tensor)
         found = f"made by {maker.op_type}" if maker is not None else "a constant or an input"
         return Unrecognised(f"the tensor {tensor}, {found}, is not {wanted}")
@@ -196,10 +194,10 @@ _HEADS_FIRST, _KEYS = [0, 2, 1, 3], [0, 2, 3, 1]  # (B, T, heads, size) -> (B, h
 
 
 def recognise(model: onnx.ModelProto) -> Encoder:
-    """The encoder and classifier that `model` computes, its constants folded.
+    """The encoder and classifier of `model`, whose constants are folded.
 
     Raises:
-        Unrecognised: when any of it is not as it should be.
+        Unrecognised: the graph is not a known form of ERNIE.
     """
     with reading():
         return _Reading(model).encoder()
@@ -232,7 +230,7 @@ class _Reading:
     # The layers.
 
     def layers(self, top: str) -> tuple[tuple[Layer, ...], set[str], str]:
-        """All layers, the tensors that mask their attention, and the tensor that the lowest one reads."""
+        """All layers, their attention masks, and the input of the lowest layer."""
         found: list[tuple[Layer, str]] = []
         tensor, depth = top, self.depth(top)
         for number in reversed(range(depth)):
@@ -241,7 +239,7 @@ class _Reading:
         return tuple(layer for layer, _ in reversed(found)), {mask for _, mask in found}, tensor
 
     def depth(self, top: str) -> int:
-        """How many layers lie below `top`: each has the sum of a residual, which is normalised, and of a product."""
+        """The number of layers below `top`. Each ends in the normalised sum of a residual and a product."""
         count, tensor = 0, top
         most = len(self.view.makers)  # or the graph runs in a circle
         while count <= most and (residual := self.residual(self.see.norm(tensor)[0])) is not None:
@@ -252,7 +250,7 @@ class _Reading:
         return count
 
     def residual(self, total: str) -> str | None:
-        """Of a sum, the operand that is a LayerNorm's; None where there is none."""
+        """The operand of a sum that is the output of a LayerNorm; None if there is none."""
         if not self.see.made_by(total, "Add"):
             return None
         return next(
@@ -260,7 +258,7 @@ class _Reading:
         )
 
     def layer(self, output: str, name: str) -> tuple[str, Layer, str]:
-        """What a layer reads, the layer, and its mask."""
+        """The input of a layer, the layer, and its mask."""
         total, norm = self.see.norm(output)
         middle, branch = self.halves(total)
         inner, down = self.see.linear(branch, f"{name}.down")
@@ -343,7 +341,7 @@ class _Reading:
             yield total
 
     def role(self, index: str, table: Float) -> str:
-        """Which embedding is gathered at `index`."""
+        """The embedding that is gathered at `index`."""
         if index == IDS:
             return "words"
         if index == TYPES:
@@ -363,7 +361,7 @@ class _Reading:
         return int(evaluate(self.view, [index], next(_probes(4)))[0].flat[0])
 
     def mask(self, masks: set[str], vocabulary: int) -> tuple[int, float]:
-        """The id of the padding, and what is added to the scores of its tokens."""
+        """The id of the padding, and the number that is added to its attention scores."""
         if len(masks) != 1:
             raise Unrecognised("its layers do not share one mask")
         (mask,) = masks
@@ -388,7 +386,7 @@ class _Reading:
 
 
 def _probes(vocabulary: int, pad_id: int | None = None) -> Iterator[dict[str, Array]]:
-    """Inputs that tell apart what hangs on ids, on shapes and on nothing; `pad_id` ends every second text."""
+    """Inputs that distinguish values that depend on ids, on shapes, or on neither. `pad_id` ends every second text."""
     random = np.random.default_rng(0)
     for texts, tokens in _PROBES:
         ids = random.integers(0, vocabulary, (texts, tokens))

@@ -1,4 +1,4 @@
-"""Rewrite an exported graph as an encoder laid out for speed, or say why it is left as it is."""
+"""Rewrite an exported graph for speed, and check that it gives the same logits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TEXTS, _TOKENS = 4, 24
 
 
 def rewrite(model: onnx.ModelProto, layout: Layout) -> tuple[Encoder, onnx.ModelProto]:
-    """What `model` computes, and a graph of that in `layout`, each held against `model` on random tokens.
+    """The encoder of `model`, and its graph in `layout`, both compared with `model` on random tokens.
 
     Raises:
-        Unrecognised: `model` is not understood, or what was understood of it gives other logits.
+        Unrecognised: `model` is not a known form of ERNIE, or the encoder gives other logits.
     """
     encoder = recognise(model)
     layouts = (PLAIN, layout)
@@ -39,7 +39,7 @@ def rewrite(model: onnx.ModelProto, layout: Layout) -> tuple[Encoder, onnx.Model
 
 
 def _inputs(encoder: Encoder, layout: Layout) -> dict[str, Array]:
-    """Random tokens of every id; of every second text the last half is padding, if it may be."""
+    """Random tokens of every id. With a mask, the second half of every second text is padding."""
     random = np.random.default_rng(0)
     embeddings = encoder.embeddings
     shape = (_TEXTS, min(_TOKENS, len(embeddings.positions[: layout.tokens])))

@@ -1,4 +1,4 @@
-"""Helpers for ONNX graphs: an index of tensors, names by position, a node writer, constant folding, subgraphs."""
+"""Helpers for ONNX graphs: tensor index, names by position, node writer, constant folding, subgraphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class GraphView:
-    """Look-ups over `model.graph`, made once; changing the graph makes the view stale."""
+    """Index of the tensors of `model.graph`. It becomes stale when the graph changes."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
@@ -28,7 +28,7 @@ class GraphView:
 
     @cached_property
     def makers(self) -> dict[str, onnx.NodeProto]:
-        """The node that makes each tensor."""
+        """The node that computes each tensor."""
         return {name: node for node in self.model.graph.node for name in node.output if name}
 
     def is_constant(self, name: str) -> bool:
@@ -45,7 +45,7 @@ class GraphView:
 
 
 def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of those that they hold, as the branches of an `If`."""
+    """The nodes of a graph and of its subgraphs, such as the branches of an `If`."""
     for node in graph.node:
         yield node
         for inner in _held(node):
@@ -53,12 +53,12 @@ def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def holds_graphs(graph: onnx.GraphProto) -> bool:
-    """Whether any node holds a graph."""
+    """Whether any node has a subgraph."""
     return any(_held(node) for node in graph.node)
 
 
 def foreign_domains(graph: onnx.GraphProto) -> list[str]:
-    """The domains, in order, of operators that are not standard ones."""
+    """The domains of non-standard operators, in order."""
     return sorted({node.domain for node in every_node(graph)} - {"", "ai.onnx"})
 
 
@@ -76,15 +76,14 @@ def drop_unused(model: onnx.ModelProto) -> None:
 
 
 def name_by_position(model: onnx.ModelProto, output: str) -> None:
-    """Rename, in place, every node and tensor of a graph after its place in it; only the inputs keep their names.
+    """Rename, in place, every node and tensor of a graph by its position. Inputs keep their names.
 
-    A node is `<operator>_<n>`, counted for each operator; what it makes has its name, and a constant that it is the
-    first to read is `<node>.<position of the input>`. Constants end in the order of their first reader. The one
-    output is called `output`. Of a graph that holds others, which read its tensors by their names, nothing but the
-    output is renamed.
+    A node becomes `<operator>_<n>`, and so does its output; a constant becomes `<first reader>.<position of the
+    input>`. Constants are sorted by their first reader. The only output becomes `output`. In a graph with subgraphs,
+    which refer to tensors by name, only the output is renamed.
 
     Raises:
-        StageFailedError: when the graph has several outputs.
+        StageFailedError: the graph has several outputs.
     """
     graph = model.graph
     if len(graph.output) != 1:
@@ -136,37 +135,37 @@ IR_VERSION: Final = 8  # of ONNX 1.12, which came with opset 17
 
 
 class Writer:
-    """Constants and nodes in the order in which they are written; a name is given once."""
+    """Writer of constants and nodes. Every name is used once."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
 
     def constant(self, name: str, value: Array | float) -> str:
-        """A constant of the graph, kept once however often it is asked for; a number is one of float32."""
+        """The name of a constant, which is written once. A number becomes float32."""
         if name not in self._constants:
             array = np.asarray(value, dtype=np.float32) if isinstance(value, float) else np.asarray(value, order="C")
             self._constants[name] = numpy_helper.from_array(array, name)
         return name
 
     def node(self, name: str, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """A node that makes one tensor; its name."""
+        """Write a node with one output; return the name of the output."""
         self._nodes.append(helper.make_node(operator, list(inputs), [name], name=name, domain=domain, **attributes))
         return name
 
     def several(self, name: str, operator: str, *inputs: str, outputs: Sequence[str], **attributes: Any) -> None:
-        """A node that makes several tensors, with names of their own."""
+        """Write a node with several outputs; return their names."""
         self._nodes.append(helper.make_node(operator, list(inputs), list(outputs), name=name, **attributes))
 
     def split(self, name: str, tensor: str, sizes: list[int]) -> list[str]:
-        """The parts of a tensor along its last axis."""
+        """Split a tensor along its last axis; return the names of the parts."""
         parts = [f"{name}.{number}" for number in range(len(sizes))]
         lengths = self.constant(f"{name}.sizes", np.array(sizes, dtype=np.int64))
         self.several(name, "Split", tensor, lengths, outputs=parts, axis=-1)
         return parts
 
     def model(self, inputs: list[onnx.ValueInfoProto], output: onnx.ValueInfoProto) -> onnx.ModelProto:
-        """The graph, checked. It asks for ONNX Runtime's operators if it has some."""
+        """The checked graph. It imports ONNX Runtime's operator set if it uses it."""
         graph = helper.make_graph(self._nodes, "edgepack", inputs, [output], list(self._constants.values()))
         domains = sorted({node.domain for node in self._nodes} - {""})
         opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
@@ -180,13 +179,13 @@ _KEEP_NEUTRAL = ["MatMulAddFusion", "GeluFusionL1", "LayerNormFusionL1"]
 
 
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A graph that computes the same with constants folded and identities removed.
+    """The graph with folded constants and without identities.
 
-    A graph that has operators outside the standard domain, or would have them after folding, is given back as it is:
-    the versions of such operators are ONNX Runtime's own affair.
+    A graph with non-standard operators, before or after folding, is returned unchanged: their versions depend on ONNX
+    Runtime.
 
     Raises:
-        StageFailedError: when ONNX Runtime cannot load `model`.
+        StageFailedError: ONNX Runtime cannot load `model`.
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "folded.onnx"
@@ -216,7 +215,7 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def ancestors(view: GraphView, tensors: Sequence[str]) -> list[onnx.NodeProto]:
-    """The nodes that `tensors` hang on, in graph order."""
+    """The nodes that `tensors` depend on, in graph order."""
     needed, found = set(tensors), []
     for node in reversed(view.model.graph.node):
         if needed.intersection(node.output):
@@ -226,9 +225,9 @@ def ancestors(view: GraphView, tensors: Sequence[str]) -> list[onnx.NodeProto]:
 
 
 def evaluate(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-    """The values of `tensors` for the inputs that `feeds` has; no more of the graph is run than they need.
+    """The values of `tensors` for the inputs `feeds`. Only the nodes that they depend on are run.
 
-    What no node makes is a constant, or an input itself.
+    A tensor that no node computes is a constant or an input.
     """
     made = [name for name in tensors if name in view.makers]
     values = _run(view, made, feeds) if made else {}
