@@ -1,4 +1,4 @@
-"""The verbs bench, predict and serve."""
+"""The verbs that use a model: bench, predict and serve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, model_config, verify
 from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest
@@ -16,16 +16,16 @@ from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.util import texts
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import Item, counted
 
 PAIR_COLUMN = "text_pair"
 
 
 def check(options: argparse.Namespace) -> List[str]:
-    """The texts among the arguments, and what can be said of them before it is known which model is meant.
+    """Check the options of `predict` that do not depend on the model; return the texts among the arguments.
 
     Raises:
-        UsageError: they make no sense, or there is no file `--input`, or `--output` is none or has no known ending.
+        UsageError: options contradict each other, `--input` does not exist, or `--output` cannot be a file of results.
         EnvironmentUnfitError: the folder of `--output` cannot be written.
     """
     if options.texts and options.input:
@@ -42,90 +42,89 @@ def check(options: argparse.Namespace) -> List[str]:
 
 
 def _check_output(output: Path, source: Optional[Path]) -> None:
-    """See that the answers can become `output` and cost no other file that is named."""
+    """Check that results can be written to `output` without overwriting the input."""
     from edgepack_runtime.batch import resume
     from edgepack_runtime.util.fs import os_errors
 
     with os_errors(f"{output} cannot be written"):
         if output.is_dir():
-            raise UsageError(f"{output} is a folder", fix="name a file for the answers")
+            raise UsageError(f"{output} is a folder", fix="give a file for the results")
         if str(output) == "-" or (output.exists() and not output.is_file()):
             raise UsageError(
-                f"{output} is no file",
-                why="answers are collected beside the file that they become, so that --resume finds them",
-                fix="leave out --output: answers are then printed",
+                f"{output} is not a regular file",
+                why="results are collected in a second file beside it, so that --resume finds them",
+                fix="omit --output to print the results",
             )
         target = resume.led_to(output)
         if target.is_symlink():
-            raise UsageError(f"{output} is a link that leads in a circle", fix="name another file for the answers")
-        _check_folder(target.absolute().parent, output)
+            raise UsageError(f"{output} is a link in a loop", fix="give another file for the results")
+        folder = target.absolute().parent
+        if not folder.is_dir():
+            raise UsageError(f"there is no folder {folder}", why=f"--output is {output}", fix="create it")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise EnvironmentUnfitError(
+                f"{output} cannot be written",
+                why=f"this user may not write into {folder}, where results are collected",
+                fix="give a file in another folder, or run as another user",
+            )
         beside = target.with_name(target.name + ".errors.jsonl")
-        for written, what in ((target, "--output"), (beside, f"{beside.name}, where rows without an answer are told,")):
+        for written, what in ((target, "--output"), (beside, f"{beside.name}, which lists rows without a result,")):
             if source is not None and written.exists() and written.samefile(source):
-                raise UsageError(f"--input and {what} are one file", fix="name another file for the answers")
-
-
-def _check_folder(folder: Path, output: Path) -> None:
-    """See that files can be made in the `folder` of `output`."""
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", why=f"--output is {output}", fix="make it, or name another")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise EnvironmentUnfitError(
-            f"{output} cannot be written",
-            why=f"this user may not write into {folder}, where the answers are collected",
-            fix="name a file in another folder, or run as a user who may",
-        )
+                raise UsageError(f"--input and {what} are the same file", fix="give another file for the results")
 
 
 def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) -> List[Item]:
-    """What a model of `pairs`, or of single texts, is asked; nothing, where that is to come from elsewhere.
-
-    Args:
-        arguments: what `check` returned.
+    """The texts or pairs among `arguments` (from `check`); empty if they come from a file or standard input.
 
     Raises:
-        UsageError: that is not what such a model takes; the file `--input` has no such column, or nothing at all.
-        EnvironmentUnfitError: the file cannot be read.
+        UsageError: the model takes pairs and single texts were given, or vice versa; `--input` lacks a column or rows.
+        EnvironmentUnfitError: `--input` cannot be read.
     """
     if options.pair_column is not None and not pairs:
-        raise UsageError("this model takes one text at a time", fix="leave out --pair-column")
+        raise UsageError("this model takes one text at a time", fix="omit --pair-column")
     first, second = columns(options, pairs=pairs)
     if first == second:
         raise UsageError(
             f"both texts of a pair would be `{first}`",
-            fix="name two columns: --column NAME --pair-column NAME",
+            fix="give two columns: --column NAME --pair-column NAME",
         )
     if options.input:
         from edgepack_runtime.batch import inputs
 
         inputs.require_rows(options.input, first, second)
-    if pairs and arguments:
-        return [texts.one_pair(arguments)]
-    return list(arguments)
+    if not pairs or not arguments:
+        return list(arguments)
+    if len(arguments) != 2:
+        raise UsageError(
+            "this model takes pairs of texts",
+            why=f"{counted(len(arguments), 'text')} given",
+            fix="give two: predict TEXT TEXT_PAIR; or more pairs on standard input, one a line with a tab between",
+        )
+    return [(arguments[0], arguments[1])]
 
 
 def columns(options: argparse.Namespace, *, pairs: bool) -> Tuple[str, Optional[str]]:
-    """The column of the texts, and the one of the second texts of pairs."""
+    """The columns of the first and second texts; the second is None unless the model takes pairs."""
     second = PAIR_COLUMN if options.pair_column is None else str(options.pair_column)
     return options.column, second if pairs else None
 
 
 def open_model(options: argparse.Namespace, folder: Path) -> Any:
-    """The model in `folder`, with as many threads as suit one text, or many. Raises as `Predictor`."""
+    """Open the model in `folder`. Raises as `Predictor`."""
     from edgepack_runtime.inference.predictor import Predictor
 
     threads = options.threads
-    # Batches are run side by side, each by one thread; a GPU runs one at a time.
+    # For files, batches run in parallel with one thread each. A GPU runs one batch at a time.
     if (options.input or options.output) and not model_config.load(folder).engine.one_at_a_time:
         threads = 1
     return Predictor(folder, threads=threads, long_texts=options.long)
 
 
-def answer(options: argparse.Namespace, given: List[Item], predictor: Any, log: Callable[[str], None]) -> None:
-    """Ask `predictor` about `given`, or about what a file or standard input holds; print or write the answers.
+def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> None:
+    """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output.
 
     Raises:
-        UsageError: naming the line, when there is one that makes no sense and answers are printed; or there is none.
+        UsageError: there are no texts, or (without --output) a line is invalid.
         EnvironmentUnfitError: a file cannot be read or written.
         StageFailedError: the model cannot be run.
     """
@@ -141,26 +140,26 @@ def answer(options: argparse.Namespace, given: List[Item], predictor: Any, log: 
             stream = predictor.stream(inputs.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
             _show(options, stream)
     else:
-        shown = _show(options, map(predictor.predict, given or _lines(asked, log)), flush=True)
+        shown = _show(options, map(predictor.predict, given or _lines(asked)), flush=True)
         if not shown:
             from edgepack_runtime.batch import inputs
 
             raise inputs.no_text(inputs.STDIN)
 
 
-def _lines(asked: Tuple[str, Optional[str]], log: Callable[[str], None]) -> Iterable[Item]:
-    """What stands on standard input, a line at a time."""
+def _lines(asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
+    """The items on standard input, one a line."""
     from edgepack_runtime.batch import inputs
 
     pairs = asked[1] is not None
     if sys.stdin.isatty():
-        log("one {} a line, please; Ctrl-D ends".format("pair of texts, with a tab between," if pairs else "text"))
+        log("enter one {} per line; Ctrl-D ends".format("pair of texts, separated by a tab," if pairs else "text"))
     names = [name for name in asked if name is not None]
     return inputs.items(inputs.Source(sys.stdin.buffer, inputs.STDIN, ".txt", names))
 
 
 def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> int:
-    """Print answers, and return how many; `flush` each, for whoever feeds line after line and waits for it."""
+    """Print predictions and return their number. `flush` after each, for an interactive caller."""
     count = 0
     for prediction in predictions:
         count += 1
@@ -209,9 +208,9 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     given = read(options, words, pairs=_takes_pairs(context, folders))
     if context.bundle is not None:
         return delegate(options, context, arguments)
-    with _damage_first(context.release):
+    with _report_damage(context.release):
         predictor = open_model(options, folders[0])
-    answer(options, given, predictor, log)
+    _predict(options, given, predictor)
     return ExitCode.OK
 
 
@@ -221,21 +220,21 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
     if context.bundle is not None:
         serve_command.check_carried(read_bundle_manifest(context.bundle))
         return delegate(options, context, arguments)
-    with _damage_first(context.release):
+    with _report_damage(context.release):
         return serve_command.run(options, context.release)
 
 
 def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
-    """Whether the bundle's model, or else the first of `folders`, is asked about two texts at a time."""
+    """Whether the model of the bundle, or else the first of `folders`, takes pairs of texts."""
     if context.bundle is not None:
         return read_bundle_manifest(context.bundle).task == model_config.PAIR
-    with _damage_first(context.release):
+    with _report_damage(context.release):
         return model_config.load(folders[0]).takes_pairs
 
 
 @contextlib.contextmanager
-def _damage_first(release: Optional[Path]) -> Iterator[None]:
-    """When the block fails and `release` is damaged, that is the error to report."""
+def _report_damage(release: Optional[Path]) -> Iterator[None]:
+    """If the block fails and `release` is damaged, report the damage instead."""
     try:
         yield
     except Exception:
@@ -251,7 +250,7 @@ def _texts_beside(folder: Path, release: Optional[Path]) -> Path:
         if path.is_file():
             return path
     raise UsageError(
-        "there are no texts to measure with",
+        "there are no texts for the benchmark",
         why=f"neither {places[0]} nor {places[-1]} exists",
-        fix="give some: --texts FILE",
+        fix="give a file of texts: --texts FILE",
     )

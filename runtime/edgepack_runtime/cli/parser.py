@@ -13,14 +13,14 @@ from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
 
 EXIT_CODES = """\
 exit codes:
-  0 ok           2 usage              4 this device is not fit      5 a step failed
-  6 gate failed  7 gate undecided     8 bundle or release refused   10 rolled back
+  0 ok           2 usage               4 device not fit              5 a step failed
+  6 gate failed  7 gate inconclusive   8 bundle or release refused   10 rolled back
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """From where the command line runs: `bundle` is the zip, `release` the unpacked folder; both None for `edgert`."""
+    """The running program: a `bundle` file, an unpacked `release`, or `edgert` (both None)."""
 
     name: str
     bundle: Optional[Path]
@@ -28,12 +28,12 @@ class Context:
 
     @property
     def prog(self) -> str:
-        """How the user started it, as far as we know."""
+        """The command that started it, for help texts."""
         return f"python3 {self.bundle.name}" if self.bundle else self.name
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are UsageError, so that they look and end like all others."""
+    """An ArgumentParser that raises UsageError."""
 
     def error(self, message: str) -> NoReturn:
         dashed = message.startswith("unrecognized arguments: -")
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Verbs:
-    """Adds the verbs to a parser; the ones of a bundle or release leave out the argument that names it."""
+    """Adds verbs to a parser. In a bundle or release, they have no argument that names it."""
 
     def __init__(self, parser: argparse.ArgumentParser, context: Context) -> None:
         self.context = context
@@ -87,15 +87,14 @@ def positive(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return number
 
 
 def above_zero(text: str) -> float:
-    """A number that something may be divided by."""
     number = positive(text)
     if number == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return number
 
 
@@ -113,19 +112,19 @@ def _number(text: str, most: int) -> int:
     return int(text)
 
 
-BENCH_TEXTS = 200  # 20 rounds of them: 4000 predictions a model, seconds on a desktop, a minute on a small board
+BENCH_TEXTS = 200  # with 20 rounds 4000 predictions a model: seconds on a desktop, a minute on a small board
 
 
 def add_bench(verbs: Verbs) -> None:
     texts = "golden/rows.jsonl"
     if verbs.named:
-        texts += " of the release that\nthe model lies in, or texts.txt beside the model folder"
+        texts += " of the\nmodel's release, or texts.txt beside the model folder"
     parser = verbs.add(
         "bench",
         "measure latency, text in to label out; compare several models",
-        "Models are measured in turns, so that all meet the same conditions. Texts come from --texts; without it\n"
-        f"they are {BENCH_TEXTS} drawn evenly from {texts}.\n"
-        "A model of pairs needs pairs: two columns, `text` and `text_pair`, or two texts a line with a tab between.",
+        "Models are measured in turns, under the same conditions. Texts come from --texts; without it,\n"
+        f"{BENCH_TEXTS} are drawn evenly from {texts}.\n"
+        "A model of pairs needs two columns, `text` and `text_pair`, or two texts a line separated by a tab.",
     )
     parser.add_argument(
         "models",
@@ -134,14 +133,16 @@ def add_bench(verbs: Verbs) -> None:
         metavar="MODEL",
         help="model folder, or the model.onnx in it" + ("" if verbs.named else " (the bundle's own model)"),
     )
-    parser.add_argument("--texts", type=Path, metavar="FILE", help=".txt (a text a line), or .tsv .csv .jsonl (`text`)")
+    parser.add_argument(
+        "--texts", type=Path, metavar="FILE", help=".txt (one text a line), or .tsv .csv .jsonl (`text`)"
+    )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads a model may use (as tuned, else 1)")
     parser.add_argument("--runs", type=at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
     parser.add_argument(
         "--rate",
         type=above_zero,
         metavar="R",
-        help="then let R texts a second arrive at random, at least 662, and tell the time from arrival to answer",
+        help="also measure the time from arrival to result of at least 662 texts that arrive at random, R a second",
     )
     verbs.add_json(parser)
 
@@ -149,59 +150,56 @@ def add_bench(verbs: Verbs) -> None:
 def add_predict(verbs: Verbs) -> None:
     parser = verbs.add(
         "predict",
-        "answer for texts: one JSON object a line",
+        "classify texts: one JSON object a line",
         "Texts come from the arguments, from --input, or from standard input, one a line. Each gives one line, in\n"
-        "the same order. Put -- in front of a text that begins with a dash. The model decides what a line looks\n"
-        "like:\n\n"
+        "the same order. Put -- before a text that begins with a dash. The form depends on the model:\n\n"
         '  {"label": "1", "score": 0.98}                    one label\n'
-        '  {"labels": ["a", "b"], "scores": {...}}          any number of labels, with the scores of those\n'
+        '  {"labels": ["a", "b"], "scores": {...}}          any number of labels, with their scores\n'
         '  {"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}\n\n'
-        "A model of pairs takes two arguments (TEXT TEXT_PAIR), two columns of a file, or lines with a tab between\n"
-        "the two texts. Spans count characters from 0, the end is not included; they are looked for in as much of\n"
-        "a text as the model reads, which is its `max_length` tokens; with --long windows, in all of it.\n\n"
-        "With --output, a row that cannot be used does not stop the run: its line has nulls or empty cells, and\n"
-        "OUTPUT.errors.jsonl tells what is wrong with it. An interrupted run continues with --resume. Where\n"
-        "answers are printed, the first such row ends the run with exit code 2, as it does with --strict.",
+        "A model of pairs takes two arguments (TEXT TEXT_PAIR), two columns of a file, or two texts a line\n"
+        "separated by a tab. Spans count characters from 0; the end is exclusive. The model reads the first\n"
+        "`max_length` tokens of a text; with --long windows, all of them.\n\n"
+        "With --output, an invalid row does not stop the run: its line has nulls or empty cells, and\n"
+        "OUTPUT.errors.jsonl names the reason. --resume continues an interrupted run. With --strict, and without\n"
+        "--output, the first invalid row ends the run with exit code 2.",
     )
     if verbs.named:
         parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, or its model.onnx")
     parser.add_argument(
-        "texts", nargs="*", metavar="TEXT", help="texts to ask about; put -- before one that begins with -"
+        "texts", nargs="*", metavar="TEXT", help="texts to classify; put -- before one that begins with -"
     )
     parser.add_argument(
-        "--input", type=Path, metavar="FILE", help=".txt (a text or pair a line), .tsv or .csv with a header, .jsonl"
+        "--input", type=Path, metavar="FILE", help=".txt (one text or pair a line), .tsv or .csv with a header, .jsonl"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
-    parser.add_argument("--pair-column", metavar="NAME", help="the one of the second texts of pairs (text_pair)")
-    parser.add_argument("--scores", action="store_true", help="add the scores of all labels (spans have their own)")
+    parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
+    parser.add_argument("--scores", action="store_true", help="add the scores of all labels (not for spans)")
     parser.add_argument(
         "--long",
         choices=LONG_TEXTS,
         default=TRUNCATE,
-        help="texts of more than `max_length` tokens: cut them, or read them in overlapping windows (truncate)",
+        help="how to read texts of more than `max_length` tokens: cut off, or in overlapping windows (truncate)",
     )
+    parser.add_argument("--threads", type=threads, metavar="N", help="cores to use (files: all; else as tuned, or 1)")
     parser.add_argument(
-        "--threads", type=threads, metavar="N", help="cores to use (files: all; else what `tune` found, or 1)"
+        "--batch-tokens", type=at_least_one, metavar="N", help="tokens per batch, for files (512 is near the optimum)"
     )
-    parser.add_argument(
-        "--batch-tokens", type=at_least_one, metavar="N", help="tokens of a batch, for files (512 is near the best)"
-    )
-    parser.add_argument("--strict", action="store_true", help="end at the first bad row (--output)")
+    parser.add_argument("--strict", action="store_true", help="stop at the first invalid row (--output)")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run (--output)")
     parser.add_argument("--quiet", action="store_true", help="no progress (--output)")
 
 
 def add_serve(verbs: Verbs) -> None:
-    """The options' defaults, which the help names, are those of `serve.settings` and `serve.run`: a test compares."""
+    """Add `serve`. A test compares the defaults in the help with `serve.settings` and `serve.server`."""
     parser = verbs.add(
         "serve",
-        "answer over HTTP, on this machine alone unless there is a token",
-        "Open http://127.0.0.1:8000/ to try a text; programs POST to /predict, or to the KServe v2 protocol below\n"
-        "/v2; /openapi.json describes it all, /metrics is for Prometheus. One JSON object a line on stderr tells of\n"
-        "each request, never with its text. SIGTERM ends it when what waits is answered, with exit code 0.\n\n"
-        "A token is read from --token-file or from the variable EDGEPACK_TOKEN, and is needed to listen on an\n"
-        "address that other machines can reach.",
+        "serve the model over HTTP, on this machine only unless there is a token",
+        "Open http://127.0.0.1:8000/ to try a text. Programs POST to /predict, or use the KServe v2 protocol below\n"
+        "/v2; /openapi.json describes all routes, /metrics is for Prometheus. Each request is logged on stderr as\n"
+        "one JSON object a line, without its text. SIGTERM ends it after waiting requests, with exit code 0.\n\n"
+        "The token comes from --token-file or the variable EDGEPACK_TOKEN. It is required to listen on an address\n"
+        "that other machines can reach.",
     )
     if verbs.named:
         parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, release or prefix")
@@ -209,26 +207,30 @@ def add_serve(verbs: Verbs) -> None:
     add("--host", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
     add("--port", type=port, metavar="N", help="port to listen on (8000); 0 takes a free one")
     add("--uds", type=Path, metavar="PATH", help="listen on a Unix socket instead, for its user and group")
-    add("--fd", type=descriptor, metavar="N", help="listen on a socket that systemd hands over (the first one is 3)")
-    add("--allow-host", action="append", metavar="NAME", help="answer under this `Host` too, as behind a proxy")
+    add("--fd", type=descriptor, metavar="N", help="listen on a socket passed by systemd (the first is 3)")
+    add("--allow-host", action="append", metavar="NAME", help="also accept this `Host` header, as behind a proxy")
     add("--token-file", type=Path, metavar="FILE", help="file that holds the token clients must send")
-    add("--threads", type=threads, metavar="N", help="threads a batch may use (as `tune` found; without it, 1)")
+    add("--threads", type=threads, metavar="N", help="threads per batch (as tuned, else 1)")
     add("--workers", type=at_least_one, metavar="N", help="batches that run at the same time (1)")
-    add("--max-batch", type=at_least_one, metavar="N", help="most texts of a batch; 1 turns batching off (8)")
+    add("--max-batch", type=at_least_one, metavar="N", help="most texts per batch; 1 turns batching off (8)")
     add("--max-wait-ms", type=positive, metavar="MS", help="how long a batch may wait to become full (0)")
     add("--queue", type=at_least_one, metavar="N", help="texts that may wait; more get status 429 (256)")
-    add("--timeout-s", type=positive, metavar="S", help="longest time for a body to arrive, and for an answer (10)")
+    add("--timeout-s", type=positive, metavar="S", help="longest time to receive a body, and to answer (10)")
     add("--max-body-kib", type=at_least_one, metavar="N", help="largest body of a request (64)")
     add("--max-texts", type=at_least_one, metavar="N", help="most texts of a request (32)")
-    add("--long", choices=LONG_TEXTS, help="texts of more tokens than the model reads: as `predict` does it (truncate)")
-    add("--drain-s", type=positive, metavar="S", help="how long to answer what waits when told to stop (10)")
+    add(
+        "--long",
+        choices=LONG_TEXTS,
+        help="how to read texts of more than `max_length` tokens, as in `predict` (truncate)",
+    )
+    add("--drain-s", type=positive, metavar="S", help="how long to answer waiting requests after SIGTERM (10)")
     add("--log-level", choices=("debug", "info", "warning", "error"), help="least important lines to log (info)")
 
 
 _BUNDLE_INTRO = """\
-{name}: a text classifier that installs and runs without a network, pip, or anything but this Python.
+{name}: a text classifier that installs and runs without a network or pip.
 
-  {prog} doctor              can this device run it?
+  {prog} doctor              check whether this device can run it
   {prog} install             prove it on this device, then switch to it
   {prog} predict TEXT        try it without installing
 """
@@ -238,19 +240,19 @@ _RELEASE_INTRO = """\
 
   {prog} predict TEXT        one JSON object a line: {{"label": "1", "score": 0.98}}
   {prog} predict --input reviews.csv --output labels.csv
-  {prog} serve               a page to try it, and HTTP for programs on this machine
-  {prog} status              what serves, and what happened last
-  {prog} rollback            back to the release before
-  {prog} gate                is it still accurate and fast enough on this device?
+  {prog} serve               HTTP for programs on this machine, and a page to try it
+  {prog} status              show the serving release and the last operations
+  {prog} rollback            return to the previous release
+  {prog} gate                check accuracy and latency on this device again
 """
 
 _EDGERT_INTRO = """\
-edgert: what runs on the device, for use on any machine.
+edgert: the device side of edgepack, on any machine.
 
-  edgert verify FILE.edgepack                 is every byte as it was built?
+  edgert verify FILE.edgepack                 check every byte of a bundle
   edgert install FILE.edgepack --prefix DIR   install it here
   edgert bench onnx-float onnx-int8           compare models, text in to label out
-  edgert predict --model onnx-int8 TEXT       ask a model folder
+  edgert predict --model onnx-int8 TEXT       run a model folder
 """
 
 
@@ -261,7 +263,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
         prog=context.prog,
         usage=f"{context.prog} VERB [options]",
         description=intro.format(name=context.name, prog=context.prog),
-        epilog=EXIT_CODES + f"\n`{context.prog} VERB --help` tells more about a verb.",
+        epilog=EXIT_CODES + f"\n`{context.prog} VERB --help` explains a verb.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = Verbs(parser, context)
@@ -283,7 +285,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
 
 
 class _TopParser(Parser):
-    """The parser in front of the verbs: knows what a mistyped verb was meant to be."""
+    """The parser before the verbs. It suggests a verb for a mistyped one."""
 
     verbs: Tuple[str, ...] = ()
 
@@ -292,7 +294,7 @@ class _TopParser(Parser):
         if not args:
             raise UsageError("no verb was given", why=f"one of: {', '.join(self.verbs)}", fix=f"{self.prog} --help")
         if words and args[0] == words[0] and words[0] not in self.verbs:
-            import difflib  # as slow to load as all of this module, for a mistake
+            import difflib  # slow to import
 
             near = difflib.get_close_matches(words[0], self.verbs, n=1)
             hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
@@ -303,9 +305,9 @@ class _TopParser(Parser):
 def _add_doctor(verbs: Verbs) -> None:
     parser = verbs.add(
         "doctor",
-        "check whether this device can run the bundle; installs nothing",
-        "System, C library, Python, GPU, CPU, memory, disk. What does not fit is told with what helps. With --probe\n"
-        "the facts of this device go into a file, to be carried back to where bundles are built.",
+        "check whether this device can run the bundle",
+        "Checks system, C library, Python, GPU, CPU, memory and disk, and names a fix for each problem. With\n"
+        "--probe, the facts of this device are written to a file, for the machine that builds bundles.",
     )
     parser.add_argument("--probe", type=Path, metavar="FILE", help="write the facts of this device to FILE, as JSON")
     if verbs.named:
@@ -319,8 +321,8 @@ def _add_verify(verbs: Verbs) -> None:
     parser = verbs.add(
         "verify",
         "check every byte against the manifest",
-        "A damaged file is named, and the exit code is 8. A release is checked file by file; a file that the\n"
-        "manifest does not list is damage too.",
+        "A damaged file is named, with exit code 8. In a release, a file that the manifest does not list counts\n"
+        "as damage too.",
     )
     own = "bundle" if verbs.context.bundle else "release"
     parser.add_argument(
@@ -337,20 +339,19 @@ def _add_install(verbs: Verbs) -> None:
     parser = verbs.add(
         "install",
         "prove the bundle on this device, then switch to it",
-        "Signature, verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. Until the\n"
-        "switch, which is one atomic rename, the release that serves goes on serving; if anything fails it serves on,\n"
-        "and the receipt in PREFIX/receipts says why. The release before is kept. Installing the serving release\n"
-        "again checks it and repairs damaged files.\n\n"
-        "Where keys are pinned (`trust`), one of them must have signed the bundle, and what is older than anything\n"
-        "that was installed before is refused. Started as PREFIX/bin/NAME install FILE, all of that is decided by the\n"
-        "installed release before any code of the new one runs.\n\n"
-        "The install uses the Python it is started with, from then on.",
+        "Steps: signature, verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. The\n"
+        "switch is one atomic rename. If a step fails, the old release still serves, and the receipt in\n"
+        "PREFIX/receipts names the cause. The previous release is kept. Installing the serving release again\n"
+        "repairs damaged files.\n\n"
+        "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
+        "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
+        "The release will run on the Python that starts this command.",
     )
     if verbs.context.bundle is None:
         parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
     verbs.add_prefix(parser)
     parser.add_argument(
-        "--no-tune", action="store_true", help="do not look for the fastest way to run the model on this device"
+        "--no-tune", action="store_true", help="skip the search for the fastest settings on this device"
     )
     parser.add_argument("--systemd", action="store_true", help="also write a systemd unit that runs `serve`")
     verbs.add_json(parser)
@@ -359,8 +360,8 @@ def _add_install(verbs: Verbs) -> None:
 def _add_status(verbs: Verbs) -> None:
     parser = verbs.add(
         "status",
-        "tell what serves, and what happened last",
-        "Reads only. Exit code 8 when no release serves or its state is damaged.",
+        "show the serving release and the last operations",
+        "Changes nothing. The exit code is 8 if the install is damaged, and 4 if nothing is installed.",
     )
     verbs.add_prefix(parser)
     verbs.add_json(parser)
@@ -369,12 +370,12 @@ def _add_status(verbs: Verbs) -> None:
 def _add_trust(verbs: Verbs) -> None:
     parser = verbs.add(
         "trust",
-        "pin the keys of which one must have signed what is installed",
-        "  add FILE            pin a public key (KEY.pub), or all in a file in OpenSSH's allowed_signers format\n"
-        "  list                tell which keys are pinned\n"
-        "  remove FINGERPRINT  pin a key no longer\n\n"
-        "They lie in PREFIX/trusted_signers. Keys in /etc/edgepack/trusted_signers hold for every install of this\n"
-        "machine. Public keys or a KRL in a file `revoked_keys` beside either are not accepted.",
+        "pin keys: one of them must have signed each installed bundle",
+        "  add FILE            pin a public key (KEY.pub), or all keys of an OpenSSH allowed_signers file\n"
+        "  list                list the pinned keys\n"
+        "  remove FINGERPRINT  unpin a key\n\n"
+        "Keys are stored in PREFIX/trusted_signers. Keys in /etc/edgepack/trusted_signers apply to every install\n"
+        "of this machine. Keys in a file `revoked_keys` (public keys or a KRL) beside either are refused.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     for action, argument in (("add", "file"), ("list", None), ("remove", "fingerprint")):
@@ -390,9 +391,9 @@ def _add_trust(verbs: Verbs) -> None:
 def _add_rollback(verbs: Verbs) -> None:
     parser = verbs.add(
         "rollback",
-        "switch to the release before, which was kept",
-        "It is hashed from disk and self-tested first, and asked once more after the switch. What served is kept, so\n"
-        "that a second rollback goes forth again. Where it is damaged or fails, what serves goes on serving.",
+        "switch to the previous release",
+        "The previous release is hashed and self-tested before and after the switch. If that fails, the serving\n"
+        "release stays. Rolling back twice returns to the newer release.",
     )
     verbs.add_prefix(parser)
     verbs.add_json(parser)
@@ -401,9 +402,9 @@ def _add_rollback(verbs: Verbs) -> None:
 def _add_uninstall(verbs: Verbs) -> None:
     parser = verbs.add(
         "uninstall",
-        "remove what an install made, and nothing else",
-        "Nothing serves after it. The receipts, the pinned keys and state.json stay, unless --purge. Interrupted, the\n"
-        "same command goes on; no link is followed. On a terminal it asks first.",
+        "remove the install, and no other files",
+        "The receipts, the pinned keys and state.json stay, unless --purge. No link is followed. If interrupted,\n"
+        "run the same command again. On a terminal it asks for confirmation.",
     )
     parser.add_argument("--purge", action="store_true", help="remove receipts, pinned keys and state.json too")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -414,16 +415,16 @@ def _add_uninstall(verbs: Verbs) -> None:
 def _add_proofs(verbs: Verbs) -> None:
     parser = verbs.add(
         "selftest",
-        "compare the model's answers with the ones recorded at build time",
-        "Every golden text has to give the recorded logits within the tolerance in the manifest.",
+        "compare the model's logits with those recorded at build time",
+        "Each golden text must give the recorded logits, within the tolerance in the manifest.",
     )
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     verbs.add_json(parser)
     parser = verbs.add(
         "gate",
         "measure accuracy, latency, memory, size and cold start on this device, and judge them",
-        "Exit code 0 when every gate of the recipe holds, 6 when one is missed, 7 when one cannot be decided,\n"
-        "or when the recipe sets none. With --json the receipt is printed on stdout.",
+        "The exit code is 0 if every gate of the recipe passes, 6 if one fails, and 7 if one is inconclusive or the\n"
+        "recipe has none. With --json the receipt is printed on stdout.",
     )
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     verbs.add_json(parser)
@@ -432,24 +433,24 @@ def _add_proofs(verbs: Verbs) -> None:
         "--rows",
         type=Path,
         metavar="FILE",
-        help="the labelled rows of a bundle that does not carry them, as its build wrote them beside it",
+        help="labelled rows for a bundle without them; its build wrote them beside the bundle",
     )
-    rows.add_argument("--without-rows", action="store_true", help="of such a bundle, judge all but its accuracy")
-    # Of a recipe without gates nothing can be judged; who builds or installs its bundle goes on all the same.
+    rows.add_argument("--without-rows", action="store_true", help="for such a bundle, judge all gates except accuracy")
+    # For builds and installs: a recipe without gates is not an error.
     parser.add_argument("--without-gates", action="store_true", help=argparse.SUPPRESS)
-    # How many bytes the bundle file had: a release does not know, whoever unpacked it does.
+    # Size of the bundle file, which an unpacked release does not know.
     parser.add_argument("--bundle-bytes", type=at_least_one, help=argparse.SUPPRESS)
 
 
 def _add_tune(verbs: Verbs) -> None:
     parser = verbs.add(
         "tune",
-        "find out how this device runs the model fastest, and keep that",
-        "Tries the engine's own rewrites, more threads, and threads that wait in a loop. Each change is timed in\n"
-        "turns with the best so far, on the golden rows; it stays if it surely saves time (15 % for twice the\n"
-        "threads) and the self-test passes with it. `install` does this before the gate; do it again when the device\n"
-        "has changed. What was found lies in PREFIX/tuning and holds for predict, bench and gate; of a release that\n"
-        "is not installed it is printed only.",
+        "find the fastest settings for the model on this device",
+        "Tries the engine's graph optimizers, more threads, and spinning threads. Each change is timed in turns with\n"
+        "the best settings so far, on the golden rows. It is kept if it reliably saves time (15 % for twice the\n"
+        "threads) and passes the self-test. `install` tunes before the gate; tune again after changes to the device.\n"
+        "The result in PREFIX/tuning applies to predict, serve, bench and gate. Without an install, it is only\n"
+        "printed.",
     )
     verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
     parser.add_argument(
@@ -461,10 +462,10 @@ def _add_tune(verbs: Verbs) -> None:
 def _add_env(verbs: Verbs) -> None:
     parser = verbs.add(
         "env",
-        "print what lets a Python application import the installed predictor",
-        "Lines for a shell, of the release that serves now:\n\n"
+        "print the environment in which Python applications can import the predictor",
+        "Shell commands for the serving release:\n\n"
         '  eval "$(PREFIX/bin/NAME env)"\n'
         '  "$EDGEPACK_PYTHON" application.py      # from edgepack_runtime import Predictor; Predictor()\n\n'
-        "After an update, ask again and start the application anew: until then it has the release it began with.",
+        "After an update, run it again and restart the application: it keeps the release that it started with.",
     )
     verbs.add_json(parser)

@@ -1,4 +1,4 @@
-"""The verbs of a bundle and of an installed release: what they are asked, and what they print."""
+"""The verbs about bundles, releases and installs: options, calls and printed results."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from edgepack_runtime.util.texts import counted
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.device import doctor, probe
 
-    # It starts a program and loads libraries: only for whoever reads it.
+    # Collected only on request: it starts a program and loads libraries.
     facts = probe.collect() if options.json or options.probe is not None else None
     if facts is not None and options.probe is not None:
         with os_errors(f"the probe {options.probe} cannot be written"):
             write_atomic(options.probe, probe.dump(facts))
-        log(f"facts of this device: {options.probe}")
+        log(f"device facts written to {options.probe}")
     if context.release is not None:
         manifest, _ = verify.read_manifest(context.release)
         checks = doctor.check_device(manifest)
@@ -79,7 +79,7 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
         "signature": proof.as_json(),
     }
     signed = proof.note or f"signed by {proof.principals}, {proof.fingerprint}"
-    text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, each as it was built\n{signed}"
+    text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, all intact\n{signed}"
     print_result(options, result, text)
     return ExitCode.OK
 
@@ -100,16 +100,16 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
     lines = {
         "installed": f"installed: {release} serves",
-        "repaired": f"repaired: {release} serves, every file as it was built",
-        "already installed": f"already installed: {release} serves and is intact; nothing had to be changed",
+        "repaired": f"repaired: {release} serves; damaged files were replaced",
+        "already installed": f"already installed: {release} serves and is intact",
     }
-    hints = [f"try: {shlex.quote(str(command))} predict TEXT"]
+    hints = [f"next: {shlex.quote(str(command))} predict TEXT"]
     if options.systemd:
         from edgepack_runtime.serve import systemd
 
         unit = systemd.write(Prefix(Path(root).absolute()), command.name)
         receipt = {**receipt, "systemd_unit": str(unit)}
-        hints += [f"unit {unit}; to start it, now and with the device:", *map("  {}".format, systemd.commands(unit))]
+        hints += [f"systemd unit: {unit}; to start it now and at boot:", *map("  {}".format, systemd.commands(unit))]
     print_result(options, receipt, "\n".join([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK
 
@@ -140,7 +140,9 @@ def run_uninstall(options: argparse.Namespace, context: Context, arguments: List
         also = ", its receipts and its pinned keys" if options.purge else ""
         log(f"remove the install in {prefix.root}{also}? [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise UsageError("nothing was removed", why="the answer was not yes", fix="answer y, or give --yes")
+            raise UsageError(
+                "nothing was removed", why="the prompt was not answered with y", fix="answer y, or give --yes"
+            )
     receipt = uninstall.uninstall(prefix.root, bundle_name(context), purge=options.purge, log=log)
     kept = "" if options.purge else f"; receipts and pinned keys stay in {prefix.root} (--purge removes them)"
     print_result(options, receipt, f"uninstalled: {receipt['bundle']['name']}{kept}")
@@ -183,7 +185,7 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     if size is None and prefix is not None:
         state = read_state(prefix)
         size = state.bundle_bytes if state and state.current == context.release.name else None
-    with gate_lock.hold(_note):
+    with gate_lock.hold(lambda text: log(f"note: {text}")):
         receipt = runner.run(
             context.release,
             manifest,
@@ -199,17 +201,13 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     return int(runner.exit_code(receipt))
 
 
-def _note(text: str) -> None:
-    log(f"note: {text}")
-
-
 def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
     from edgepack_runtime.install.receipts import write_receipt
 
     try:
         log(f"receipt {write_receipt(prefix, 'gate', receipt, log)}")
-    except OSError as error:  # measuring is open to users who may not write the prefix; the result stands on stdout
-        log(f"note: the receipt was not kept in {prefix.receipts}: {error.strerror or error}")
+    except OSError as error:  # users without write access to the prefix may gate; the result is on stdout
+        log(f"note: the receipt was not written to {prefix.receipts}: {error.strerror or error}")
 
 
 def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -223,15 +221,15 @@ def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]
     most = options.threads or limits.parse(manifest.gates).threads
     prefix = running_prefix(context)
     with contextlib.ExitStack() as held:
-        if prefix is not None:  # before anything is measured: whoever may not write it need not wait to hear so
+        if prefix is not None:  # before measuring: without write access this fails at once
             held.enter_context(lock(prefix))
-        with gate_lock.hold(_note):
+        with gate_lock.hold(lambda text: log(f"note: {text}")):
             result = tune.run(context.release, most_threads=most, progress=log)
         if prefix is not None:
             file = prefix.tuning_file(context.release)
             with os_errors(f"{file} cannot be written"):
                 tuning.write(file, result)
-            log(f"kept in {file}")
+            log(f"written to {file}")
     print_result(options, result, tune.render(result))
     return ExitCode.OK
 
@@ -242,14 +240,14 @@ def run_env(options: argparse.Namespace, context: Context, arguments: List[str])
     prefix = running_prefix(context)
     if prefix is None or context.release is None:
         raise UsageError(
-            "env tells how an application finds an installed release",
-            why="what this command runs from is not installed",
-            fix="install it, then ask PREFIX/bin/NAME env",
+            "`env` works only for an installed release",
+            why="this bundle or release is not installed",
+            fix="install it, then run PREFIX/bin/NAME env",
         )
     found = {
         "EDGEPACK_PYTHON": release_process.interpreter(),
         "PYTHONPATH": f"{context.release}:{context.release / 'site'}",
-        # Bytecode never lies inside a release: it would be a file that the manifest does not list.
+        # Bytecode inside a release would be a file that its manifest does not list.
         "PYTHONPYCACHEPREFIX": str(prefix.pycache),
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in found.items()]

@@ -1,4 +1,4 @@
-"""The verb `serve`: its options turned into settings (standard library only until it serves)."""
+"""The verb `serve`: turns its options into settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NUMBERS = (
 
 
 def run(options: argparse.Namespace, release: Optional[Path]) -> int:
-    """Serve the model of `release`, or the one that the options name, until a signal; return the exit code.
+    """Serve the model of `release`, or of --model, until a signal; return the exit code.
 
     Raises:
-        UsageError: the options make no sense together, or the libraries are not there.
+        UsageError: options contradict each other, or a library is missing.
         EdgepackError: as `serve.run.serve`.
     """
     wanted = read(options, release)
@@ -36,10 +36,10 @@ def run(options: argparse.Namespace, release: Optional[Path]) -> int:
 
 
 def check_carried(manifest: Manifest) -> None:
-    """See whether a bundle carries what this verb needs, before it is unpacked.
+    """Check, before unpacking, that a bundle carries the libraries of this verb.
 
     Raises:
-        UsageError: it does not.
+        UsageError: one is missing.
     """
     found = {entry.path.split("/")[1] for entry in manifest.files if entry.path.startswith("site/")}
     missing = [name for name in LIBRARIES if name not in found]
@@ -48,7 +48,7 @@ def check_carried(manifest: Manifest) -> None:
 
 
 def read(options: argparse.Namespace, release: Optional[Path]) -> settings.Settings:
-    """Settings from the command line; the token from where it is safe.
+    """Settings from the command line; the token from a file or the environment.
 
     Raises:
         UsageError, EnvironmentUnfitError: as `Settings` and `settings.token`.
@@ -59,11 +59,11 @@ def read(options: argparse.Namespace, release: Optional[Path]) -> settings.Setti
     if len(places) > 1:
         raise UsageError(f"{' and '.join(places)} exclude each other", fix="give one of them")
     if options.port is not None and places[0] in ("--uds", "--fd"):
-        raise UsageError(f"{places[0]} has no port", fix="leave out --port")
+        raise UsageError(f"{places[0]} has no port", fix="omit --port")
     values: Dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, "long", "log_level")}
     token = settings.token(options.token_file, os.environ)
     names = tuple(name.lower() for name in options.allow_host or ())
-    # With a token nobody needs to guess which names this machine has; without, any page could make one up.
+    # Without a token, only known host names are accepted, against DNS rebinding by web pages.
     hosts = names if token and not names else (*settings.LOOPBACK_HOSTS, *names)
     given = {name: value for name, value in values.items() if value is not None}
     model = release if release is not None else options.model
@@ -75,6 +75,6 @@ def _not_carried(library: str, *, inside: bool) -> UsageError:
         return UsageError(
             "this bundle was built without `serve: true`",
             why=f"it does not carry {library}, which `serve` needs",
-            fix="write `serve: true` into its recipe and build it again",
+            fix="add `serve: true` to its recipe and build it again",
         )
     return UsageError(f"`serve` needs {library}", fix="install it: pip install 'edgepack[serve]'")

@@ -50,22 +50,6 @@ def from_arguments(arguments: Sequence[str]) -> List[str]:
     return texts
 
 
-def one_pair(arguments: Sequence[str]) -> Tuple[str, str]:
-    """The texts given on the command line of a model of pairs.
-
-    Raises:
-        UsageError: there are not two of them.
-    """
-    if len(arguments) != 2:
-        given = "one text was" if len(arguments) == 1 else f"{len(arguments)} texts were"
-        raise UsageError(
-            "this model takes pairs of texts",
-            why=f"{given} given",
-            fix="give two: predict TEXT TEXT_PAIR; or more pairs on standard input, one a line with a tab between",
-        )
-    return arguments[0], arguments[1]
-
-
 def evenly(items: Sequence[Item], most: int) -> List[Item]:
     """At most `most` of `items`, evenly spread over them."""
     step = max(1.0, len(items) / most)

@@ -119,10 +119,10 @@ def test_a_file_without_a_good_row_is_answered_when_it_is_mended(here: Path) -> 
         ("in.txt", "", [], "in.txt holds no text"),
         ("in.doc", "好", [], "in.doc has no known ending"),
         ("in.txt", "好\n", ["--output", "out.doc"], "out.doc has no known ending"),
-        ("in.txt", "好\n", ["--output", "in.txt"], "--input and --output are one file"),
+        ("in.txt", "好\n", ["--output", "in.txt"], "--input and --output are the same file"),
         ("in.txt", "好\n", ["--output", "none/out.csv"], "there is no folder"),
-        ("in.txt", "好\n", ["--output", "-"], "- is no file"),
-        ("in.txt", "好\n", ["--output", "/dev/null"], "/dev/null is no file"),
+        ("in.txt", "好\n", ["--output", "-"], "- is not a regular file"),
+        ("in.txt", "好\n", ["--output", "/dev/null"], "/dev/null is not a regular file"),
         ("in.txt", "好\n", ["--batch-tokens", "0"], "'0' is not a whole number"),
     ],
 )
@@ -335,7 +335,7 @@ def test_answers_cost_no_file_that_is_read(tmp_path: Path) -> None:
         return argparse.Namespace(texts=[], input=given, output=tmp_path / output)
 
     for output in ("out.jsonl", given.name):
-        with pytest.raises(UsageError, match="are one file"):
+        with pytest.raises(UsageError, match="are the same file"):
             model_commands.check(options(output))
     with pytest.raises(UsageError, match="is a folder"):
         model_commands.check(options("folder.jsonl"))
@@ -347,14 +347,18 @@ def test_answers_take_the_place_of_no_pipe_and_of_no_link(here: Path, capsys: Ca
     os.mkfifo(here / "pipe.jsonl")
     (here / "to-pipe.jsonl").symlink_to("pipe.jsonl")
     (here / "circle.jsonl").symlink_to("circle.jsonl")
-    circle = "is a link that leads in a circle"
-    for name, words in (("pipe.jsonl", "is no file"), ("to-pipe.jsonl", "is no file"), ("circle.jsonl", circle)):
+    circle = "is a link in a loop"
+    for name, words in (
+        ("pipe.jsonl", "is not a regular file"),
+        ("to-pipe.jsonl", "is not a regular file"),
+        ("circle.jsonl", circle),
+    ):
         assert predict(output=name) == ExitCode.USAGE
         assert f"error: {name} {words}" in capsys.readouterr().err
     assert (here / "pipe.jsonl").is_fifo()
     (here / "to-itself.jsonl").symlink_to("in.txt")
     assert predict(output="to-itself.jsonl") == ExitCode.USAGE
-    assert "--input and --output are one file" in capsys.readouterr().err
+    assert "--input and --output are the same file" in capsys.readouterr().err
 
 
 def test_the_name_that_was_given_decides_the_form(here: Path, capsys: Capture) -> None:

@@ -1,4 +1,4 @@
-"""The command line: one scheme in a bundle, in a release and outside of both."""
+"""The command line of a bundle, of a release and of `edgert`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ def edgert(*arguments: str | Path) -> int:
     return main.run([str(argument) for argument in arguments], OUTSIDE)
 
 
-@pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("context", ["bundle", "release", "edgert"])
-def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: str, context: str) -> None:
+def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context: str) -> None:
     bundle, release = Path("/x/s.edgepack"), Path("/p/releases/1")
     made = {"bundle": Context("s", bundle, None), "release": Context("s", None, release), "edgert": OUTSIDE}[context]
     assert set(main._VERBS) == set(VERBS) == set(build_parser(made).verbs)
-    for line in ([verb, "--help"], ["--help"]):
+    for line in (["--help"], *([verb, "--help"] for verb in VERBS)):
         with pytest.raises(SystemExit) as caught:
             build_parser(made).parse_args(line)
         assert caught.value.code == 0
@@ -71,7 +70,7 @@ def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: st
         (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
         (["predict", "--model", "m", "--input", "/none.xls"], "none.xls has no known ending"),
         (["bench", "/none"], "/none holds no model"),
-        (["bench", "m", "--rate", "0"], "'0' is no number above 0"),
+        (["bench", "m", "--rate", "0"], "'0' is not a number above 0"),
         (["status"], "--prefix"),
         (["verify", "/none.edgepack"], "there is no bundle file /none.edgepack"),
         (["install", "/none.edgepack"], "there is no bundle file /none.edgepack"),
@@ -88,7 +87,9 @@ def test_mistakes_end_in_exit_2_with_a_reason(
     assert named in shown.err
 
 
-def test_every_error_becomes_its_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_error_class_has_its_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def kinds(kind: type[EdgepackError]) -> list[type[EdgepackError]]:
         return [kind, *(inner for direct in kind.__subclasses__() for inner in kinds(direct))]
 
@@ -105,7 +106,20 @@ def test_every_error_becomes_its_code(capsys: pytest.CaptureFixture[str], monkey
         assert reported == {"exit_code": kind.exit_code, "what": "what", "why": "why", "fix": "fix"}
 
 
-def test_an_interrupt_is_no_success(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_reported_as_json_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> int:
+        raise KeyError("x")
+
+    monkeypatch.setitem(main._VERBS, "status", fail)
+    with pytest.raises(KeyError):
+        edgert("status", "--prefix", "x", "--json")
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["exit_code"], error["why"]) == (1, "KeyError: 'x'")
+
+
+def test_an_interrupt_exits_with_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: object) -> int:
         raise KeyboardInterrupt
 
@@ -114,7 +128,7 @@ def test_an_interrupt_is_no_success(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_that_a_library_makes_an_error_of_is_still_a_signal(
+def test_a_signal_during_an_import_is_still_a_signal(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     def loading(*args: object) -> int:
@@ -164,15 +178,6 @@ def test_doctor_of_an_unfit_device(make_bundle: MakeBundle, capsys: pytest.Captu
     assert "cannot run sentiment 1.2.0" in shown
 
 
-def test_no_home_is_a_usage_error_that_names_prefix(
-    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    monkeypatch.delenv("HOME", raising=False)
-    assert edgert("install", bundle) == ExitCode.USAGE
-    assert "--prefix" in capsys.readouterr().err
-
-
 def test_verify_takes_bundles_and_releases(
     bundle: Path, installed: Prefix, capsys: pytest.CaptureFixture[str], device: Device
 ) -> None:
@@ -205,7 +210,7 @@ def test_the_verbs_that_measure_work_everywhere(
     assert list(installed.receipts.glob("*-gate.json"))
 
 
-def test_a_receipt_that_finds_no_room_is_told_with_where(
+def test_a_receipt_that_cannot_be_written_is_a_note(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, prefix: Prefix
 ) -> None:
     def full(*given: object) -> NoReturn:
@@ -213,7 +218,7 @@ def test_a_receipt_that_finds_no_room_is_told_with_where(
 
     monkeypatch.setattr(receipts, "write_receipt", full)
     release_commands._keep_receipt(prefix, {})
-    told = f"note: the receipt was not kept in {prefix.receipts}: No space left on device\n"
+    told = f"note: the receipt was not written to {prefix.receipts}: No space left on device\n"
     assert capsys.readouterr().err == told
 
 
@@ -224,7 +229,7 @@ def test_the_gates_verdict_is_the_exit_code(make_bundle: MakeBundle, device: Dev
     assert json.loads(done.stdout)["verdict"] == verdict
 
 
-def test_onnxruntime_is_told_to_send_nothing_before_it_is_imported(installed: Prefix, device: Device) -> None:
+def test_telemetry_of_onnxruntime_is_disabled(installed: Prefix, device: Device) -> None:
     done = device(installed.bin / "sentiment", "selftest", "--json", env={"ORT_DISABLE_TELEMETRY": "0"})
     assert json.loads(done.stdout)["telemetry_disabled"] == "1"
 
@@ -242,7 +247,7 @@ def test_bench_finds_texts_beside_the_models(
     (tmp_path / "onnx-int8").mkdir()
     (tmp_path / "onnx-int8" / "model.json").touch()
     assert edgert("bench", tmp_path / "onnx-int8") == ExitCode.USAGE
-    assert "no texts to measure with" in capsys.readouterr().err
+    assert "no texts for the benchmark" in capsys.readouterr().err
     assert model_commands._texts_beside(installed.current / "model", None) == installed.current / "golden/rows.jsonl"
     (tmp_path / "texts.txt").touch()
     assert model_commands._texts_beside(tmp_path / "onnx-int8", None) == tmp_path / "texts.txt"
@@ -278,7 +283,7 @@ def test_predict_works_in_any_locale(installed: Prefix, device: Device) -> None:
         assert json.loads(done.stdout)["label"] == "差"
 
 
-def test_a_reader_that_has_had_enough(installed: Prefix) -> None:
+def test_a_closed_pipe_ends_the_output(installed: Prefix) -> None:
     line = f"yes 好 | '{installed.bin}/sentiment' predict | head -1"
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, encoding="utf-8", timeout=60, check=True)
     assert (done.stdout, done.stderr) == ('{"label": "好", "score": 0.75}\n', "")
@@ -286,7 +291,7 @@ def test_a_reader_that_has_had_enough(installed: Prefix) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", [["predict", "好"], ["status"], ["verify", "--json"]])
-def test_output_that_finds_no_room_is_a_plain_error(installed: Prefix, arguments: list[str]) -> None:
+def test_a_full_disk_behind_stdout_is_a_plain_error(installed: Prefix, arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [installed.bin / "sentiment", *arguments], stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60
@@ -297,9 +302,7 @@ def test_output_that_finds_no_room_is_a_plain_error(installed: Prefix, arguments
 
 
 @pytest.mark.parametrize("damage", ["model/model.json", "model/vocab.txt", "edgepack_runtime/inference/predictor.py"])
-def test_predict_says_when_the_release_is_what_is_damaged(
-    installed: Prefix, device: Device, tmp_path: Path, damage: str
-) -> None:
+def test_predict_reports_a_damaged_release(installed: Prefix, device: Device, tmp_path: Path, damage: str) -> None:
     moved = Prefix(Path(shutil.copytree(installed.root, tmp_path / "moved", symlinks=True)))
     (moved.releases / str(moved.current_id()) / damage).unlink()
     done = device(moved.bin / "sentiment", "predict", "好")
@@ -338,7 +341,7 @@ def test_a_stderr_that_fails_changes_nothing(bundle: Path, prefix: Prefix, tmp_p
     assert prefix.current_id() is not None
 
 
-def test_status_where_nothing_was_ever_installed(
+def test_status_without_an_install(
     bundle: Path, device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert edgert("status", "--prefix", tmp_path / "none") == ExitCode.ENVIRONMENT_UNFIT
@@ -347,8 +350,6 @@ def test_status_where_nothing_was_ever_installed(
     assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
     assert json.loads(done.stdout)["current"] is None
 
-
-# --- every task ------------------------------------------------------------------------------------------------
 
 PAIRS, TOKENS = "text-pair-classification", "token-classification"
 Capture = pytest.CaptureFixture[str]
@@ -381,17 +382,17 @@ def test_predict_for_pairs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("task", "arguments", "named"),
     [
-        (PAIRS, ["好"], "one text was given"),
-        (PAIRS, ["好", "差", "店"], "3 texts were given"),
+        (PAIRS, ["好"], "1 text given"),
+        (PAIRS, ["好", "差", "店"], "3 texts given"),
         (PAIRS, ["好", ""], "text 2 is empty"),
         (PAIRS, ["--input", "in.txt"], "line 1 of in.txt is no pair of texts"),
         (PAIRS, ["--input", "in.csv"], "in.csv has no column `text_pair`"),
         (PAIRS, ["--input", "in.csv", "--column", "text_pair"], "both texts of a pair would be `text_pair`"),
-        (TOKENS, ["--pair-column", "b", "好"], "leave out --pair-column"),
-        ("text-classification", ["--pair-column", "b", "--input", "in.csv"], "leave out --pair-column"),
+        (TOKENS, ["--pair-column", "b", "好"], "omit --pair-column"),
+        ("text-classification", ["--pair-column", "b", "--input", "in.csv"], "omit --pair-column"),
     ],
 )
-def test_what_the_model_does_not_take_is_refused(
+def test_items_that_the_model_does_not_take_are_refused(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, task: str, arguments: list[str], named: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -466,7 +467,7 @@ def test_bench_at_a_rate(tmp_path: Path, capsys: Capture, monkeypatch: pytest.Mo
     assert "2000 texts a second, each from its arrival: p50 " in capsys.readouterr().out
 
 
-def test_bench_of_models_of_two_tasks_says_so(tmp_path: Path, capsys: Capture) -> None:
+def test_bench_of_models_of_two_tasks_is_refused(tmp_path: Path, capsys: Capture) -> None:
     folders = [write_model_folder(tmp_path / task, task=task) for task in (PAIRS, TOKENS)]
     (tmp_path / "texts.txt").write_text("好\t差\n", encoding="utf-8")
     assert edgert("bench", *folders) == ExitCode.USAGE

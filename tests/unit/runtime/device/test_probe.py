@@ -58,7 +58,7 @@ def test_the_doctor_writes_it_even_where_the_bundle_does_not_fit(bundle: Path, t
     done = device(sys.executable, bundle, "doctor", "--probe", file, "--prefix", "/proc/none")
     assert done.returncode == 4
     assert json.loads(file.read_bytes())["edgepack_probe"] == 1
-    assert f"facts of this device: {file}" in done.stderr
+    assert f"device facts written to {file}" in done.stderr
     done = device(sys.executable, bundle, "doctor", "--probe", "/proc/none/probe.json")
     assert done.returncode == 4
     assert "the probe /proc/none/probe.json cannot be written" in done.stderr

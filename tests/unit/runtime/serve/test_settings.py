@@ -58,7 +58,7 @@ def test_options_become_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["--timeout-s", "0"], "timeout_s is 0"),
         (["--workers", "65"], "workers is 65"),
         (["--max-wait-ms", "1e9"], "max_wait_ms is"),
-        (["--max-wait-ms", "nan"], "'nan' is no number"),
+        (["--max-wait-ms", "nan"], "'nan' is not a number"),
         (["--port", "65536"], "'65536' is not a whole number"),
     ],
 )

@@ -10,14 +10,6 @@ from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util import texts
 
 
-def test_a_pair_on_the_command_line_is_two_texts() -> None:
-    assert texts.one_pair(["a", "b"]) == ("a", "b")
-    for wrong, why in (["a"], "one text was given"), (["a", "b", "c"], "3 texts were given"):
-        with pytest.raises(UsageError, match="takes pairs of texts") as caught:
-            texts.one_pair(wrong)
-        assert caught.value.why == why
-
-
 def test_arguments_are_utf8_whatever_the_locale() -> None:
     assert texts.from_arguments([os.fsdecode("很好".encode())]) == ["很好"]
     with pytest.raises(UsageError, match="text 2 is not UTF-8"):
