@@ -1,7 +1,7 @@
-"""Artifacts: the frozen dataclasses that stages hand on, each describing one folder of files.
+"""Artifacts: frozen dataclasses that describe the output folder of each stage.
 
-A stage writes its files and `artifact.json` into its output folder; the next stage gets the dataclass back. Paths
-are kept relative to the folder, so that a folder can be renamed into the workspace and carried to another machine.
+A stage writes its files and `artifact.json` into its folder; later stages get the dataclass. Paths are relative to the
+folder, so that it can be moved.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from edgepack_runtime.util.spans import Span, tag_names
 
 @dataclass(frozen=True)
 class Check:
-    """One content check that a bundle passed: what was found, and what the target allows ("<= 2.35"), if it says so.
+    """One content check that a bundle passed: the value found, and the target's limit ("<= 2.35") if there is one.
 
-    `package` is what it was about, where it was about one alone.
+    `package` is set if the check was about one package.
     """
 
     check: str
@@ -39,13 +39,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Checks:
-    """All of them, and what is not wrong and yet worth knowing, a sentence each."""
+    """The content checks of a bundle, and notes that are no faults."""
 
     passed: tuple[Check, ...] = ()
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def and_also(self, check: Check | None) -> Checks:
-        """With one more, if it was made."""
+        """The checks with another one, unless it is None."""
         return self if check is None else replace(self, passed=(*self.passed, check))
 
 
@@ -54,11 +54,12 @@ MOST: Final = 20  # of each kind
 
 @dataclass(frozen=True)
 class Example:
-    """A row in words: what is true, what the float model and the shipped one answer.
+    """A golden row with its true answer and those of the float model and the shipped model.
 
-    `text` is the number of its line, `#17`, where the rows stay at home.
-    `score` is the probability (0 to 1) that the shipped model gives to the truth: of several labels that of the label
-    which it is the least right about; null for spans.
+    Attributes:
+        text: the text; the number of its line, `#17`, if the bundle does not carry its rows.
+        score: probability (0 to 1) of the true answer in the shipped model; the lowest one of several labels; None for
+            spans.
     """
 
     text: str
@@ -70,15 +71,15 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """The golden rows that the shipped model answers otherwise than the float one, and those it is most wrong about.
+    """Golden rows whose answers changed from float to shipped, and the worst errors; at most `MOST` of each kind.
 
-    `changed` begins with rows that the float model has right; at most `MOST` of each kind are kept.
+    `changed` starts with rows that the float model answers correctly.
     """
 
     rows: int
-    lost: int  # right in float, wrong as shipped
+    lost: int  # correct in float, wrong in the shipped model
     won: int
-    other: int  # another answer, and neither is right
+    other: int  # different answers, both wrong
     changed: tuple[Example, ...]
     wrong: tuple[Example, ...]
 
@@ -89,7 +90,7 @@ Method = Literal["ptq", "qat", "dynamic"]
 def weight_digest(weight: npt.NDArray[np.generic]) -> str:
     """sha256 of a weight's float32 values, row-major, shape (in, out).
 
-    Exporters rename parameters; the values are the one name that survives them.
+    It identifies a weight after exporters have renamed it.
     """
     return hashlib.sha256(np.ascontiguousarray(weight, dtype=np.float32).tobytes()).hexdigest()
 
@@ -98,8 +99,10 @@ def weight_digest(weight: npt.NDArray[np.generic]) -> str:
 class LinearScales:
     """Quantization ranges of one Linear layer, from PaddleSlim's observers or quanters.
 
-    `weight_sha256` is `weight_digest` of the weight; `weight_abs_max` has one entry an output column. `activation` is
-    the lowest and the highest value of its input, or null where that is found in each run.
+    Attributes:
+        weight_sha256: `weight_digest` of the weight.
+        activation: lowest and highest value of its input; None if each run computes them.
+        weight_abs_max: largest magnitude of each output column.
     """
 
     layer: str
@@ -110,11 +113,12 @@ class LinearScales:
 
 @dataclass(frozen=True)
 class Quantization:
-    """One way to make a model INT8: the ranges of every Linear.
+    """One way to quantize a model: the ranges of every Linear.
 
-    `observer`, or of `qat` the quanter, decided those of activations; nobody where they are found in each run.
-    `weights` is the folder, in that of the artifact, of a PaddleNLP model whose weights were trained to be rounded;
-    null for the student's own.
+    Attributes:
+        observer: name of the observer (of the quanter for `qat`) of activations; None if each run computes ranges.
+        weights: folder, relative to the artifact's, of the PaddleNLP model that `qat` trained; None for the student's
+            weights.
     """
 
     method: Method
@@ -130,9 +134,11 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Tried:
-    """A way to quantize on the dev rows: percentage points of the metric below float, and how far answers diverge.
+    """A way to quantize, measured on the dev rows.
 
-    `divergence` is the mean over rows, in nats, of KL(answer of float || answer of INT8).
+    Attributes:
+        drop_points: percentage points of the metric below float.
+        divergence: mean over rows of KL(answer of float || answer of INT8), in nats.
     """
 
     way: str
@@ -142,7 +148,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class PartCost:
-    """What it costs that one part of a model is INT8: how much less answers diverge, in nats, where it alone is not."""
+    """The cost of one INT8 part: how much less the answers diverge, in nats, if this part alone is float."""
 
     part: str
     divergence: float
@@ -150,10 +156,13 @@ class PartCost:
 
 @dataclass(frozen=True)
 class Int8Choice:
-    """How the INT8 model came to be, by dev rows alone: the way that lost least, and the parts that went back to float.
+    """Record of the INT8 search on dev rows.
 
-    `parts` are in the order in which they would go back; `kept_float` are the first of them that did. `drop_points`
-    is what is lost in the end; `limit_points` is what may be, null for anything.
+    Attributes:
+        tried: all ways to quantize; `way` is the one that loses least.
+        parts: the cost of each part, the most expensive first.
+        kept_float: the parts that returned to float.
+        drop_points: loss of the final model; `limit_points` is the allowed loss, None without a limit.
     """
 
     tried: tuple[Tried, ...]
@@ -165,20 +174,20 @@ class Int8Choice:
     dev_rows: int
 
 
-ROWS_SUFFIX = ".rows.jsonl"  # in place of a bundle's: its golden rows, where they do not travel
+ROWS_SUFFIX = ".rows.jsonl"  # of the golden rows beside a bundle that does not carry them
 ARTIFACT_FILE = "artifact.json"
 Split = Literal["train", "dev", "test", "unlabelled"]
 LABELLED: Final[tuple[Split, ...]] = ("train", "dev", "test")
 SPLITS: Final[tuple[Split, ...]] = (*LABELLED, "unlabelled")
-Answer = str | tuple[str, ...] | tuple[Span, ...]  # one label; any number of them, sorted; spans, sorted
+Answer = str | tuple[str, ...] | tuple[Span, ...]  # one label; several labels, sorted; spans, sorted
 Precision = Literal["float32", "float16", "int8"]
-_SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # what a shell still reads inside double quotes
+_SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # special to a shell inside double quotes
 _EXAMPLE_CHARACTERS = 24
 
 
 @dataclass(frozen=True)
 class Row:
-    """One labelled text, or pair of texts. `label` is () too where nobody gave one: in the unlabelled texts."""
+    """One labelled text or pair of texts. `label` is () in unlabelled texts."""
 
     text: str
     label: Answer
@@ -186,14 +195,14 @@ class Row:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of labels in it, sorted, each once."""
+        """The names of its labels, sorted, without repetition."""
         if isinstance(self.label, str):
             return (self.label,)
         return tuple(sorted({item.label if isinstance(item, Span) else item for item in self.label}))
 
     @property
     def item(self) -> str | tuple[str, str]:
-        """What a model is asked about it."""
+        """The input of a model: the text, or the pair of texts."""
         return self.text if self.text_pair is None else (self.text, self.text_pair)
 
     @property
@@ -202,9 +211,9 @@ class Row:
         return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
 
     def document(self, key: AnswerKey | None) -> dict[str, Any]:
-        """The row as JSON: `text`, `text_pair` if there is one, and unless `key` is null the label under that key.
+        """The row as JSON: `text`, `text_pair` if there is one, and the label as `key` unless that is None.
 
-        A span is the list of its start, its end and its label.
+        A span is a list of start, end and label.
         """
         document: dict[str, Any] = {"text": self.text}
         if self.text_pair is not None:
@@ -215,7 +224,7 @@ class Row:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Row:
-        """The row that `document` wrote down."""
+        """The row of a `document`."""
         label: Answer = ()
         if "label" in document:
             label = document["label"]
@@ -228,7 +237,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Score:
-    """A metric (0 to 1; names as in the runtime's `metrics`) with its interval at `confidence`, on `n` rows."""
+    """A metric (0 to 1) with its interval at `confidence`, on `n` rows. Names are those of the runtime's `metrics`."""
 
     value: float
     low: float
@@ -246,12 +255,13 @@ def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """One row of the loss ledger: what a stage made of the model, and how far from the row before.
+    """One row of the loss ledger: a form of the model with its score and cost.
 
-    `model_mib` is the file that holds the weights. `p50_ms` is text in to label out at batch 1, measured by the
-    runtime; it is null for what the runtime cannot load.
-    `parity` is the largest absolute difference of a logit to the row named in `parity_with`, on the same texts.
-    `seconds` is what the training took; null where nothing was trained.
+    Attributes:
+        model_mib: size of the file with the weights.
+        p50_ms, p95_ms: latency from text to label at batch 1, measured by the runtime; None if it cannot load the form.
+        parity: largest absolute difference of a logit to the row `parity_with`, on the same texts.
+        seconds: time of the training; None if nothing was trained.
     """
 
     stage: str
@@ -265,30 +275,32 @@ class LedgerRow:
     seconds: float | None = None
 
     def timeless(self) -> LedgerRow:
-        """The row without what a clock measured: a bundle's bytes follow from what it is made of alone."""
+        """The row without measured times, so that equal inputs give equal bundles."""
         return replace(self, p50_ms=None, p95_ms=None, seconds=None)
 
 
 def mebibytes(size_bytes: int) -> float:
-    """A file size as the ledger gives it."""
+    """A file size in MiB, rounded as in the ledger."""
     return round(size_bytes / 2**20, 3)
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """Base: `folder` is where the files lie; it is not stored in `artifact.json` but set on load."""
+    """Base class. `folder` holds the files; it is set on load and not stored in `artifact.json`."""
 
     folder: Path
 
 
 @dataclass(frozen=True)
 class DataArtifact(Artifact):
-    """`{train,dev,test}.jsonl`, one `Row.document` a line, and the sorted label set.
+    """`{train,dev,test}.jsonl` with one `Row.document` per line, and `unlabelled.jsonl` if the recipe names such texts.
 
-    `unlabelled.jsonl` is there, and in `rows`, when the recipe names such texts. `labels` are the names that rows hold;
-    what a model answers with are `model_labels`. `multi_label`: a text may have any number of labels.
-    `token_counts` has, for each split of the source, how many of its texts have how many tokens, as estimated by
-    `datasets.lengths`: `Lengths(token_counts["train"])` answers with percentiles.
+    Attributes:
+        labels: sorted names of the labels in the rows; `model_labels` are the outputs of a model.
+        rows: number of rows of each split.
+        token_counts: for each split of the source, estimated number of tokens -> number of texts
+            (`data.lengths.Lengths` computes percentiles).
+        multi_label: whether a text may have any number of labels.
     """
 
     labels: tuple[str, ...]
@@ -300,14 +312,14 @@ class DataArtifact(Artifact):
 
     @property
     def answer(self) -> AnswerKey:
-        """What the labels of its rows are called in JSON."""
+        """The JSON key of the labels of its rows."""
         if self.task == "token-classification":
             return "spans"
         return "labels" if self.multi_label else "label"
 
     @property
     def model_labels(self) -> tuple[str, ...]:
-        """One for each output of a model, in its order: `labels`, or their BIO tags where tokens are classified."""
+        """The outputs of a model, in order: `labels`, or their BIO tags if tokens are classified."""
         return tag_names(self.labels) if self.task == "token-classification" else self.labels
 
     def read(self, split: Split) -> list[Row]:
@@ -316,10 +328,7 @@ class DataArtifact(Artifact):
             return [Row.of(json.loads(line)) for line in lines]
 
     def example(self, *, own: bool = True) -> str:
-        """The beginning of a test text, or of both texts of a pair, as typed in a shell to try the model with.
-
-        Unless it may be one of its `own`, it is a greeting.
-        """
+        """The beginning of a test text (of both texts of a pair), quoted for a shell; without `own` a greeting."""
         pairs = self.task == "text-pair-classification"
         texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if own else ()))
         plain = (several for several in texts if not set("".join(several)) & _SHELL_CHARACTERS)
@@ -328,11 +337,13 @@ class DataArtifact(Artifact):
 
 @dataclass(frozen=True)
 class Usage:
-    """What a training ran on and what it took.
+    """Device and resources of a training.
 
-    `tokens_per_second` are tokens of texts, padding not counted, over the seconds of its steps; `padding_share` (0 to
-    1) is how much of what was computed was padding. `peak_memory_mib` is of the GPU, or on a CPU of the whole process.
-    `gpu_utilisation_percent` is a mean over samples during steps; null on a CPU, or if the driver does not tell.
+    Attributes:
+        tokens_per_second: tokens without padding per second of training steps.
+        padding_share: share (0 to 1) of padding among all computed tokens.
+        peak_memory_mib: memory of the GPU; of the process on a CPU.
+        gpu_utilisation_percent: mean over samples during steps; None on a CPU, or if the driver does not report it.
     """
 
     device: str
@@ -340,7 +351,7 @@ class Usage:
     tokens_per_second: float
     padding_share: float
     peak_memory_mib: float
-    gradient_accumulation: int  # parts of a step at the end: more than asked for if memory ran out
+    gradient_accumulation: int  # parts of a step at the end; increased if memory ran out
     gpu_utilisation_percent: float | None = None
 
 
@@ -355,21 +366,21 @@ class ModelArtifact(Artifact):
     steps: int
     train_seconds: float
     dev_score: Score
-    test_score: Score  # in the metric that such models are compared by
-    test_scores: dict[str, Score]  # in every metric that a gate may judge by, that one included
-    epochs: int  # begun, and the best of them on dev, from 1
-    best_epoch: int
+    test_score: Score  # in the metric of `evaluation.metric_of`
+    test_scores: dict[str, Score]  # in every metric of the task
+    epochs: int
+    best_epoch: int  # on dev, from 1
     usage: Usage
 
     @property
     def test_metrics(self) -> dict[str, float]:
-        """The test scores without their intervals, 0 to 1."""
+        """The test scores (0 to 1) without intervals."""
         return {metric: round(score.value, 6) for metric, score in self.test_scores.items()}
 
 
 @dataclass(frozen=True)
 class ScalesArtifact(Artifact):
-    """What PaddleSlim decided: the ways that the export tries. None when nothing is quantized."""
+    """The ways to quantize that the export tries; empty if nothing is quantized."""
 
     ways: tuple[Quantization, ...]
     calibration_rows: int
@@ -377,24 +388,24 @@ class ScalesArtifact(Artifact):
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One exported model as the runtime loads it: a folder with `model.onnx`, `model.json` and `vocab.txt`."""
+    """One exported model: a folder with `model.onnx`, `model.json` and `vocab.txt` for the runtime."""
 
     folder: str  # relative to the artifact's folder
     precision: Precision
     onnx_bytes: int
     ledger: LedgerRow
-    scores: dict[str, Score]  # on the test rows, in every metric that a gate may judge by
+    scores: dict[str, Score]  # on the test rows, in every metric of the task
 
     def row(self, metric: str | None) -> LedgerRow:
-        """Its row of the ledger with the score in `metric`; null is what such models are compared by."""
+        """Its row of the ledger with the score in `metric`; None keeps the metric of the build."""
         return self.ledger if metric is None else replace(self.ledger, score=self.scores[metric])
 
 
 @dataclass(frozen=True)
 class Variation:
-    """A model for targets that compute otherwise than the machine that builds: on a GPU, or without INT8 instructions.
+    """A model for targets with other arithmetic than this machine: a GPU, or a CPU without INT8 instructions.
 
-    It was scored here, on a CPU, and not timed. `reason` says why it is what it is.
+    This machine's CPU scored it and did not time it. `reason` explains its precision.
     """
 
     targets: tuple[str, ...]
@@ -404,19 +415,19 @@ class Variation:
 
 @dataclass(frozen=True)
 class ExportArtifact(Artifact):
-    """`paddle/` (static graph), `onnx-float/`, and where less was asked for `onnx-int8/` or `onnx-fp16/`."""
+    """`paddle/` (static graph), `onnx-float/`, and a smaller form in `onnx-int8/` or `onnx-fp16/`."""
 
     static_graph: LedgerRow
     float_model: ModelFile
     small_model: ModelFile | None
     shipped: Precision
-    reason: str  # why that one ships, with the figures that decided
-    int8: Int8Choice | None = None  # how `small_model`, if it is that, came to be what it is
+    reason: str  # why that one ships, with figures
+    int8: Int8Choice | None = None  # the search for `small_model`, if it is INT8
     variations: tuple[Variation, ...] = ()
 
     def for_target(self, target: str) -> ExportArtifact:
-        """The same with what ships to one target in the place of what ships to most."""
-        found = next((one for one in self.variations if target in one.targets), None)
+        """The artifact with the model that ships to `target`."""
+        found = next((variation for variation in self.variations if target in variation.targets), None)
         if found is None:
             return self
         is_float = found.model.precision == "float32"
@@ -431,19 +442,19 @@ class ExportArtifact(Artifact):
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
-        """Every file that was measured, the float one first."""
+        """Every measured model, the float one first."""
         small = (self.small_model,) if self.small_model is not None else ()
         return (self.float_model, *small)
 
     @property
     def shipped_model(self) -> ModelFile:
-        """The file that goes into the bundle."""
+        """The model for the bundle."""
         return next(model for model in self.models if model.precision == self.shipped)
 
 
 @dataclass(frozen=True)
 class BundleArtifact(Artifact):
-    """One signed-format bundle for one target."""
+    """One bundle for one target."""
 
     file_name: str
     target: str
@@ -462,13 +473,13 @@ class BundleArtifact(Artifact):
 
     @property
     def rows_path(self) -> Path | None:
-        """The golden rows of a bundle that does not carry them."""
+        """The file with the golden rows of a bundle that does not carry them; else None."""
         return None if self.rows_name is None else self.folder / self.rows_name
 
 
 @dataclass(frozen=True)
 class GateArtifact(Artifact):
-    """What the bundle's own `gate` verb said on the target; the receipt is `receipt.json`."""
+    """The result of the bundle's own `gate` verb. The receipt is `receipt.json`."""
 
     target: str
     exit_code: int
@@ -490,10 +501,10 @@ def save(artifact: Artifact) -> None:
 
 
 def load(kind: type[A], folder: Path) -> A:
-    """Read the artifact of `kind` back from `folder`.
+    """Read the artifact of `kind` from `folder`.
 
     Raises:
-        StageFailedError: when `artifact.json` is missing or does not describe a `kind`.
+        StageFailedError: `artifact.json` is missing, or does not describe a `kind`.
     """
     adapter: TypeAdapter[A] = TypeAdapter(kind)
     try:
@@ -506,17 +517,14 @@ def load(kind: type[A], folder: Path) -> A:
 
 
 def moved(artifact: A, folder: Path) -> A:
-    """The same artifact at another place."""
+    """The artifact in another folder."""
     assert any(f.name == "folder" for f in fields(artifact))
     return replace(artifact, folder=folder)
 
 
 @dataclass(frozen=True)
 class NarrowedArtifact(ModelArtifact):
-    """A student that was cut to a part of its width and trained once more. What is said of a training is of that one.
-
-    Heads and neurons are those of each layer.
-    """
+    """A student that was narrowed and trained again: figures are of this training, heads and neurons per layer."""
 
     heads: int
     heads_before: int
@@ -526,7 +534,7 @@ class NarrowedArtifact(ModelArtifact):
 
     @property
     def cost(self) -> str:
-        """What went and what that did on the dev rows, in words."""
+        """The reduction and its effect on the dev rows, in words."""
         heads = f"{self.heads_before} -> {counted(self.heads, 'head')}"
         neurons = f"{self.neurons_before:,} -> {self.neurons:,} neurons a layer"
         return f"{heads}, {neurons}; {_on_dev(self.dev_score_before, self.dev_score)}"
@@ -534,9 +542,9 @@ class NarrowedArtifact(ModelArtifact):
 
 @dataclass(frozen=True)
 class PrunedArtifact(ModelArtifact):
-    """A student with fewer tokens in its vocabulary. What is said of its training is the student's.
+    """A student with a smaller vocabulary. Training figures are the student's.
 
-    `unknown` and `unknown_before` are the shares (0 to 1) of the dev rows' tokens that are [UNK].
+    `unknown` and `unknown_before` are shares (0 to 1) of [UNK] among the tokens of the dev rows.
     """
 
     tokens: int  # rows of the word embedding
@@ -547,7 +555,7 @@ class PrunedArtifact(ModelArtifact):
 
     @property
     def cost(self) -> str:
-        """What went and what that did on the dev rows, in words."""
+        """The reduction and its effect on the dev rows, in words."""
         tokens = f"{self.tokens_before:,} -> {self.tokens:,} tokens"
         lost = f"[UNK] {100 * self.unknown_before:.2f} -> {100 * self.unknown:.2f} % of dev tokens"
         return f"{tokens}; {_on_dev(self.dev_score_before, self.dev_score)}; {lost}"
@@ -559,11 +567,11 @@ def _on_dev(before: Score, after: Score) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """What is known of a candidate when one is chosen: nothing of it comes from the answers to test rows.
+    """Figures of a candidate for the choice between candidates. None of them is from test rows.
 
-    `dev_score`, `precision`, `onnx_bytes` and the times (text in to label out, batch 1, one thread, all
-    candidates interleaved) are of the file that would ship, by the runtime; `p95_ms` is null where texts are too few.
-    `missed` names the gates that it misses, as far as dev rows and the machine of the build can tell.
+    Score, size and latency (text to label, batch 1, one thread, candidates interleaved) are of the model that would
+    ship. `p95_ms` is None if there are too few texts. `missed` names the gates that it misses on dev rows and on this
+    machine.
     """
 
     name: str
@@ -580,10 +588,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class SelectArtifact(Artifact):
-    """Which of several candidates goes on, and why, in words.
+    """The chosen candidate, with the reason in words.
 
-    `left_out` failed, for `untried` there was no time; `not_judged` are gates that could not be judged, and why not.
-    `tolerance_points` is null where a dev score may be any distance below the best.
+    `left_out` failed; the time limit left out `untried`. `not_judged` are gates that could not be judged, with reasons.
+    `tolerance_points` is None if the distance from the best dev score has no limit.
     """
 
     candidates: tuple[Compared, ...]  # in the order of the recipe

@@ -1,4 +1,4 @@
-"""Scores and latency of model folders on this machine, by the runtime package on the files that ship."""
+"""Scores and latency of exported models on this machine, measured by the runtime."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import metrics, scoring
 
 CONFIDENCE: Final = 0.95
-_ALIKE_POINTS: Final = 1e-9  # scores are quotients: a difference of two that is the limit comes out this near to it
+_ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
 
 
 def metric_of(data: DataArtifact) -> str:
-    """What models of a task are compared by, while they are made."""
+    """The metric that compares models of a task during the build."""
     return metrics.usual(multi_label=data.multi_label, tokens=data.task == "token-classification")
 
 
 def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
-    """`metric` (0 to 1) alone, without the work that an interval takes."""
+    """`metric` (0 to 1) without its interval."""
     pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
     if metric == metrics.ACCURACY:
         return metrics.accuracy(pairs)
@@ -41,12 +41,12 @@ def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
 
 
 def exceeds(lost_points: float, limit_points: float) -> bool:
-    """Whether more percentage points are lost than may be, whatever floating point makes of a difference of scores."""
-    return lost_points > limit_points + _ALIKE_POINTS
+    """Whether the loss exceeds the limit, up to rounding errors of scores."""
+    return lost_points > limit_points + _ROUNDING_POINTS
 
 
 def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str] = ()) -> Score:
-    """`metric` with its interval at `CONFIDENCE`; `classes` are the model's, which F1 of each or of one is about."""
+    """`metric` with its interval at `CONFIDENCE`. `classes` are the model's labels, for F1."""
     truths = [row.label for row in rows]
     positive = metrics.positive_label(classes, truths) if metric == metrics.F1 else None
     found = scoring.interval(metric, truths, answers, CONFIDENCE, positive, classes)
@@ -54,16 +54,13 @@ def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer], classes: 
 
 
 def every_score(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, Score]:
-    """The score in every metric that a gate may judge such models by.
-
-    All of them, so that another metric of the gates needs nothing to be trained or exported again.
-    """
+    """The score in every metric of the task, so that another metric in the gates needs no new training."""
     tokens = data.task == "token-classification"
     found: dict[str, Score] = {}
     for metric in metrics.METRICS:
         if metrics.unfit(metric, len(data.labels), multi_label=data.multi_label, tokens=tokens) is not None:
             continue
-        if metric == metrics.ENTITY_F1:  # of spans, the micro average is just that
+        if metric == metrics.ENTITY_F1:  # the micro average over spans
             found[metric] = replace(found[metrics.MICRO_F1], metric=metric)
         else:
             found[metric] = score(metric, rows, answers, data.labels)
@@ -71,7 +68,7 @@ def every_score(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answe
 
 
 def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
-    """Every metric that has a meaning for the task, 0 to 1."""
+    """Every metric of the task, 0 to 1."""
     pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
     tokens = data.task == "token-classification"
     two = len(data.labels) == 2 and not tokens and not data.multi_label
@@ -81,19 +78,19 @@ def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answ
 
 Float = npt.NDArray[np.float32]
 _BATCH = 32
-_ROUNDS = 10  # each of all texts
+_ROUNDS = 10  # over all texts
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Text in to label out, batch 1, one thread, of one model; all models of a call were timed interleaved."""
+    """Latency of one model from text to label, batch 1, one thread. All models of a call are timed interleaved."""
 
     p50_ms: float
-    p95_ms: float | None  # None where the texts are too few for it
+    p95_ms: float | None  # None: too few texts
 
 
 def opened(folder: Path, threads: int | None = None) -> Predictor:
-    """A model folder as this machine can run it: one for a GPU on the CPU, where it computes the same and is slower."""
+    """A model folder, loaded on the CPU of this machine even if it is for a GPU."""
     config = model_config.load(folder)
     if config.engine.provider == model_config.CPU:
         return Predictor(folder, threads=threads)
@@ -108,16 +105,16 @@ def opened(folder: Path, threads: int | None = None) -> Predictor:
 
 
 def test_scores(folder: Path, data: DataArtifact, progress: Progress) -> dict[str, Score]:
-    """The model folder on the test rows, text in, answer out, in every metric that a gate may judge by."""
+    """The scores of a model folder on the test rows, in every metric of the task."""
     rows = data.read("test")
     return every_score(data, rows, answers(opened(folder), rows, f"score of {folder.name}", progress))
 
 
 def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> list[Answer]:
-    """What the model answers to each row; `label` names the bar.
+    """The model's answer to each row. `label` names the progress bar.
 
     Raises:
-        StageFailedError: it cannot be run, or gives something that is no number.
+        StageFailedError: the model cannot be run, or a logit is not a number.
     """
     given: list[Answer] = []
     with progress.task(label, len(rows)) as task:
@@ -132,17 +129,18 @@ def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Pro
 
 
 def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:
-    """Those of each row by itself, (1, C), or (1, T, C) where tokens are classified."""
+    """The logits of each row, run alone: (1, C), or (1, T, C) if tokens are classified."""
     return [predictor.logits([row.item]) for row in rows]
 
 
 def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: str = "export") -> list[Latency]:
-    """Time all folders side by side on the lines of `texts`, in one fresh process: no trainer's threads share it.
+    """Time all folders, interleaved, on the lines of `texts`, in a new process without the threads of a training.
 
-    `stage` is the one that asks.
+    Args:
+        stage: the calling stage, for messages.
 
     Raises:
-        StageFailedError: when the process fails.
+        StageFailedError: the process failed.
     """
     progress.line(f"timing {counted(len(folders), 'model')}, interleaved, one thread")
     command = [sys.executable, "-m", "edgepack_runtime", "bench", *map(str, folders)]

@@ -1,7 +1,4 @@
-"""How a stage tells what it is doing, without knowing who listens.
-
-`console.Console` draws it; tests and library callers pass `SILENT`.
-"""
+"""Interface of progress reporters: bars and lines. `console.Console` implements it; `SILENT` prints nothing."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ class Task(Protocol):
     """One running bar."""
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Move on by `steps` of the bar's total; `note` (a loss, a file name) replaces the last one."""
+        """Advance the bar by `steps`; `note` (a loss, a file name) replaces the last one."""
 
 
 class Progress(Protocol):
-    """What a stage may say while it runs."""
+    """Progress reporter of a stage."""
 
     def task(self, label: str, total: int, done: int = 0) -> AbstractContextManager[Task]:
-        """Open a bar of `total` steps, `done` of which are behind already; it closes with the context."""
+        """Open a bar of `total` steps, of which `done` are finished. It closes with the context."""
 
     def line(self, text: str) -> None:
-        """Print one line above the bars: a choice that was made, a figure that is known."""
+        """Print one line above the bars."""
 
 
 class _SilentTask:
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Nobody listens."""
+        """Print nothing."""
 
 
 class _Silent:
@@ -38,7 +35,7 @@ class _Silent:
         yield _SilentTask()
 
     def line(self, text: str) -> None:
-        """Nobody listens."""
+        """Print nothing."""
 
 
 SILENT: Progress = _Silent()

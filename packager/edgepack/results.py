@@ -1,4 +1,4 @@
-"""What a whole build made, and the loss ledger that tells what each step of it cost."""
+"""Results of a build, and the loss ledger: score and cost after each stage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_RUN_HERE: Final = "not run here"
 
 @dataclass(frozen=True)
 class NotRunHere:
-    """Why a bundle cannot be gated on this machine, and what to type on its device."""
+    """Why a bundle cannot be gated on this machine, and the command for its device."""
 
     why: str
     command: str = ""
@@ -38,14 +38,14 @@ class NotRunHere:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One target's bundle and what its gate said, where this machine could run it."""
+    """The bundle of one target, with the result of its gate if this machine can run it."""
 
     bundle: BundleArtifact
     gate: GateArtifact | NotRunHere
 
     @property
     def verdict(self) -> Verdict:
-        """What is known of the bundle on its target."""
+        """The verdict of the bundle's gate, or why there is none."""
         if isinstance(self.gate, NotRunHere):
             return NOT_RUN_HERE
         return "no gates" if verdict(self.gate.receipt) == UNGATED else self.gate.verdict
@@ -53,14 +53,14 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Failure:
-    """A target that could not be built or gated, or a candidate that could not be built, and why."""
+    """A target or candidate that failed, with its error."""
 
     name: str
     error: EdgepackError
 
 
-def of_candidate(error: EdgepackError, name: str) -> EdgepackError:
-    """The same error, which says which candidate it is about."""
+def with_candidate(error: EdgepackError, name: str) -> EdgepackError:
+    """The error with the name of its candidate in the message."""
     what = f"{error.what} (candidate {name})"
     if isinstance(error, RecipeInvalidError):
         return RecipeInvalidError(what, why=error.why, fix=error.fix, findings=error.findings)
@@ -69,7 +69,7 @@ def of_candidate(error: EdgepackError, name: str) -> EdgepackError:
 
 @dataclass(frozen=True)
 class Made:
-    """The result of one stage, with the names of the candidates that have it where others have another."""
+    """The result of one stage. `candidates` are those that share it, if others have another result."""
 
     stage: str
     artifact: Artifact
@@ -78,34 +78,31 @@ class Made:
 
 @dataclass(frozen=True)
 class Part:
-    """What a build made that was told to end early, in the order it was made."""
+    """The results of a build that ended early (`--until`), in order."""
 
     recipe: Recipe
     made: tuple[Made, ...]
-    left_out: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
-    failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
+    left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
+    failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
 
     @property
     def selection(self) -> SelectArtifact | None:
-        """Which of several candidates was chosen, when the build came so far."""
-        return next((one.artifact for one in self.made if isinstance(one.artifact, SelectArtifact)), None)
+        """The choice between candidates, if the build made it."""
+        return next((made.artifact for made in self.made if isinstance(made.artifact, SelectArtifact)), None)
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
-        """As much of the loss ledger as there is. Of several candidates it tells of the chosen one alone.
-
-        It gives scores on the test rows, and nobody should choose by those.
-        """
+        """The loss ledger so far, of the chosen candidate only: test scores must not decide between candidates."""
         chosen = self.selection.chosen if self.selection else None
-        counted = [one for one in self.made if not one.candidates or chosen in one.candidates]
-        models = [(one.stage, one.artifact) for one in counted if isinstance(one.artifact, ModelArtifact)]
-        exported = next((one.artifact for one in counted if isinstance(one.artifact, ExportArtifact)), None)
+        relevant = [made for made in self.made if not made.candidates or chosen in made.candidates]
+        models = [(made.stage, made.artifact) for made in relevant if isinstance(made.artifact, ModelArtifact)]
+        exported = next((made.artifact for made in relevant if isinstance(made.artifact, ExportArtifact)), None)
         return _ledger(models, exported, self.recipe.gates.metric)
 
 
 @dataclass(frozen=True)
 class Build:
-    """Everything a build made, in the order it was made. Of several candidates, `recipe` is that of the chosen one."""
+    """The results of a build. `recipe` has the values of the chosen candidate."""
 
     recipe: Recipe
     data: DataArtifact
@@ -114,20 +111,20 @@ class Build:
     scales: ScalesArtifact
     export: ExportArtifact
     deliveries: tuple[Delivery, ...]
-    failures: tuple[Failure, ...] = ()  # of targets, when the build was told to keep going
+    failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
     selection: SelectArtifact | None = None
-    left_out: tuple[Failure, ...] = ()  # candidates, when the build was told to keep going
+    left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
     narrowed: NarrowedArtifact | None = None
     pruned: PrunedArtifact | None = None
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
-        """The loss ledger from the float teacher to every target."""
+        """The loss ledger, from the float teacher to every target."""
         gates = (item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact))
         return (*self._model_rows(self.export), *gates)
 
     def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
-        """The rows on the way to one target: not those of other targets, and not of files that do not ship to it."""
+        """The rows of one target, without other targets and without models that do not ship to it."""
         exported = self.export.for_target(item.bundle.target)
         shipped = exported.shipped_model
         small = None if shipped is exported.float_model else shipped
@@ -144,9 +141,7 @@ class Build:
 def _ledger(
     models: Sequence[tuple[str, ModelArtifact]], exported: ExportArtifact | None, metric: str | None
 ) -> tuple[LedgerRow, ...]:
-    """Rows of trained models by their stages, in order, and of the files exported from the last of them; all in the
-    `metric` of the gates (`Gates.metric`).
-    """
+    """Ledger rows of the trained models and of the models exported from the last one, scored by `metric`."""
     rows = [_model(stage, model, metric) for stage, model in models]
     if exported is None:
         return tuple(rows)

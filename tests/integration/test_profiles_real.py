@@ -31,7 +31,7 @@ def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
     except EnvironmentUnfitError as error:
         pytest.skip(str(error))
     site = assemble(fetched, tmp_path, profile)
-    assert site.checks.told == ()
+    assert site.checks.notes == ()
     found = {check.check: check for check in site.checks.passed}
     assert int(found["ELF"].found) >= 15
     assert found["glibc"].allowed == f"<= {profile.glibc}"

@@ -122,7 +122,7 @@ def test_every_check_passed_and_there_is_nothing_to_tell(site: SiteFacts) -> Non
         "glibc",
         "libstdc++",
     ]
-    assert site.checks.told == ()
+    assert site.checks.notes == ()
 
 
 def test_every_wheel_has_its_licence_text(site: SiteFacts) -> None:

@@ -186,7 +186,7 @@ def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table |
         for check in one.checks.passed:
             if check.package:
                 yield Text(safe(f"{one.target}: {check.package}: {check.found}; {check.allowed}"))
-        for line in one.checks.told:
+        for line in one.checks.notes:
             yield Text(safe(f"{one.target}: {line}"))
 
 

@@ -13,7 +13,7 @@ from edgepack.pipeline.options import BuildOptions
 from edgepack.pipeline.stages import train
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
-from edgepack.results import of_candidate
+from edgepack.results import with_candidate
 from edgepack.training import environment
 
 TRAININGS: Final = {"teacher": "teacher", "student": "student", "narrow": "student"}  # stage -> section, in order
@@ -91,7 +91,7 @@ def _check_students(recipe: Recipe, *, keep_going: bool) -> None:
         try:
             train.check_student(candidate.recipe.student)
         except EdgepackError as error:
-            failed.append(of_candidate(error, candidate.name))
+            failed.append(with_candidate(error, candidate.name))
             if not keep_going or len(failed) == len(models):
                 raise failed[0] from error
     if not models:

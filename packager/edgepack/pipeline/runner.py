@@ -13,7 +13,7 @@ from edgepack.pipeline.options import CANDIDATE_STAGES, BuildOptions
 from edgepack.pipeline.workspace import Key, Result, Workspace
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
-from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, Part, of_candidate
+from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, Part, with_candidate
 from edgepack.targets.context import Supply
 from edgepack.training import checkpoint
 
@@ -154,7 +154,7 @@ class _Run:
         if call.target is not None and self._options.keep_going:
             self._failures.append(Failure(call.target, error))
             return
-        failures = [Failure(name, of_candidate(error, name)) for name in self._calls.candidates_of(call)]
+        failures = [Failure(name, with_candidate(error, name)) for name in self._calls.candidates_of(call)]
         if not failures:
             raise error
         self._left_out += failures

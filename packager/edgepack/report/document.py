@@ -294,7 +294,7 @@ def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> dict[str, Any]:
             "unpacked_bytes": bundle.unpacked_bytes,
             "manifest_sha256": bundle.manifest_sha256,
             "bytes_by_part": bundle.bytes_by_part,
-            "checks": asdict(bundle.checks),
+            "checks": {"passed": [asdict(check) for check in bundle.checks.passed], "told": list(bundle.checks.notes)},
             "rows_name": bundle.rows_name,
         },
         "examples": bundle.examples and asdict(bundle.examples),

@@ -59,14 +59,14 @@ def test_what_was_found_and_what_the_target_has(
         Check("libstdc++", "3.4.22", "<= 3.4.30"),
         Check("GPU code", "machine code for sm_87, no PTX", "for sm_87", "fakelib 1.0"),
     )
-    assert needs.checks.told == ()
+    assert needs.checks.notes == ()
 
 
 def test_what_is_not_wrong_is_told(check: Callable[..., Needs], make_elf: MakeElf, profile: Profile) -> None:
     needs = check({"fakelib/a.so": make_elf(libraries=["libgomp.so.1"], runpath="/opt/lib", stack=7)}, profile)
-    assert [line.split(" ", 1)[0] for line in needs.checks.told] == ["fakelib/a.so"] * 3
+    assert [line.split(" ", 1)[0] for line in needs.checks.notes] == ["fakelib/a.so"] * 3
     assert {"/opt/lib", "stack", "libgomp.so.1"} == {
-        word for word in ("/opt/lib", "stack", "libgomp.so.1") if any(word in line for line in needs.checks.told)
+        word for word in ("/opt/lib", "stack", "libgomp.so.1") if any(word in line for line in needs.checks.notes)
     }
     assert needs.checks.passed[-1] == Check("libstdc++", "none")
 

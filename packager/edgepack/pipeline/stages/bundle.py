@@ -303,5 +303,5 @@ def _report(site: SiteFacts, checks: Checks, progress: Progress) -> None:
     progress.line(
         f"{counted(len(checks.passed), 'content check')} passed; binaries need glibc {site.libc_min} or newer"
     )
-    for line in checks.told:
+    for line in checks.notes:
         progress.line(f"note: {line}")
