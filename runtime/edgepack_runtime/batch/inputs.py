@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Iterator, List, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import Item, checked, item_from_fields
+from edgepack_runtime.util.texts import Item, item_from_fields, require_text
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # a text of a line; a word without an end of that size takes 300 MiB to cut
@@ -86,7 +86,7 @@ class Source:
             return self._of_fields(line.split("\t") if line else [], where)
         if self._suffix == ".jsonl":
             return self._of_json(line, where)
-        return _pair_of_line(line, where) if len(self._columns) == 2 else checked(line, where)
+        return _pair_of_line(line, where) if len(self._columns) == 2 else require_text(line, where)
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
         if len(fields) != len(self._header):
@@ -172,7 +172,7 @@ def _require_utf8(text: str, where: str) -> None:
 
 
 def _pair_of_line(line: str, where: str) -> Item:
-    fields = checked(line, where).split("\t")
+    fields = require_text(line, where).split("\t")
     if len(fields) != 2:
         raise UsageError(
             f"{where} is no pair of texts",

@@ -1,7 +1,6 @@
-"""Under what conditions a figure was measured: recorded with every receipt, so that two receipts can be compared.
+"""Conditions of a measurement (CPU, clock, temperature, versions), recorded in each receipt for comparison.
 
-Nothing here raises when a file is missing or unreadable: devices differ in what they tell, and a value that is not
-told is null. Null therefore means "unknown here", never "zero" or "no".
+A missing or unreadable file is no error. Its value is null, which means "unknown", never "zero" or "no".
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _ROOT = Path("/")
 
 
 def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path = _ROOT) -> Dict[str, Any]:
-    """What does not change while something is measured, and `collect_changing` at its begin.
+    """All conditions at the beginning of a measurement.
 
     Args:
         threads: threads that the measured predictor may use.
-        engine: what runs the model, with its version.
+        engine: name and version of the inference engine.
         providers: execution providers active in its session.
         root: where /proc and /sys lie.
     """
@@ -56,7 +55,7 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
 
 
 def collect_changing(root: Path = _ROOT) -> Dict[str, Any]:
-    """What may change while something is measured: load, clock, temperature, and what keeps the device cool."""
+    """The conditions that may change during a measurement: load, clock, temperature and throttling."""
     return {
         "load_average": load_average(),
         "clock_mhz": clock_mhz(root),
@@ -66,12 +65,12 @@ def collect_changing(root: Path = _ROOT) -> Dict[str, Any]:
 
 
 def device_clock_utc() -> str:
-    """What the device's own clock says, as `2026-02-28T23:59:59Z`: for the reader, since it may be wrong by decades."""
+    """The device's clock as `2026-02-28T23:59:59Z`, for the reader only: it may be wrong by decades."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def load_average() -> Optional[List[float]]:
-    """Runnable processes, averaged over 1, 5 and 15 minutes."""
+    """Load averages over 1, 5 and 15 minutes."""
     try:
         return [round(value, 2) for value in os.getloadavg()]
     except OSError:
@@ -79,28 +78,29 @@ def load_average() -> Optional[List[float]]:
 
 
 def clock_mhz(root: Path = _ROOT) -> Optional[float]:
-    """The fastest core's present clock."""
+    """Current clock of the fastest core."""
     files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
-    clocks = [value / 1000 for value in map(_number, files) if value]  # the kernel tells kHz
+    clocks = [value / 1000 for value in map(_number, files) if value]  # in kHz
     if not clocks:
         info = device.read(root / "proc/cpuinfo") or ""
-        told = [line.partition(":")[2] for line in info.splitlines() if line.startswith("cpu MHz")]
-        clocks = [value for value in map(device.number, told) if value]
+        values = [line.partition(":")[2] for line in info.splitlines() if line.startswith("cpu MHz")]
+        clocks = [value for value in map(device.number, values) if value]
     return round(max(clocks), 1) if clocks else None
 
 
 def highest_clock_mhz(root: Path = _ROOT) -> Optional[float]:
-    """What the fastest core could run at; not told where the hypervisor or the firmware decides."""
+    """Highest clock of the fastest core; None where a hypervisor or the firmware controls it."""
     files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq")
     clocks = [value / 1000 for value in map(_number, files) if value]
     return round(max(clocks), 1) if clocks else None
 
 
 def temperature_c(root: Path = _ROOT) -> Optional[float]:
-    """The hottest thermal zone that gives a plausible value."""
+    """Temperature of the hottest thermal zone with a plausible value."""
     zones = map(_number, root.glob("sys/class/thermal/thermal_zone*/temp"))
-    told = [value / 1000 for value in zones if value is not None]
-    plausible = [value for value in told if 0 < value < 150]  # unused sensors report -40 000 or 2^31
+    plausible = [
+        value / 1000 for value in zones if value is not None and 0 < value < 150_000
+    ]  # unused sensors report -40 000 or 2^31
     return round(max(plausible), 1) if plausible else None
 
 

@@ -1,6 +1,6 @@
-"""How many cores this process may use: its affinity, and the CPU quota of its control groups.
+"""Cores that this process may use: its affinity, and the CPU quota of its control groups.
 
-A missing or unreadable file is no error: systems differ in the files that they have.
+A missing or unreadable file is no error.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Cores:
 
     machine: int
     allowed: int
-    quota: Optional[float]  # of the control groups, as containers and batch systems set them; None: no limit
+    quota: Optional[float]  # of the control groups of a container or batch system; None: no limit
 
     @property
     def threads(self) -> int:
-        """Threads that can all run at the same time.
+        """Number of threads that can run at the same time.
 
-        A quota is rounded down: the threads of a matrix product wait for the last of them, and one more than the
-        quota pays for is stopped by the kernel in every period while the others wait.
+        A quota is rounded down. With one thread more than the quota, the kernel stops a thread in every period, and
+        the other threads of a matrix product wait for it.
         """
         return self.allowed if self.quota is None else max(1, min(self.allowed, math.floor(self.quota)))
 
@@ -38,7 +38,7 @@ class Cores:
 
 
 def cores(root: Path = info.ROOT) -> Cores:
-    """How many cores there are, and how many of them this process may use; `root` is where /proc and /sys lie."""
+    """Cores of the machine and of this process. `root` is the folder of /proc and /sys."""
     machine = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
     quotas = [quota for group in control_groups("cpu", root) for quota in [_quota(group)] if quota is not None]
@@ -46,19 +46,19 @@ def cores(root: Path = info.ROOT) -> Cores:
 
 
 def usable_cores(root: Path = info.ROOT) -> int:
-    """Threads of this process that can all run at the same time."""
+    """Number of threads of this process that can run at the same time."""
     return cores(root).threads
 
 
 def control_groups(controller: str, root: Path = info.ROOT) -> Iterator[Path]:
-    """Folders of the control groups that limit this process, its own first: each of them counts (man 7 cgroups)."""
+    """Folders of all control groups that limit this process, its own first (man 7 cgroups)."""
     entries = (line.split(":", 2) for line in _lines(root / "proc/self/cgroup") if line.count(":") >= 2)
     paths = {name: PurePosixPath(path) for _, names, path in entries for name in names.split(",")}
     for line in _lines(root / "proc/self/mountinfo"):
         mount, _, kind = (part.split() for part in line.partition(" - "))
         if len(mount) < 5 or len(kind) < 3 or not kind[0].startswith("cgroup"):
             continue
-        # The second version has one tree for all controllers, and no name for it.
+        # Version 2 has one unnamed tree for all controllers.
         name = "" if kind[0] == "cgroup2" else controller
         if name not in paths or (name and name not in kind[2].split(",")):
             continue
@@ -67,8 +67,8 @@ def control_groups(controller: str, root: Path = info.ROOT) -> Iterator[Path]:
 
 
 def _upwards(top: Path, path: PurePosixPath, mounted: PurePosixPath) -> Iterator[Path]:
-    """The folder of group `path` in a tree whose group `mounted` lies at `top`, and all folders above it."""
-    inside = mounted in (path, *path.parents) and ".." not in path.parts  # else it is outside of what a container sees
+    """The folder of group `path`, and its parents, in a tree whose group `mounted` is mounted at `top`."""
+    inside = mounted in (path, *path.parents) and ".." not in path.parts  # else it is outside of the container
     folder = top / path.relative_to(mounted) if inside else top
     while folder != top:
         yield folder
@@ -77,7 +77,7 @@ def _upwards(top: Path, path: PurePosixPath, mounted: PurePosixPath) -> Iterator
 
 
 def _quota(group: Path) -> Optional[float]:
-    """CPU seconds a second that one control group may take: of `cpu.max`, or of the two files of version 1."""
+    """CPU seconds per second of one control group, from `cpu.max` or the two files of version 1."""
     limit, _, period = (info.read(group / "cpu.max") or "").partition(" ")
     if not period:
         limit, period = (info.read(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period"))

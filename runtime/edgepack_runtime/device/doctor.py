@@ -1,4 +1,4 @@
-"""Whether this device can run a bundle: checked before anything is written (standard library only)."""
+"""Check whether this device can run a bundle, before anything is written."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.util.texts import counted
 
 MIB = 1024 * 1024
-DISK = "disk"  # the check of how much room is left
-# Python 3.11 caches 6 MiB for numpy, onnxruntime and tokenizers: once where they are staged, once where they serve.
+DISK = "disk"  # name of the check of free space
+# Python 3.11 caches 6 MiB of bytecode, for the staged and for the installed release.
 _BYTECODE_BYTES = 16 * MIB
-# Extensions of the standard library that numpy and onnxruntime import, and that minimal systems leave out.
+# Extension modules of the standard library that minimal systems lack.
 _MODULES = ("ctypes", "decimal", "fcntl", "hashlib", "json", "pickle", "secrets", "unicodedata", "zlib")
-_LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # every onnxruntime wheel needs them and none carries them
+_LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # needed by ONNX Runtime and not part of its wheels
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One finding about this device. `why` and `fix` are empty when `ok`."""
+    """Result of one check. `why` and `fix` are empty if `ok`."""
 
     check: str
     ok: bool
@@ -43,8 +43,8 @@ def check_device(
     """Compare this device with the bundle's target.
 
     Args:
-        prefix: where the release is to be installed; None leaves out the checks of disk and mount.
-        needed_bytes: bytes that will be written there; by default the unpacked release.
+        prefix: where the release will be installed; None skips the checks of the disk.
+        needed_bytes: bytes that will be written there; by default the size of the unpacked release.
     """
     target = manifest.target
     checks = [
@@ -68,10 +68,10 @@ def check_device(
 
 
 def require(checks: Sequence[Check]) -> None:
-    """Raise when a check failed.
+    """Raise an error if a check failed.
 
     Raises:
-        EnvironmentUnfitError: naming every failed check with its cause and remedy.
+        EnvironmentUnfitError: names every failed check with its cause and fix.
     """
     failed = [check for check in checks if not check.ok]
     if failed:
@@ -83,7 +83,7 @@ def require(checks: Sequence[Check]) -> None:
 
 
 def render(checks: Sequence[Check]) -> str:
-    """The checks as lines for people."""
+    """The checks as text."""
     lines = []
     for check in checks:
         lines.append(f"{'ok  ' if check.ok else 'FAIL'}  {check.check:<9} {check.what}")
@@ -102,45 +102,39 @@ def existing_parent(path: Path) -> Path:
 
 
 def check_space(place: Path, needed_bytes: int) -> Check:
-    """Whether the file system of `place` (which exists) has room for `needed_bytes` and the bytecode cache."""
+    """Check that the file system of `place` (an existing folder) has space for `needed_bytes` and bytecode."""
     needed = needed_bytes + _BYTECODE_BYTES
     disk = os.statvfs(place)
     free = disk.f_bavail * disk.f_frsize
     what = f"{free // MIB} MiB free at {place}; {needed // MIB + 1} MiB needed"
     if free < needed:
-        return Check(DISK, False, what, "a release is unpacked beside the one that serves", "free some space there")
+        return Check(DISK, False, what, "the new release is unpacked beside the serving one", "free some space there")
     if disk.f_files and disk.f_favail < 2000:
-        return Check(
-            DISK,
-            False,
-            f"{disk.f_favail} inodes left at {place}",
-            "a release has many files",
-            "remove files",
-        )
+        return Check(DISK, False, f"{disk.f_favail} inodes left at {place}", "a release has many files", "remove files")
     return Check(DISK, True, what)
 
 
 def check_writable(place: Path) -> Check:
-    """Whether this user may write to `place` (which exists)."""
+    """Check that this user may write to `place` (an existing folder)."""
     if os.statvfs(place).f_flag & getattr(os, "ST_RDONLY", 0):
-        why = "nothing can be installed there as it is"
+        why = "an install writes there"
         return Check("write", False, f"{place} is mounted read-only", why, "mount it for writing, or use --prefix")
     if not os.access(place, os.W_OK | os.X_OK):
         what = f"user {os.geteuid()} may not write to {place}"
         why = "a release, its state and its receipts are written there"
-        return Check("write", False, what, why, "run as the user who owns it, or choose another folder with --prefix")
+        return Check("write", False, what, why, "run as its owner, or give another folder with --prefix")
     return Check("write", True, f"{place} may be written")
 
 
 def check_executable(place: Path) -> Check:
-    """Whether shared libraries may be loaded from the file system of `place` (which exists)."""
+    """Check that shared libraries may be loaded from the file system of `place` (an existing folder)."""
     if os.statvfs(place).f_flag & getattr(os, "ST_NOEXEC", 0):
         return Check(
             "mount",
             False,
             f"{place} is mounted noexec",
             "the bundle's libraries could not be loaded from there",
-            "choose a folder on another file system with --prefix or TMPDIR",
+            "give a folder on another file system with --prefix or TMPDIR",
         )
     return Check("mount", True, f"libraries may be loaded from {place}")
 
@@ -151,7 +145,7 @@ def _check_system(target: TargetFacts) -> Check:
         why = f"its libraries are made for {wanted} (target {target.profile})"
         return Check("system", False, f"this is {found}", why, f"build the bundle for a {found} target")
     if struct.calcsize("P") != 8 and target.machine in ("x86_64", "aarch64"):
-        why = "the kernel is 64-bit and the system on it is not"
+        why = "the kernel is 64-bit, but the system is not"
         return Check("system", False, "this Python is a 32-bit program", why, "install a 64-bit system image")
     return Check("system", True, found)
 
@@ -183,12 +177,12 @@ def _check_modules() -> Check:
     missing = []
     for name in _MODULES:
         try:
-            importlib.import_module(name)  # found is not enough: a part in C may be left out
+            importlib.import_module(name)  # an existing module may still lack its C part
         except ImportError:
             missing.append(name)
     if missing:
         what = f"this Python lacks {', '.join(missing)}"
-        return Check("stdlib", False, what, "the system installed a part of Python only", "install the full python3")
+        return Check("stdlib", False, what, "only a part of Python is installed", "install the full python3")
     return Check("stdlib", True, "the standard library is complete")
 
 
@@ -198,48 +192,44 @@ def _check_library(name: str) -> Check:
 
         ctypes.CDLL(name)
     except ImportError:
-        return Check("library", False, f"{name} cannot be looked for", "this Python lacks ctypes")
+        return Check("library", False, f"{name} cannot be checked", "this Python lacks ctypes")
     except OSError as error:
         return Check("library", False, f"{name} is missing", str(error), f"install the system package with {name}")
     return Check("library", True, name)
 
 
 def _check_gpu(target: TargetFacts) -> List[Check]:
-    """For targets that compute on a GPU: its driver."""
+    """Check the driver, for targets with a GPU."""
     if target.provider != CUDA:
         return []
     try:
-        from edgepack_runtime.device import nvidia  # needs ctypes, which `_check_modules` speaks of
+        from edgepack_runtime.device import nvidia  # needs ctypes, see `_check_modules`
 
         gpu = nvidia.gpu_facts()
     except ImportError:
-        return [Check("gpu", False, "the GPU cannot be asked for", "this Python lacks ctypes")]
+        return [Check("gpu", False, "the GPU cannot be checked", "this Python lacks ctypes")]
     except EnvironmentUnfitError as error:
         return [Check("gpu", False, error.what, error.why, error.fix)]
     what = f"{gpu.name}, compute capability {gpu.sm}, driver for CUDA up to {gpu.driver}, {gpu.memory_mib} MiB"
-    return [Check("gpu", True, what), *_check_power()]
-
-
-def _check_power() -> List[Check]:
-    """Never fails: which power mode is right is for the device's owner to say, and what it costs for the gate."""
+    checks = [Check("gpu", True, what)]
     board = jetson.facts()
-    if board is None:
-        return []
-    mode = board.power_mode or "not told"
-    return [Check("jetson", True, f"JetPack {board.jetpack}, Jetson Linux {board.l4t}, power mode {mode}")]
+    if board is not None:  # any power mode is allowed: the gate measures its effect
+        mode = board.power_mode or "unknown"
+        checks.append(Check("jetson", True, f"JetPack {board.jetpack}, Jetson Linux {board.l4t}, power mode {mode}"))
+    return checks
 
 
 def _check_cpu(manifest: Manifest) -> Check:
-    """Never fails: what a slow or saturating CPU costs is for the gate to measure."""
+    """Describe the CPU. Never fails: the gate measures how fast and how exact it is."""
     fast = info.int8_flags()
     note = ", ".join(fast) if fast else "no VNNI or SDOT"
     precision = manifest.model.get("precision")
     if not fast and precision == "int8":
-        note += ": int8 runs, but slower and with other rounding; the gate decides"
+        note += ": int8 runs, but slower and with different rounding; the gate decides"
     if precision == "float16" and not info.half_flags():
-        note += "; float16 runs, but computed in float32 and no faster; the gate decides"
+        note += "; float16 is computed in float32 and is not faster; the gate decides"
     if why := info.emulation(platform.machine()):
-        note += f"; emulated ({why}): no time that is measured here means anything"
+        note += f"; emulated ({why}): latencies are meaningless"
     return Check("cpu", True, f"{info.cpu_model()}, {counted(os.cpu_count() or 1, 'core')}, int8: {note}")
 
 
@@ -247,10 +237,10 @@ def _check_memory(manifest: Manifest) -> Check:
     needed, source = _needed_memory(manifest)
     available = info.memory_available_bytes()
     if available is None:
-        return Check("memory", True, "the kernel does not tell how much memory is available")
+        return Check("memory", True, "the available memory is unknown")
     what = f"{available // MIB} MiB available; {needed // MIB} MiB needed ({source})"
     if available < needed:
-        return Check("memory", False, what, "the model would push other programs out", "stop something, or add memory")
+        return Check("memory", False, what, "the model needs it", "stop other programs, or add memory")
     return Check("memory", True, what)
 
 
@@ -260,7 +250,7 @@ def _needed_memory(manifest: Manifest) -> Tuple[int, str]:
     if isinstance(limit, (int, float)):
         return int(limit * MIB), "the memory gate's limit"
     size = manifest.model.get("onnx_bytes")
-    return (size if isinstance(size, int) else 0), "the model's file alone"
+    return (size if isinstance(size, int) else 0), "size of the model file"
 
 
 def _numbers(version: str) -> Tuple[int, ...]:

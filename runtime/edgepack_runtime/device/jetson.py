@@ -1,7 +1,7 @@
-"""What a Jetson board tells about its software and its power mode, read from files (standard library only).
+"""Software release and power mode of a Jetson board, read from files.
 
-No tool is run: `nvpmodel -q` may need root, and boards flashed without the SDK lack most tools. Nothing here raises;
-what is not told is None.
+No tool is run: `nvpmodel -q` may need root, and boards flashed without the SDK lack most tools. Nothing raises here;
+unknown values are None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MODE = re.compile(r"pmode:(\d+)")
 
 
 class JetsonFacts(NamedTuple):
-    """`l4t` is the release of Jetson Linux, as "36.4.3"; `jetpack` as much of JetPack's version as is told."""
+    """`l4t` is the release of Jetson Linux, such as "36.4.3"; `jetpack` is JetPack's version or its major part."""
 
     l4t: Optional[str]
     jetpack: Optional[str]
@@ -27,7 +27,7 @@ class JetsonFacts(NamedTuple):
 
 
 def facts(root: Path = ROOT) -> Optional[JetsonFacts]:
-    """What this board tells; None where it is no Jetson."""
+    """The facts of this board; None if it is not a Jetson."""
     found = _RELEASE.search(read(root / "etc/nv_tegra_release") or "")
     if found is None:
         return None
@@ -41,7 +41,7 @@ def facts(root: Path = ROOT) -> Optional[JetsonFacts]:
 
 
 def power_mode(root: Path = ROOT) -> Optional[str]:
-    """The mode that nvpmodel has set, as "MAXN (0)": clocks and cores, and so every latency, depend on it."""
+    """The power mode set by nvpmodel, such as "MAXN (0)". Clocks, cores and latencies depend on it."""
     status = _MODE.search(read(root / "var/lib/nvpmodel/status") or "")
     if status is None:
         return None
@@ -52,7 +52,7 @@ def power_mode(root: Path = ROOT) -> Optional[str]:
 
 
 def _installed_version(package: str, root: Path) -> Optional[str]:
-    """The version of a Debian package that is installed."""
+    """The version of an installed Debian package, or None."""
     for entry in (read(root / "var/lib/dpkg/status") or "").split("\n\n"):
         fields = dict(line.split(": ", 1) for line in entry.splitlines() if ": " in line and not line.startswith(" "))
         if fields.get("Package") == package and fields.get("Status", "").endswith(" installed"):

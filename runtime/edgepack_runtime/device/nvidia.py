@@ -1,7 +1,6 @@
-"""Facts of the first NVIDIA GPU and of NVIDIA's libraries, read through the libraries themselves.
+"""Facts of the first NVIDIA GPU and of NVIDIA's libraries, through the CUDA driver API (cuda.h).
 
-Boards such as the Jetson have no command-line tool for that. Function names and attribute numbers are those of the CUDA
-driver API (cuda.h).
+Boards such as the Jetson have no command-line tool for these facts.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _MIB = 2**20
 
 
 class CudaFacts(NamedTuple):
-    """The first GPU; `sm` is its compute capability, as "8.7", `driver` the newest CUDA that the driver runs."""
+    """The first GPU. `sm` is its compute capability ("8.7"), `driver` the newest CUDA version of the driver."""
 
     name: str
     sm: str
@@ -26,20 +25,20 @@ class CudaFacts(NamedTuple):
 
 
 def gpu_facts(load: Optional[Callable[[str], Any]] = None) -> CudaFacts:
-    """Ask the driver. `load` opens its library: by default `ctypes.CDLL`.
+    """Facts from the driver. `load` opens its library; the default is `ctypes.CDLL`.
 
     Raises:
-        EnvironmentUnfitError: there is no driver, or it finds no GPU.
+        EnvironmentUnfitError: there is no driver, or no GPU.
     """
     try:
         library = (load or ctypes.CDLL)(_LIBRARY)
     except OSError as error:
-        raise _none("NVIDIA's driver is not there", str(error)) from error
+        raise _unfit("NVIDIA's driver is missing", str(error)) from error
     _require(library, "cuInit", 0)
     count, device, number = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     _require(library, "cuDeviceGetCount", ctypes.byref(count))
     if count.value == 0:
-        raise _none("NVIDIA's driver finds no GPU", "it counts none")
+        raise _unfit("NVIDIA's driver finds no GPU", "cuDeviceGetCount returned none")
     _require(library, "cuDeviceGet", ctypes.byref(device), 0)
     _require(library, "cuDriverGetVersion", ctypes.byref(number))
     name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t()
@@ -63,10 +62,10 @@ def _attribute(library: Any, which: int, device: Any) -> int:
 def _require(library: Any, function: str, *arguments: Any) -> None:
     code = getattr(library, function)(*arguments)
     if code != 0:
-        raise _none("NVIDIA's driver does not work", f"{function} returned {code}")
+        raise _unfit("NVIDIA's driver does not work", f"{function} returned {code}")
 
 
-def _none(what: str, why: str) -> EnvironmentUnfitError:
+def _unfit(what: str, why: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
         what, why=why, fix="install the driver for this GPU (JetPack brings it), or build the bundle for the CPU"
     )
@@ -77,12 +76,10 @@ _CUDNN = ("libcudnn.so.9", "libcudnn.so.8")
 
 
 def cuda_runtime_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
-    """Of CUDA's runtime library, as "12.6"; None where there is none. `load` opens a library, as `ctypes.CDLL` does."""
+    """Version of CUDA's runtime library, such as "12.6", or None. `load` opens a library as `ctypes.CDLL` does."""
     library = _first(_RUNTIME, load)
     if library is None:
         return None
-    import ctypes
-
     number = ctypes.c_int()
     if library.cudaRuntimeGetVersion(ctypes.byref(number)) != 0:
         return None
@@ -90,12 +87,12 @@ def cuda_runtime_version(load: Optional[Callable[[str], Any]] = None) -> Optiona
 
 
 def cudnn_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
-    """As "9.3.0"; None where there is none. `load` as for `cuda_runtime_version`."""
+    """Version of cuDNN, such as "9.3.0", or None. `load` as for `cuda_runtime_version`."""
     library = _first(_CUDNN, load)
     if library is None:
         return None
     number = int(library.cudnnGetVersion())
-    # 9.3.0 is 90300 since cuDNN 9, and 8.6.0 was 8600.
+    # 9.3.0 is 90300; 8.6.0 was 8600.
     if number >= 90_000:
         return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
     return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
@@ -103,15 +100,10 @@ def cudnn_version(load: Optional[Callable[[str], Any]] = None) -> Optional[str]:
 
 def _first(names: Sequence[str], load: Optional[Callable[[str], Any]]) -> Any:
     """The first library that can be loaded."""
-    if load is None:
-        try:
-            import ctypes
-        except ImportError:  # a minimal Python
-            return None
-        load = ctypes.CDLL
+    load = load or ctypes.CDLL
     for name in names:
         try:
             return load(name)
         except OSError:
-            continue  # not that one
+            continue
     return None

@@ -1,11 +1,11 @@
-"""The facts of a device as one JSON file, to travel back to where bundles are built (standard library only).
+"""Probe: the facts of a device in one JSON file, for the machine that builds bundles (`doctor --probe FILE`).
 
-It is written on a device that has nothing but its Python, from a bundle that need not fit: `doctor --probe FILE`.
-Nothing in it names the device, its users or its network.
+Any bundle can write it, even one that does not fit the device. It does not name the device, its users or its network.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from edgepack_runtime.device import info, jetson, nvidia
+from edgepack_runtime.device import info, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError
 
 FORMAT = 1
@@ -26,11 +26,7 @@ _OPENSSH = re.compile(r"OpenSSH_(\d+\.\d+)")
 
 
 def collect(root: Path = info.ROOT) -> Dict[str, Any]:
-    """Plain JSON values; null is what is not there or not told.
-
-    Args:
-        root: where /proc, /etc and /var lie.
-    """
+    """The facts as plain JSON values; unknown ones are null. `root` is the folder of /proc, /etc and /var."""
     board = jetson.facts(root)
     return {
         "edgepack_probe": FORMAT,
@@ -53,9 +49,7 @@ def collect(root: Path = info.ROOT) -> Dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_total_mib": _mib(info.memory_total_bytes(root)),
         "memory_available_mib": _mib(info.memory_available_bytes(root)),
-        "gpu": _gpu(),
-        "cuda_runtime": nvidia.cuda_runtime_version(),
-        "cudnn": nvidia.cudnn_version(),
+        **_gpu_facts(),
         "board": info.board(root),
         "jetson": None if board is None else board._asdict(),
         "openssh": openssh_version(),
@@ -63,30 +57,32 @@ def collect(root: Path = info.ROOT) -> Dict[str, Any]:
 
 
 def dump(facts: Dict[str, Any]) -> bytes:
-    """The file that `collect`'s facts travel in."""
+    """The bytes of a probe file with the facts from `collect`."""
     return (json.dumps(facts, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8", "replace")
 
 
 def openssh_version() -> Optional[str]:
-    """The version of this system's OpenSSH, as "9.2", if it has the `ssh-keygen` by which signatures are verified."""
+    """Version of OpenSSH, such as "9.2", if there is an `ssh-keygen` to verify signatures."""
     program = shutil.which("ssh")
     if program is None or shutil.which("ssh-keygen") is None:
         return None
-    try:  # ssh-keygen tells no version of its own; both come in one package
-        told = subprocess.run([program, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+    try:  # ssh-keygen has no option for its version; both come in one package
+        output = subprocess.run([program, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _OPENSSH.search((told.stderr + told.stdout).decode("utf-8", "replace"))
+    found = _OPENSSH.search((output.stderr + output.stdout).decode("utf-8", "replace"))
     return found.group(1) if found else None
 
 
-def _gpu() -> Optional[Dict[str, Any]]:
-    try:
-        from edgepack_runtime.device import nvidia  # needs ctypes, which a minimal Python lacks
+def _gpu_facts() -> Dict[str, Any]:
+    gpu = cuda_runtime = cudnn = None
+    with contextlib.suppress(ImportError):  # a minimal Python lacks ctypes
+        from edgepack_runtime.device import nvidia
 
-        return nvidia.gpu_facts()._asdict()
-    except (EnvironmentUnfitError, ImportError):
-        return None  # no driver, no GPU, or no way to ask
+        cuda_runtime, cudnn = nvidia.cuda_runtime_version(), nvidia.cudnn_version()
+        with contextlib.suppress(EnvironmentUnfitError):  # no driver or GPU
+            gpu = nvidia.gpu_facts()._asdict()
+    return {"gpu": gpu, "cuda_runtime": cuda_runtime, "cudnn": cudnn}
 
 
 def _mib(count: Optional[int]) -> Optional[int]:

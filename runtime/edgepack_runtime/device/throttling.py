@@ -1,16 +1,16 @@
-"""Whether this device was slowed down to keep it cool or within its power: what its counters and clocks tell.
+"""Throttling counters of this device: heat, power and capped clocks.
 
-Nothing here raises when a file is missing or unreadable: what a device does not tell is None. Standard library only.
+A missing or unreadable file is no error; its value is None.
 
-| source | what it counts |
+| source | meaning |
 |---|---|
-| `cpu*/thermal_throttle/*_throttle_count` | x86: times that a core or its package was too hot |
-| `hwmon*/oc*_event_cnt` | Jetson: times that the board drew more current than it may |
-| `soc:firmware/get_throttled` | Raspberry Pi: bits for undervoltage, capped clocks, throttling; the upper ones stay |
-| `cooling_device*/cur_state` | how far the kernel has turned down what heats, 0 for not at all; fans are left out |
-| `scaling_max_freq` below `cpuinfo_max_freq` | clocks that may not go up to what the processor can |
+| `cpu*/thermal_throttle/*_throttle_count` | x86: number of times a core or its package was too hot |
+| `hwmon*/oc*_event_cnt` | Jetson: number of over-current events of the board |
+| `soc:firmware/get_throttled` | Raspberry Pi: bits for undervoltage, capped clocks, throttling; upper ones sticky |
+| `cooling_device*/cur_state` | state of the kernel's cooling devices, 0 for none; fans are left out |
+| `scaling_max_freq` below `cpuinfo_max_freq` | clocks capped below the processor's maximum |
 
-The Jetson's and the Raspberry Pi's files are read as their makers document them; they were never read on such boards.
+The files of Jetson and Raspberry Pi follow their vendors' documentation and were never read on such boards.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from edgepack_runtime.util.texts import counted
 
 _CPUS = "sys/devices/system/cpu"
 _FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
-_NOW = 0xF  # of the Raspberry Pi's bits, those that tell of this moment
-_EVER = 16  # and how far above them those stand that tell whether it ever was so
+_NOW = 0xF  # Raspberry Pi: bits of the present state
+_EVER = 16  # shift to the sticky bits
 
 
 class Throttle(NamedTuple):
-    """What is told at one moment; None is not told.
+    """Throttling counters at one moment; None is unknown.
 
-    `events` counts throttling of x86 cores or over-current of a Jetson since the start. `cooling` is the sum of the
-    states of cooling devices. `firmware` are the Raspberry Pi's bits. `capped` is how much of the processor's highest
-    clock is allowed, 1 for all of it.
+    `events`: throttling events of x86 cores, or over-current events of a Jetson, since boot. `cooling`: sum of the
+    states of cooling devices. `firmware`: the Raspberry Pi's bits. `capped`: allowed share of the highest clock.
     """
 
     events: Optional[int] = None
@@ -41,22 +40,22 @@ class Throttle(NamedTuple):
     capped: Optional[float] = None
 
     @property
-    def told(self) -> bool:
-        """Whether this device tells anything."""
+    def known(self) -> bool:
+        """Whether any counter is known."""
         return any(value is not None for value in self)
 
     def as_json(self) -> Optional[Dict[str, Any]]:
-        """For a receipt; null where nothing is told."""
-        return dict(self._asdict()) if self.told else None
+        """For a receipt; None if no counter is known."""
+        return dict(self._asdict()) if self.known else None
 
 
 def read_throttle(root: Path = ROOT) -> Throttle:
-    """What is told now."""
+    """The counters at this moment."""
     return Throttle(_events(root), _cooling(root), _firmware(root), _capped(root))
 
 
 def reasons(before: Throttle, after: Throttle) -> List[str]:
-    """What slowed the device down between two moments, in words; empty where nothing is told or nothing did."""
+    """Throttling between two moments, one phrase each; empty if there was none or nothing is known."""
     found = []
     if before.events is not None and after.events is not None and after.events > before.events:
         found.append(counted(after.events - before.events, "throttling event"))
@@ -65,14 +64,14 @@ def reasons(before: Throttle, after: Throttle) -> List[str]:
     if after.firmware is not None:
         fresh = after.firmware & ~(before.firmware or 0)
         if after.firmware & _NOW or fresh >> _EVER:
-            found.append(f"the firmware tells of undervoltage or heat ({after.firmware:#x})")
+            found.append(f"the firmware reports undervoltage or heat ({after.firmware:#x})")
     if after.capped is not None and after.capped < (1.0 if before.capped is None else before.capped):
         found.append(f"the clock was capped at {after.capped:.0%} of the highest")
     return found
 
 
 def worst(moments: List[Throttle]) -> Throttle:
-    """Of several moments, the most that was told of each."""
+    """The worst value of each counter over several moments."""
     columns: List[Tuple[Any, ...]] = list(zip(*moments))
     most = [[value for value in column if value is not None] for column in columns]
     bits = 0

@@ -1,7 +1,6 @@
-"""How this device runs the model best: measured here by `tune`, kept beside the release (standard library only).
+"""Tuning: the fastest session settings on this device, measured by `tune` and stored beside the release.
 
-`model.json` says what the model was built and gated for anywhere; a tuning says how many threads, which of the
-engine's own rewrites and whether idle threads should spin turned out fastest on one device.
+`model.json` holds settings for any device; a tuning holds threads, graph optimizers and spinning for this one.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ MAX_THREADS = 256
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What a session is opened with. The defaults are what a model runs with where nothing was measured."""
+    """Settings of a session. The defaults apply without a measurement."""
 
     threads: int = 1
-    spinning: bool = False  # idle threads of a prediction wait in a loop: faster, at the price of a busy core each
+    spinning: bool = False  # idle threads wait in a loop: faster, but each keeps a core busy
     disabled_optimizers: Optional[Tuple[str, ...]] = None  # ONNX Runtime's; None: as `model.json` says
 
 
 def dump(tuning: Tuning, measured: Mapping[str, Any]) -> bytes:
-    """Bytes of a tuning file: `tuning`, and what was `measured` to find it, for whoever reads it."""
+    """Bytes of a tuning file with `tuning` and, for readers, what was `measured`."""
     document = {"tuning_format": FORMAT, **dataclasses.asdict(tuning), "measured": measured}
     return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
-    """Write what the verb `tune` printed into the file `path`, durably.
+    """Write the output of the verb `tune` durably into the file `path`.
 
     Raises:
-        StageFailedError: it is no such thing.
+        StageFailedError: `result` is not a tuning.
         OSError: it cannot be written.
     """
     try:
@@ -64,10 +63,10 @@ def describe(fields: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> Optional[Tuning]:
-    """The tuning in the file `path`; None where nothing was measured.
+    """The tuning in the file `path`; None if the file does not exist.
 
     Raises:
-        BundleInvalidError: it is not what `dump` wrote, or cannot be read.
+        BundleInvalidError: it is damaged or cannot be read.
     """
     try:
         return _parse(path.read_bytes())
@@ -75,7 +74,7 @@ def read(path: Path) -> Optional[Tuning]:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BundleInvalidError(
-            f"{path} is damaged", why=f"{type(error).__name__}: {error}", fix="measure again: the verb `tune`"
+            f"{path} is damaged", why=f"{type(error).__name__}: {error}", fix="run `tune` again"
         ) from error
 
 

@@ -79,7 +79,7 @@ def summary(run: Run) -> Dict[str, Any]:
         "last_third_p50_ms": round(last.value, 4),
         "slowdown_percent": round(run.slowdown_percent.value, 2),
         "throttle": {"before": run.moments[0].as_json(), "worst": throttling.worst(run.moments).as_json()},
-        "throttled_by": run.reasons if any(moment.told for moment in run.moments) else None,
+        "throttled_by": run.reasons if any(moment.known for moment in run.moments) else None,
         "contention": run.interference.as_json(),
     }
 
@@ -97,7 +97,7 @@ def check(run: Run, asked: Sustained) -> Check:
     if run.reasons:
         details.append(", ".join(run.reasons))
     elif verdict != intervals.PASS:
-        known = any(moment.told for moment in run.moments)
+        known = any(moment.known for moment in run.moments)
         details.append("no throttling was counted" if known else "this device does not report throttling")
     return sampled(
         GATE,

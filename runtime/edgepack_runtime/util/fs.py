@@ -1,7 +1,6 @@
-"""Files and folders that survive a power cut, and errors of the file system told with what helps (stdlib only).
+"""Durable files and folders, and errors of the file system with a fix.
 
-Modes are set without regard to the umask: the application that uses a release often runs as another user than the one
-who installs it.
+Modes do not depend on the umask: applications often run as another user than the one who installs a release.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Iterator, List, Optional
+from typing import Iterator, List
 
 from edgepack_runtime.errors import EnvironmentUnfitError
 
@@ -24,7 +23,7 @@ _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 
 @contextlib.contextmanager
 def os_errors(what: str) -> Iterator[None]:
-    """Turn an OSError inside the block into an EnvironmentUnfitError saying `what` (a sentence) and errno's text."""
+    """Turn an OSError inside the block into an EnvironmentUnfitError with the sentence `what`."""
     try:
         yield
     except OSError as error:
@@ -32,34 +31,30 @@ def os_errors(what: str) -> Iterator[None]:
 
 
 def unfit(what: str, error: OSError) -> EnvironmentUnfitError:
-    """`error` as an error of ours: `what` (a sentence), the system's own words, and what helps against it."""
+    """An EnvironmentUnfitError with the sentence `what`, the system's message as cause, and a fix."""
     where = f"{error.filename}: " if error.filename else ""
-    return EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=_fix_for(error.errno))
-
-
-def _fix_for(code: Optional[int]) -> str:
-    if code in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space there (`doctor` tells how much is needed), or choose another folder"
-    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "run as a user who may use that folder, or choose another one with --prefix or TMPDIR"
-    return "look at that folder and its disk, or choose another one"
+    fix = "check that folder and its disk, or choose another one"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        fix = "free some space there (see `doctor` for the amount), or choose another folder"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        fix = "run as a user with access to that folder, or choose another one with --prefix or TMPDIR"
+    return EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=fix)
 
 
 def temporary_base() -> str:
-    """Where temporary folders are made: as TMPDIR says, or in one of the system's.
+    """The folder for temporary files: TMPDIR, or one of the system's.
 
-    Never in the folder that we were started in, as Python does when all others are full: that may be a stick's, and
-    what lies there may be whatever its firmware, or on FAT everybody, likes.
+    Unlike Python, this never falls back to the working directory, which may be on a removable disk.
 
     Raises:
         FileNotFoundError: none of them can be written.
     """
-    import tempfile  # slow to load, for few
+    import tempfile  # slow to import
 
     base = tempfile.gettempdir()
     if base not in _SYSTEM_TEMPORARY and Path(base) == Path.cwd():
-        told = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
-        if Path(base) not in [Path(folder).absolute() for folder in told if folder]:
+        chosen = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+        if Path(base) not in [Path(folder).absolute() for folder in chosen if folder]:
             raise FileNotFoundError(errno.ENOENT, f"none of {', '.join(_SYSTEM_TEMPORARY)} can be written")
     return base
 
@@ -77,7 +72,7 @@ def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:
     """Create `folder` and its missing parents, readable by everyone whatever the umask; return what was created.
 
     Raises:
-        FileExistsError: it exists and `fresh` was asked for, or something that is no folder has its name.
+        FileExistsError: it exists although it must be `fresh`, or a file has its name.
     """
     missing = [folder] if fresh else []
     place = folder.parent if fresh else folder
@@ -90,13 +85,13 @@ def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:
         except FileExistsError:
             if (fresh and path == folder) or not path.is_dir():
                 raise
-            continue  # another process, such as a second install, made it in this very moment
+            continue  # another process made it in the meantime
         path.chmod(FOLDER_MODE)
     return missing
 
 
 def set_mode(descriptor: int, mode: int) -> None:
-    """Give an open file of ours its mode, whatever the umask. A FAT stick has none: there it stays as it is mounted."""
+    """Set the mode of an open file, regardless of the umask. A file system without modes (FAT) is no error."""
     try:
         os.fchmod(descriptor, mode)
     except OSError as error:
@@ -105,7 +100,7 @@ def set_mode(descriptor: int, mode: int) -> None:
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
-    """Replace `path` by `data` so that a kill or a power cut leaves either the old content or the new."""
+    """Replace the content of `path`; after a kill or a power cut it is either the old or the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as out:
@@ -115,14 +110,14 @@ def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
             os.fsync(out.fileno())
         temporary.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):  # the error that matters is the one on its way
+        with contextlib.suppress(OSError):  # keep the first error
             temporary.unlink()
         raise
     fsync_folder(path.parent)
 
 
 def switch_link(link: Path, target: str) -> None:
-    """Point the symlink `link` at `target` in one atomic rename; readers see the old target or the new one."""
+    """Point the symlink `link` at `target` by one atomic rename."""
     temporary = link.with_name(f".{link.name}.tmp")
     remove_tree(temporary)
     temporary.symlink_to(target)
@@ -131,7 +126,7 @@ def switch_link(link: Path, target: str) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, a link or a whole folder; nothing there is fine.
+    """Remove a file, a link or a whole folder, if it exists.
 
     Raises:
         OSError: something could not be removed.
@@ -145,7 +140,7 @@ def remove_tree(path: Path) -> None:
             shutil.rmtree(path)
             return
         except OSError as error:
-            # A process of a killed install may live on for a moment and write bytecode meanwhile.
+            # A process of a killed install may still write bytecode for a moment.
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or attempt == _REMOVE_ATTEMPTS - 1:
                 raise
         time.sleep(_REMOVE_PAUSE_S)

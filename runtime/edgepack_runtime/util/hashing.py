@@ -1,4 +1,4 @@
-"""Digests of what is read piece by piece (standard library only)."""
+"""Digests of files that are read in chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def hash_prefix(file: BinaryIO, count: int) -> str:
     while count:
         data = file.read(min(CHUNK_BYTES, count))
         if not data:
-            break  # shorter than asked for: the digest cannot match, and says so
+            break  # a shorter file gives another digest
         digest.update(data)
         count -= len(data)
     return digest.hexdigest()

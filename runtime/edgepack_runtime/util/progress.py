@@ -1,7 +1,4 @@
-"""How far something is, on stderr: one line that is written over on a terminal, a line now and then elsewhere.
-
-The one place for it on the device. Standard library only.
-"""
+"""Progress on stderr: one updated line on a terminal, a new line every 10 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -14,11 +11,13 @@ _BAR = 20  # characters
 
 
 class Progress:
-    """Counts `unit`s; the share that is done comes from `total`, in whatever both are counted, if it is known.
+    """Progress of a run that counts `unit`s.
 
     Args:
-        stream: stderr unless told otherwise.
-        quiet: say nothing at all.
+        unit: plural noun for the counted items.
+        total: the value of `done` at the end, in any unit; None if unknown.
+        stream: stderr by default.
+        quiet: print nothing.
     """
 
     def __init__(
@@ -28,11 +27,11 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._begin = self._last = time.monotonic()
-        self._from: Optional[int] = None  # what was done before, by a run that was interrupted
+        self._from: Optional[int] = None  # `done` of an interrupted run before this one
         self._width = 0
 
     def update(self, count: int, before: int, done: int) -> None:
-        """`count` units now, `before` of them by an earlier run; `done` of the total."""
+        """Report `count` units so far, `before` of them by an earlier run, and `done` of the total."""
         now = time.monotonic()
         if self._from is None:
             self._from = done
@@ -42,7 +41,7 @@ class Progress:
         self._show(self._text(count, (count - before) / (now - self._begin), done, now - self._begin))
 
     def close(self) -> None:
-        """Leave the last line as it is, and go to the next."""
+        """End the updated line."""
         if self._width:
             self._stream.write("\n")
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""Named stretches of a text, and the tags of tokens that say the same (standard library only).
+"""Labelled spans of a text, and their BIO or BIOES tags.
 
 Tags are those of the BIO and BIOES schemes: `O` outside, `B-x` the first token of an x, `I-x` one inside it; BIOES
 has `E-x` for the last token and `S-x` for an x of one token.
@@ -16,7 +16,7 @@ _FORMS = ("B", "I", "E", "S")
 
 
 class Span(NamedTuple):
-    """Characters `start` to `end` (exclusive; indices of a Python str) of a text are a `label`."""
+    """A `label` for the characters `start` to `end` (exclusive; indices of a Python str) of a text."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ def split_tag(tag: str) -> Tuple[str, str]:
     """The form (`B`, `I`, `E`, `S` or `O`) and the type of a tag; the type of `O` is empty.
 
     Raises:
-        ValueError: it is no tag of BIO or BIOES.
+        ValueError: it is not a tag of BIO or BIOES.
     """
     if tag == OUTSIDE:
         return tag, ""
@@ -48,18 +48,17 @@ def types_of(tags: Iterable[str]) -> Tuple[str, ...]:
 
 
 def token_spans(tags: Sequence[str]) -> Tuple[Span, ...]:
-    """The spans that `tags` tell, counted in tokens: token `start` to token `end` (exclusive).
+    """The spans in `tags`, in tokens: token `start` to token `end` (exclusive).
 
-    Broken sequences are read as conlleval and the default mode of seqeval read them: nothing is thrown away. A tag
-    that goes on (`I-x`, `E-x`) where no x is open starts one, and one that is not ended ends where the next tag is
-    `O`, starts a span, or is of another type. Source: the rules of the CoNLL-2000 evaluation script,
-    https://www.cnts.ua.ac.be/conll2000/chunking/output.html.
+    Invalid sequences are read as conlleval and seqeval's default mode read them. An `I-x` or `E-x` without an open x
+    starts a span. An open span ends before `O`, before a start tag and before another type.
+    Source: https://www.cnts.ua.ac.be/conll2000/chunking/output.html.
 
     Raises:
-        ValueError: something is no tag of BIO or BIOES.
+        ValueError: an item is not a tag of BIO or BIOES.
     """
     found: List[Span] = []
-    begin, open_type, ended = 0, "", True  # `ended`: no token may be added to the span that was read last
+    begin, open_type, ended = 0, "", True  # `ended`: the last span is complete
     for index, tag in enumerate(tags):
         form, name = split_tag(tag)
         starts = bool(name) and (form in _STARTS or ended or name != open_type)
@@ -74,15 +73,15 @@ def token_spans(tags: Sequence[str]) -> Tuple[Span, ...]:
 
 
 def spans_of_tags(tags: Sequence[str], offsets: Sequence[Tuple[int, int]]) -> Tuple[Span, ...]:
-    """The spans of a text that the tags of its tokens tell, sorted.
+    """The spans of a text from the tags of its tokens, sorted.
 
     Args:
-        tags: one for each token; broken sequences are read as `token_spans` tells.
-        offsets: characters (start, end exclusive) of each token. A token without characters, as [CLS] and [SEP] are
-            with (0, 0), is passed over as if it were not there.
+        tags: one for each token; invalid sequences are read as in `token_spans`.
+        offsets: characters (start, end exclusive) of each token. A token without characters, such as [CLS] with
+            (0, 0), is ignored.
 
     Raises:
-        ValueError: there are more of the one than of the other, or something is no tag of BIO or BIOES.
+        ValueError: the lengths differ, or an item is not a tag of BIO or BIOES.
     """
     if len(tags) != len(offsets):
         raise ValueError(f"{len(tags)} tags for {len(offsets)} tokens")
@@ -92,10 +91,10 @@ def spans_of_tags(tags: Sequence[str], offsets: Sequence[Tuple[int, int]]) -> Tu
 
 
 def tags_of_spans(spans: Sequence[Span], offsets: Sequence[Tuple[int, int]], scheme: str = "BIO") -> Tuple[str, ...]:
-    """One tag for each token: the reverse of `spans_of_tags` where spans begin and end between tokens.
+    """One tag for each token; the inverse of `spans_of_tags` if spans begin and end at token boundaries.
 
-    A token belongs to the first span that it shares a character with; it can have no more than one tag. A span
-    without a token of its own (the text was cut before it) leaves no trace.
+    A token belongs to the first span that it shares a character with. A span without tokens (the text was cut before
+    it) has no tags.
 
     Args:
         spans: in any order.
@@ -103,14 +102,14 @@ def tags_of_spans(spans: Sequence[Span], offsets: Sequence[Tuple[int, int]], sch
         scheme: one of `SCHEMES`.
 
     Raises:
-        ValueError: the scheme is not known.
+        ValueError: the scheme is unknown.
     """
     if scheme not in SCHEMES:
-        raise ValueError(f"the scheme {scheme!r} is none of {', '.join(SCHEMES)}")
+        raise ValueError(f"unknown scheme {scheme!r}; known: {', '.join(SCHEMES)}")
     tags = [OUTSIDE] * len(offsets)
     ordered = sorted(spans)
     owned: List[List[int]] = [[] for _ in ordered]
-    first = 0  # spans before this one end before the token at hand
+    first = 0  # earlier spans end before the current token
     for token, (start, end) in enumerate(offsets):
         while first < len(ordered) and start < end and ordered[first].end <= start:
             first += 1
@@ -128,7 +127,7 @@ def tags_of_spans(spans: Sequence[Span], offsets: Sequence[Tuple[int, int]], sch
 
 
 def _form(place: int, n: int, scheme: str) -> str:
-    """The form of the tag of the token at `place` of the `n` of a span."""
+    """The form of the tag of token number `place` in a span of `n` tokens."""
     if scheme == "BIOES" and place == n - 1:
         return "S" if n == 1 else "E"
     return "B" if place == 0 else "I"

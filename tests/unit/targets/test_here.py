@@ -53,11 +53,11 @@ def test_a_gpu_is_asked_for_where_one_has_to_compute(monkeypatch: pytest.MonkeyP
     def none() -> None:
         raise EnvironmentUnfitError("NVIDIA's driver is not there")
 
-    monkeypatch.setattr(local.nvidia, "facts", none)
+    monkeypatch.setattr(local.nvidia, "gpu_facts", none)
     found = local.runner(PROFILE, CUDA, host=HOST)
     assert isinstance(found, NotRunHere)
     assert "NVIDIA's driver is not there" in found.why
-    monkeypatch.setattr(local.nvidia, "facts", lambda: None)
+    monkeypatch.setattr(local.nvidia, "gpu_facts", lambda: None)
     assert local.runner(PROFILE, CUDA, host=HOST) == FOUND
     monkeypatch.setattr(local.jetson, "facts", lambda root: None)
     board = local.runner(PROFILE, CUDA, jetpack="6", host=HOST)

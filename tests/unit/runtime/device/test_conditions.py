@@ -22,7 +22,7 @@ def system(root: Path, **files: str) -> Path:
     return root
 
 
-def test_a_device_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
+def test_missing_files_are_no_error(tmp_path: Path) -> None:
     found = conditions.collect(
         threads=2, engine="onnxruntime 1.31.1", providers=["CPUExecutionProvider"], root=tmp_path
     )
@@ -39,9 +39,9 @@ def test_the_contract_of_the_receipt_is_kept() -> None:
     assert set(wanted.split()) <= set(conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[]))
 
 
-def test_the_clock_of_the_device_is_told_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = conditions.device_clock_utc()
-    assert datetime.strptime(told, "%Y-%m-%dT%H:%M:%S%z").utcoffset() == timedelta(0)
+def test_the_clock_of_the_device_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = conditions.device_clock_utc()
+    assert datetime.strptime(now, "%Y-%m-%dT%H:%M:%S%z").utcoffset() == timedelta(0)
     epoch = time.gmtime(0)
     monkeypatch.setattr("time.gmtime", lambda: epoch)  # of a device without a battery
     found = conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[])
@@ -62,7 +62,7 @@ def test_clock_temperature_and_governor_are_read(tmp_path: Path) -> None:
     assert (found["governor"], found["clock_mhz"], found["temperature_c"]) == ("schedutil", 2201.6, 48.5)
 
 
-def test_what_decides_the_clock_is_told(tmp_path: Path) -> None:
+def test_clock_limits_and_throttling_are_read(tmp_path: Path) -> None:
     root = system(
         tmp_path,
         sys__devices__system__cpu__cpu0__cpufreq__cpuinfo_max_freq="1500000\n",
@@ -75,7 +75,7 @@ def test_what_decides_the_clock_is_told(tmp_path: Path) -> None:
     assert found["throttle"] == {"events": None, "cooling": 1, "firmware": None, "capped": None}
 
 
-def test_without_frequency_scaling_the_clock_is_the_cpus(tmp_path: Path) -> None:
+def test_without_frequency_scaling_the_clock_comes_from_cpuinfo(tmp_path: Path) -> None:
     assert conditions.clock_mhz(system(tmp_path, proc__cpuinfo=X86)) == 2596.1
 
 

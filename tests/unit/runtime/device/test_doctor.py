@@ -1,4 +1,4 @@
-"""Whether a device is fit is told before anything is written."""
+"""Checks of a device before an install."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ def test_memory(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     ("precision", "flags", "told"),
     [
         ("float32", "avx2", "int8: no VNNI or SDOT"),
-        ("int8", "avx2", "int8: no VNNI or SDOT: int8 runs, but slower and with other rounding; the gate decides"),
+        ("int8", "avx2", "int8: no VNNI or SDOT: int8 runs, but slower and with different rounding; the gate decides"),
         ("int8", "avx512_vnni", "int8: avx512_vnni"),
-        ("float16", "avx2", "no VNNI or SDOT; float16 runs, but computed in float32 and no faster; the gate decides"),
+        ("float16", "avx2", "no VNNI or SDOT; float16 is computed in float32 and is not faster; the gate decides"),
         ("float16", "asimddp asimdhp", "int8: asimddp"),
     ],
 )
-def test_what_a_cpu_lacks_for_a_precision_is_told_and_does_not_fail(
+def test_a_cpu_that_is_slow_for_a_precision_is_described(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch, precision: str, flags: str, told: str
 ) -> None:
     monkeypatch.setattr(info, "cpu_flags", flags.split)
@@ -137,18 +137,18 @@ def test_what_a_cpu_lacks_for_a_precision_is_told_and_does_not_fail(
     assert check.what.endswith(told)
 
 
-def test_an_emulated_cpu_is_told(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulated_cpu_is_described(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(info, "emulation", lambda machine: "the kernel is x86_64")
     (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
     assert check.ok
-    assert check.what.endswith("; emulated (the kernel is x86_64): no time that is measured here means anything")
+    assert check.what.endswith("; emulated (the kernel is x86_64): latencies are meaningless")
 
 
 def no_gpu() -> NoReturn:
-    raise EnvironmentUnfitError("NVIDIA's driver is not there", why="no libcuda", fix="install it")
+    raise EnvironmentUnfitError("NVIDIA's driver is missing", why="no libcuda", fix="install it")
 
 
-def test_a_target_with_a_gpu_wants_one(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_with_a_gpu_needs_one(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     for_cuda = with_target(manifest, provider="CUDAExecutionProvider")
     monkeypatch.setattr(nvidia, "gpu_facts", no_gpu)
     assert (failed(manifest), failed(for_cuda)) == ([], ["gpu"])

@@ -1,4 +1,4 @@
-"""What devices of several kinds tell about themselves, from the files that they have."""
+"""Facts of devices of several kinds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_a_jetson_tells_its_release_and_its_power_mode(tmp_path: Path) -> None:
+def test_the_release_and_power_mode_of_a_jetson(tmp_path: Path) -> None:
     root = tree(tmp_path, ORIN)
     assert jetson.facts(root) == ("36.4.3", "6.2", "MAXN_SUPER (2)")
     assert info.board(root) == "NVIDIA Jetson Orin Nano Developer Kit"
@@ -68,7 +68,7 @@ def test_the_jetpack_of_a_release(tmp_path: Path, release: str, jetpack: str | N
     assert found is not None and found.jetpack == jetpack
 
 
-def test_a_system_that_tells_nothing(tmp_path: Path) -> None:
+def test_missing_files_are_no_error(tmp_path: Path) -> None:
     assert jetson.facts(tmp_path) is None
     assert info.board(tmp_path) is None
     assert info.memory_available_bytes(tmp_path) is info.memory_total_bytes(tmp_path) is None
@@ -115,9 +115,5 @@ def test_the_c_library_in_c_plus_plus_of_this_system() -> None:
         ({}, None),
     ],
 )
-def test_a_guest_of_a_hypervisor_is_told(tmp_path: Path, files: dict[str, str], guest: bool | None) -> None:
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert info.is_guest(tmp_path) is guest
+def test_a_guest_of_a_hypervisor_is_recognised(tmp_path: Path, files: dict[str, str], guest: bool | None) -> None:
+    assert info.is_guest(tree(tmp_path, files)) is guest

@@ -19,7 +19,7 @@ def system(root: Path, files: dict[str, str]) -> Path:
 
 def test_a_device_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
     found = throttling.read_throttle(tmp_path)
-    assert found == Throttle() and not found.told and found.as_json() is None
+    assert found == Throttle() and not found.known and found.as_json() is None
     assert throttling.reasons(found, found) == []
     assert throttling.worst([found, found]) == Throttle()
 
@@ -53,7 +53,7 @@ def test_what_happened_meanwhile_is_told_in_words() -> None:
     assert throttling.reasons(cool, hot) == [
         "2 throttling events",
         "cooling devices went from state 0 to 3",
-        "the firmware tells of undervoltage or heat (0x4)",
+        "the firmware reports undervoltage or heat (0x4)",
         "the clock was capped at 50% of the highest",
     ]
 

@@ -64,7 +64,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     for module in (open_loop, sustained):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setattr(interference, "read", made.read)
-    monkeypatch.setattr(throttling, "now", Throttle)
+    monkeypatch.setattr(throttling, "read_throttle", Throttle)
     return made
 
 
@@ -152,7 +152,7 @@ def sustained_run(machine: Machine, ms: Callable[[str, float], float] | float) -
 
 
 def test_a_device_that_becomes_hot_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttling, "now", lambda: Throttle(events=int(machine.now > 15)))
+    monkeypatch.setattr(throttling, "read_throttle", lambda: Throttle(events=int(machine.now > 15)))
     run = sustained_run(machine, lambda item, now: 5.0 if now < 15 else 6.5)
     row = sustained.check(run, Sustained(30.0, 15.0))
     assert row.verdict == "fail" and row.value == pytest.approx(30, abs=1) and row.unit == "percent"
@@ -163,7 +163,7 @@ def test_a_device_that_becomes_hot_fails(machine: Machine, monkeypatch: pytest.M
 
 
 def test_throttling_is_named_on_a_pass_too(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttling, "now", lambda: Throttle(events=int(machine.now > 15)))
+    monkeypatch.setattr(throttling, "read_throttle", lambda: Throttle(events=int(machine.now > 15)))
     row = sustained.check(sustained_run(machine, 5.0), Sustained(30.0, 15.0))
     assert row.verdict == "pass" and row.detail.endswith("against the first; 1 throttling event")
 

@@ -1,11 +1,15 @@
-"""Texts on a command line."""
+"""Texts on a command line, and numbers with nouns."""
 
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
+import edgepack
+import edgepack_runtime
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util import texts
 
@@ -25,3 +29,21 @@ def test_texts_are_drawn_evenly(count: int, most: int) -> None:
     assert len(drawn) == len(set(drawn)) == min(count, most)
     assert drawn == sorted(drawn, key=int)
     assert int(drawn[-1]) >= count - count / most - 1
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, "0 minutes"), (1, "1 minute"), (2, "2 minutes"), (1.0, "1 minute"), (0.5, "0.5 minutes"), (90.0, "90 minutes"),
+     (1_234_567, "1234567 minutes")],
+)  # fmt: skip
+def test_numbers_with_nouns(number: float, words: str) -> None:
+    assert texts.counted(number, "minute") == words
+    assert texts.counted(number, "class", "classes") == words.replace("minutes", "classes").replace("minute", "class")
+
+
+@pytest.mark.parametrize("package", [edgepack, edgepack_runtime])
+def test_no_message_has_an_optional_plural(package: object) -> None:
+    folder = Path(str(package.__file__)).parent  # type: ignore[attr-defined]
+    files = [file for file in folder.rglob("*") if file.suffix in (".py", ".toml", ".jinja", ".html")]
+    assert len(files) > 50
+    assert [str(file) for file in files if re.search(r"\w\(e?s\)", file.read_text(encoding="utf-8"))] == []

@@ -1,8 +1,7 @@
-"""NVIDIA's driver, as far as it can be asked without one: a library of the same functions stands in."""
+"""Facts of the GPU and of NVIDIA's libraries, from fake libraries with the same functions."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -63,11 +62,11 @@ def test_a_gpu_is_described() -> None:
     assert asked == ["libcuda.so.1"]
 
 
-def test_no_driver_and_no_gpu_are_said_plainly() -> None:
+def test_no_driver_and_no_gpu_are_errors() -> None:
     def missing(name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
 
-    with pytest.raises(EnvironmentUnfitError, match="driver is not there") as caught:
+    with pytest.raises(EnvironmentUnfitError, match="driver is missing") as caught:
         nvidia.gpu_facts(missing)
     assert "libcuda.so.1" in caught.value.why
     with pytest.raises(EnvironmentUnfitError, match="finds no GPU"):
@@ -81,7 +80,42 @@ def test_a_call_that_fails_is_named(function: str) -> None:
     assert f"{function} returned 999" in caught.value.why
 
 
-def test_the_stand_in_takes_what_the_library_would() -> None:
-    number = ctypes.c_int()
-    assert Driver().cuDriverGetVersion(ctypes.byref(number)) == 0
-    assert number.value == 12060
+class Library:
+    """A library with one function of that name; it returns `number`, or stores it and returns `code`."""
+
+    def __init__(self, function: str, number: int, code: int | None = None) -> None:
+        def call(*arguments: Any) -> int:
+            if code is None:
+                return number
+            arguments[0]._obj.value = number
+            return code
+
+        setattr(self, function, call)
+
+
+def loads(library: Library | None, only: str) -> Callable[[str], Any]:
+    def load(name: str) -> Any:
+        if library is None or not name.startswith(only):
+            raise OSError(f"{name}: cannot open shared object file")
+        return library
+
+    return load
+
+
+@pytest.mark.parametrize(("number", "version"), [(90300, "9.3.0"), (91002, "9.10.2"), (8600, "8.6.0")])
+def test_the_version_of_cudnn(number: int, version: str) -> None:
+    assert nvidia.cudnn_version(loads(Library("cudnnGetVersion", number), "libcudnn.so.8")) == version
+
+
+@pytest.mark.parametrize(("number", "version"), [(12060, "12.6"), (11040, "11.4"), (13000, "13.0")])
+def test_the_version_of_cuda(number: int, version: str) -> None:
+    library = Library("cudaRuntimeGetVersion", number, code=0)
+    assert nvidia.cuda_runtime_version(loads(library, "libcudart.so.1")) == version
+    failing = Library("cudaRuntimeGetVersion", number, code=35)
+    assert nvidia.cuda_runtime_version(loads(failing, "libcudart.so.1")) is None
+
+
+def test_missing_libraries_have_no_version() -> None:
+    load = loads(None, "")
+    assert nvidia.cudnn_version(load) is None
+    assert nvidia.cuda_runtime_version(load) is None
