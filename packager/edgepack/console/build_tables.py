@@ -1,4 +1,4 @@
-"""Tables of builds: the loss ledger, candidates, contents and differences of bundles, several builds side by side."""
+"""Tables of builds: loss ledger, candidates, contents and differences of bundles, comparison of builds."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from edgepack.training.doctor import Report
 
 
-LEAST_NOTE: Final = 24  # columns that notes need beside the figures of the ledger
-MOST_NOTE_LINES: Final = 4  # of a note beside them; longer ones make a table that nobody can follow
+LEAST_NOTE: Final = 24  # columns for notes beside the figures of the ledger
+MOST_NOTE_LINES: Final = 4  # longest note beside the figures
 
 
 def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Table | Text]:
-    """The loss ledger: what each stage cost in accuracy, MiB and ms.
+    """The loss ledger: accuracy, MiB and ms after each stage.
 
-    Notes stand beside the figures where `width` columns leave room for them, and otherwise below the table: a line for
-    each stage that has one. Where not even the figures fit beside each other, each stage has lines of its own.
+    Notes are beside the figures if `width` columns leave room, else below the table. If the figures do not fit either,
+    each stage has several lines.
     """
     bases, metrics = {_basis(row) for row in rows}, sorted({row.score.metric for row in rows})
     heads = ("stage", score_head(metrics), "MiB", "p50 ms", "p95 ms", "parity")
@@ -71,7 +71,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> T
 
 
 def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]:
-    """The candidates, by what would ship of each on the dev rows and on this machine, and why one was chosen."""
+    """The candidates with dev score, latency and size of their shipped models, and why one was chosen."""
     first = selected.candidates[0].dev_score
     heads = ("p50 ms", "MiB", "precision", "chosen", "candidate")
     made = table(live, "dev " + metric_name(first.metric), *heads)
@@ -96,7 +96,7 @@ def _basis(row: LedgerRow) -> str:
 
 
 def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
-    """The cells of a row from stage to parity; its score with its metric and what it rests on, where those differ."""
+    """The cells of a row from stage to parity. Metric, n and confidence are beside the score if they differ."""
     score = f"{quantity(row.score.value, 'fraction')} {span(row.score.low, row.score.high, 'fraction')}"
     name = metric_name(row.score.metric) if metric else ""
     return [
@@ -114,7 +114,7 @@ def _remark(row: LedgerRow) -> str:
 
 
 def _parity_to(row: LedgerRow, before: str) -> str:
-    """Which row the parity is to, where that is not the one before."""
+    """The row of the parity, if it is not the row before."""
     return "" if row.parity is None or row.parity_with in (None, before) else f"to {safe(row.parity_with)}"
 
 
@@ -181,7 +181,7 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
 
 
 def _limits(limits: Mapping[str, Any]) -> str:
-    """`p95_ms 15.0, open_loop (rate_per_s 20.0, p95_ms 25.0)`: what is asked for, and not what is left open."""
+    """The gates that are set: `p95_ms 15.0, open_loop (rate_per_s 20.0, p95_ms 25.0)`."""
     parts = []
     for key, value in limits.items():
         if isinstance(value, Mapping):
@@ -194,7 +194,7 @@ def _limits(limits: Mapping[str, Any]) -> str:
 
 
 def examination(report: Report) -> Iterator[Text]:
-    """What `edgepack doctor` found: facts, then what is wrong, then what training would run on."""
+    """The report of `edgepack doctor`: facts, problems, then the device of a training."""
     facts = list(_examined(report))
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
@@ -235,8 +235,8 @@ def _examined(report: Report) -> Iterator[tuple[str, str]]:
 
 SUFFIX: Final = ".report.json"
 _MOST_BYTES: Final = 64 * 2**20
-_MOST_CHANGES: Final = 30  # printed for a build; with more of them it is another recipe
-_QUIET_CORES: Final = 0.05  # others may use so much of a core while a model is timed
+_MOST_CHANGES: Final = 30  # differences to print for a build
+_QUIET_CORES: Final = 0.05  # CPU time of other processes, in cores, that does not disturb a measurement
 
 
 class _Score(BaseModel):
@@ -260,7 +260,7 @@ class _Latency(BaseModel):
 
     @property
     def disturbed(self) -> bool:
-        """Whether these times may be the machine's rather than the model's."""
+        """Whether other processes may have disturbed these times."""
         others = self.contention.others_cores if self.contention else None
         return self.stable is False or others is None or others > _QUIET_CORES
 
@@ -304,9 +304,9 @@ class _Report(BaseModel):
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one build on one target; None for what was not measured.
+    """Figures of one build on one target; None if not measured.
 
-    `disturbed` is whether its times may be the machine's rather than the model's.
+    `disturbed`: other processes may have disturbed its times.
     """
 
     build: str
@@ -328,7 +328,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Change:
-    """The differences of a build to the build before it: dotted names, each with the old and the new value."""
+    """Differences of a build to the build before: dotted names with old and new value."""
 
     before: str
     after: str
@@ -337,7 +337,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All builds in the order in which they were given, and the differences of each to the one before."""
+    """All builds in order, and the differences of each to the one before."""
 
     builds: tuple[Row, ...]
     changes: tuple[Change, ...]
@@ -347,10 +347,10 @@ class Comparison:
 
 
 def read(paths: Sequence[Path]) -> Comparison:
-    """Compare the reports in `paths`: files, or folders with reports, which are ordered by version.
+    """Compare the reports in `paths`: files, or folders whose reports are ordered by version.
 
     Raises:
-        UsageError: a file is missing or no report, or fewer than two are given.
+        UsageError: a file is missing or is not a report, or there are fewer than two.
     """
     files = [file for path in paths for file in _files(path)]
     reports = [_report(file) for file in files]
@@ -368,7 +368,7 @@ def read(paths: Sequence[Path]) -> Comparison:
 
 
 def tables(found: Comparison, *, live: bool, width: int) -> Iterator[Table | Text]:
-    """A row for each build and target, then warnings, then what changed from each build to the next."""
+    """A row for each build and target, then warnings, then the changes between builds."""
     heads = ("build", "target", "verdict", "score", "n", "p50 ms", "p95 ms", "MiB", "packed MiB")
     rows = [_cells(row) for row in found.builds]
     if wide(heads, rows, live) <= width:
@@ -401,7 +401,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _version(file: Path) -> tuple[int, ...]:
-    """`1.10.0` of `hotel-1.10.0.report.json` as numbers: it comes after `1.9.0`."""
+    """The version in a file name as numbers, so that `hotel-1.10.0.report.json` comes after `1.9.0`."""
     version = file.name.removesuffix(SUFFIX).rpartition("-")[2].split(".")
     return tuple(int(part) for part in version) if all(part.isdecimal() for part in version) else ()
 
@@ -420,7 +420,7 @@ def _report(file: Path) -> _Report:
 
 
 def _names(reports: Sequence[_Report], files: Sequence[Path]) -> list[str]:
-    """A name for each build: its version, with the recipe's name where those differ, with its file where both agree."""
+    """A name for each build: its version; with the recipe's name if names differ, with its file if both agree."""
     same_name = len({report.name for report in reports}) == 1
     names = [report.version if same_name else f"{report.name} {report.version}" for report in reports]
     count = Counter(names)
@@ -452,7 +452,7 @@ def _row(build: str, report: _Report, target: _Target) -> Row:
 
 
 def _decided(report: _Report) -> dict[str, Any]:
-    """What decides a build: recipe, data, the file that ships, tools."""
+    """The inputs of a build: recipe, data, shipped model, tools."""
     recipe = {key: value for key, value in report.recipe.items() if key not in ("name", "version")}
     return {"recipe": recipe, "data": report.data.get("splits"), "ships": report.export.shipped, "tools": report.tools}
 
@@ -478,9 +478,9 @@ def _time(milliseconds: float | None, disturbed: bool) -> str:
 
 
 def _warnings(rows: Sequence[Row]) -> Iterator[str]:
-    """Why some of the figures cannot be compared."""
+    """Reasons why some figures cannot be compared."""
     if any(row.disturbed for row in rows):
-        yield "* these times may be the machine's: it was busy or unsteady, or its receipt does not say"
+        yield "* other processes may have disturbed these times, or the receipt does not show it"
     for words, values in (
         ("times are from different CPUs", {row.cpu for row in rows}),
         ("times are with different numbers of threads", {row.threads for row in rows}),

@@ -1,7 +1,7 @@
-"""What a person sees while a build runs and when it ends: bars, stage lines, findings, tables, errors.
+"""Console output: progress bars, stage lines, findings, tables, errors.
 
-Results go to stdout, everything else to stderr. On a terminal there are bars and colours; anywhere else there
-are plain lines, few enough for a CI log. Text from recipes, data and devices is printed, never interpreted.
+Results go to stdout, everything else to stderr. A terminal gets bars and colours; a log gets a few plain lines. Text
+from recipes, data and devices is printed literally.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from edgepack.recipe.findings import Finding
     from edgepack.results import NotRunHere
 
-WIDTH: Final = 100  # columns of tables, and of everything where there is no terminal
-PLAIN_SECONDS: Final = 10.0  # between two lines of one task where there is no terminal
+WIDTH: Final = 100  # columns of tables, and of all output without a terminal
+PLAIN_SECONDS: Final = 10.0  # between two lines of a task without a terminal
 
 
 class Console:
-    """Draws progress (`edgepack.progress.Progress`), findings, errors and results.
+    """Prints progress (it is an `edgepack.progress.Progress`), findings, errors and results.
 
     Args:
-        quiet: no progress and no warnings; results and errors only.
-        stdout, stderr: streams to write to; the process's own by default.
-        clock: seconds that never go back.
+        quiet: print results and errors only.
+        stdout, stderr: output streams; of the process by default.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Console:
 
     @contextmanager
     def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
-        """Open a bar of `total` steps, or without a terminal a line now and then. Both end in one line.
+        """Open a bar of `total` steps; without a terminal print a line every few seconds. Both end in one line.
 
-        The rate, and the time that is left, are those of the steps after the first `done`.
+        Rate and remaining time do not count the first `done` steps.
         """
         if self._quiet:
             with SILENT.task(label, total, done) as silent:
@@ -89,17 +89,17 @@ class Console:
             _print(self._err, Text("      " + safe(text).replace("\n", "\n      ")))
 
     def stage(self, name: str, index: int, total: int, cached: bool) -> None:
-        """A stage starts (`index` from 1 of `total`), or its result was found in the workspace."""
+        """Print that a stage starts (`index` from 1 of `total`), or that its result is cached."""
         if not self._quiet:
             line = Text(f"[{index}/{total}] ", style="dim").append(safe(name), style="bold")
             _print(self._err, line.append(" (cached)", style="dim") if cached else line)
 
     def stage_done(self, name: str, seconds: float) -> None:
-        """The stage that started last took `seconds`."""
+        """Print that the last stage ended after `seconds`."""
         self.line(f"{name} done in {duration(seconds)}")
 
     def findings(self, findings: Sequence[Finding]) -> None:
-        """Print findings as file:line, severity, reason and fix; quiet leaves the warnings out."""
+        """Print findings as file:line, severity, reason and fix; without warnings if quiet."""
         for finding in findings:
             if self._quiet and finding.severity == "warning":
                 continue
@@ -109,13 +109,13 @@ class Console:
             _print(self._err, head.append(f"\n    fix: {safe(finding.fix)}", style="not bold"))
 
     def error(self, error: EdgepackError, verbose: bool = False) -> None:
-        """Print what went wrong, why, and what to do; `verbose` adds the traceback."""
+        """Print an error with reason and fix; `verbose` adds the traceback."""
         if verbose:
             _print(self._err, Text(safe("".join(traceback.format_exception(error)))))
         why = error.why
         if isinstance(error, RecipeInvalidError) and error.findings:
             self.findings(error.findings)
-            why = ""  # the findings are the cause, and have just been read
+            why = ""  # the findings are printed already
         text = Text("error: ", style="bold red").append(safe(error.what), style="not bold default")
         for name, words in (("why", why), ("fix", error.fix)):
             if words:
@@ -123,22 +123,19 @@ class Console:
         _print(self._err, text)
 
     def ledger(self, rows: Sequence[LedgerRow]) -> None:
-        """The loss ledger as a table: what each stage cost in accuracy, MiB and ms."""
+        """Print the loss ledger: accuracy, MiB and ms after each stage."""
         self.show(build_tables.ledger(rows, live=self._out.is_terminal, width=self._out.width))
 
     def selection(self, selected: SelectArtifact) -> None:
-        """Which of several students was chosen, and between which."""
+        """Print the candidates and the chosen one."""
         self.show(build_tables.selection(selected, live=self._out.is_terminal))
 
     def not_run(self, bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> None:
-        """A gate that this machine could not run; of a recipe without gates with `ungated`."""
+        """Print that this machine cannot run a gate. `ungated`: the recipe sets no gates."""
         self.show(gate_tables.not_run(bundle, target, gate, ungated=ungated))
 
     def gate(self, receipt: Mapping[str, Any]) -> None:
-        """A gate receipt: the verdict, every check, why one did not pass, and where it was measured.
-
-        On a terminal its lines go on between words: they are sentences, with nothing in them to copy.
-        """
+        """Print a gate receipt: verdict, checks, reasons, and conditions. On a terminal, lines wrap between words."""
         live = self._out.is_terminal
         for part in gate_tables.gate(receipt, live=live, width=self._out.width):
             if live:
@@ -147,7 +144,7 @@ class Console:
                 self.show([part])
 
     def checks(self, bundles: Sequence[BundleArtifact]) -> None:
-        """What the content checks found of each bundle."""
+        """Print the content checks of each bundle."""
         self.show(tables.checks(bundles, live=self._out.is_terminal))
 
     @property
@@ -157,11 +154,11 @@ class Console:
 
     @property
     def width(self) -> int:
-        """Columns that results have room in."""
+        """Columns of the output of results."""
         return self._out.width
 
     def show(self, parts: Iterable[Table | Text]) -> None:
-        """Results: tables, and lines between them."""
+        """Print results: tables and lines."""
         for part in parts:
             if isinstance(part, Text):
                 _print(self._out, part)
@@ -169,12 +166,12 @@ class Console:
                 self._out.print(part)
 
     def closing(self, lines: Sequence[str]) -> None:
-        """What was made and what to type next, after an empty line."""
+        """Print the files that were written and the next commands, after an empty line."""
         _print(self._out, Text("\n" + "\n".join(safe(line) for line in lines)))
 
     @contextmanager
     def _live(self) -> Iterator[RichProgress]:
-        """One group of bars for all tasks that are open, however they nest."""
+        """The group of bars of all open tasks."""
         if self._bars is None:
             self._bars = RichProgress(
                 TextColumn("      {task.description}", markup=False),
@@ -205,7 +202,7 @@ class _Rate(ProgressColumn):
 
 
 class _Task:
-    """One running task: moves its bar, or without one says now and then where it is."""
+    """A running task: advances its bar, or prints a line every few seconds."""
 
     def __init__(
         self,
@@ -224,7 +221,7 @@ class _Task:
         self._started = self._said = clock()
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Move on by `steps`; an empty note keeps the last one."""
+        """Advance by `steps`; an empty note keeps the last one."""
         self._done += steps
         self._note = note or self._note
         now = self._clock()
@@ -237,7 +234,7 @@ class _Task:
             self._say(f"{self._done}/{self._total} ({self._done / self._total:.0%}), {rate:.1f}/s{left}")
 
     def end(self) -> None:
-        """Say what was done in all."""
+        """Print the total of the task."""
         seconds = self._clock() - self._started
         rate = f" ({(self._done - self._first) / seconds:.1f}/s)" if seconds else ""
         self._say(f"{self._done}/{self._total} in {duration(seconds)}{rate}")
@@ -247,7 +244,7 @@ class _Task:
 
 
 class _Tolerant(io.TextIOBase):
-    """A stream that writes what its encoding cannot hold as escapes, as a log under LANG=C must."""
+    """A stream that escapes characters which its encoding cannot represent, such as a log under LANG=C."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -271,7 +268,7 @@ class _Tolerant(io.TextIOBase):
 
 
 class _Told(RichConsole):
-    """A console that leaves it to the command what a reader means who has had enough; rich would end it with 1."""
+    """A rich console that raises BrokenPipeError instead of exiting with 1."""
 
     def on_broken_pipe(self) -> None:
         raise
@@ -281,7 +278,7 @@ def _rich(stream: TextIO) -> RichConsole:
     tolerant: Any = _Tolerant(stream)
     console = _Told(file=tolerant, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = WIDTH  # a log has no width of its own
+        console.width = WIDTH  # a log has no width
     return console
 
 
@@ -290,5 +287,5 @@ def _is_live(console: RichConsole) -> bool:
 
 
 def _print(console: RichConsole, text: Text) -> None:
-    """Print without breaking lines: whoever copies a path or searches a log finds it whole."""
+    """Print without wrapping lines, so that paths can be copied and logs searched."""
     console.print(text, soft_wrap=True)

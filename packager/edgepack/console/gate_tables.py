@@ -1,4 +1,4 @@
-"""What gates found, of one device or of many, as tables and lines for a terminal or a log."""
+"""Tables of gate receipts, of one device or many."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from edgepack.gating.fleet import Device, Fleet
     from edgepack.results import NotRunHere
 
-SLOWER: Final = 1.2  # from here on, a later p95 is no noise of an idle device
+SLOWER: Final = 1.2  # ratio from which a later p95 is worth a remark
 
 
 def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Table | Text]:
-    """A gate receipt: the verdict, every check, why one did not pass, and where it was measured."""
+    """A gate receipt: verdict, checks, reasons, and conditions."""
     bundle, told = receipt["bundle"], verdict(receipt)
     head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
     yield head.append(told.upper(), style=STYLES[told])
@@ -40,9 +40,9 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
 
 
 def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> Iterator[Table | Text]:
-    """A row for each check. Where `width` columns are too few, names go on in the next line between their parts, and
-    then limits, intervals and values between words. Where the longest words do not fit beside each other (in fewer than
-    60 columns, mostly), each check has lines of its own. No figure is cut.
+    """A row for each check. If `width` columns are too few, names wrap at `.` and `_`, then other cells between words.
+
+    If the longest words do not fit (usually below 60 columns), each check has several lines. No figure is cut.
     """
     heads = ("check", "verdict", "value", "interval", "limit", "n")
     rows = [
@@ -73,7 +73,7 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> I
 
 
 def _conditions(conditions: Mapping[str, Any]) -> str:
-    """One line on where and how a receipt was measured."""
+    """The conditions of a measurement, as one line."""
     parts = [str(conditions["cpu_model"])] if conditions.get("cpu_model") else []
     named = ((key, conditions.get(key)) for key in ("threads", "governor"))
     parts += [f"{key} {value}" for key, value in named if value is not None]
@@ -84,10 +84,7 @@ def _conditions(conditions: Mapping[str, Any]) -> str:
 
 
 def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Iterator[Table | Text]:
-    """A gate that this machine could not run: neither passed nor failed, and what to type where it can.
-
-    With `ungated` the recipe sets no gates, so that there is nothing to pass on the device either.
-    """
+    """A gate that this machine cannot run, with the command for the device. `ungated`: the recipe sets no gates."""
     head = Text(safe(f"gate of {bundle} for {target}: "))
     yield head.append("NOT RUN HERE", style=STYLES["not run here"])
     yield Text(safe(f"  {gate.why}"))
@@ -96,7 +93,7 @@ def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Ite
 
 
 def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
-    """What `edgepack.gating.fleet.summarize` found: a row for each device, remarks, what serves how often."""
+    """The summary of `gating.fleet.summarize`: a row for each device, remarks, and the number of each release."""
     made = table(live, "device", "serves", "gate", "score", "drift", "p95 ms", "limit")
     for device in found.devices:
         made.add_row(safe(device.name), safe(device.serving or NOTHING), *_gated(device))

@@ -1,4 +1,4 @@
-"""Tables and lines for a terminal or a log: cells, widths, and the table of content checks."""
+"""Building blocks of tables (cells, widths), tables of profiles, recipe values and content checks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NUMERIC: Final = (
 
 
 def targets(found: Sequence[Short], *, live: bool) -> Iterator[Table | Text]:
-    """Profiles, a row each."""
+    """A row for each profile."""
     made = table(live, "target", "Python", "glibc", "runs on", "wheels", "runs here")
     for one in found:
         wheels = "not locked" if one.wheels is None else f"{one.wheels} locked"
@@ -58,7 +58,7 @@ def targets(found: Sequence[Short], *, live: bool) -> Iterator[Table | Text]:
 
 
 def facts(found: Mapping[str, Any]) -> Iterator[Text]:
-    """Facts by name, a line each; those of what is inside follow, indented."""
+    """A line for each fact; nested facts are indented."""
     width = max(map(len, found))
     for name, value in found.items():
         if isinstance(value, Mapping):
@@ -69,7 +69,7 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
 
 
 def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
-    """Every resolved value, defaults dimmed (or marked, where there are no colours), then the stages."""
+    """Every resolved value, with defaults dimmed (marked without colours), then the stages."""
     width = max(len(value.key) for value in made.values)
     for value in made.values:
         line = f"{value.key:<{width}}  {safe(json.dumps(value.value, ensure_ascii=False))}"
@@ -83,19 +83,19 @@ def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
 
 
 def shown(value: Any) -> str:
-    """A value of a recipe or a manifest; `-` where there is none."""
+    """A value of a recipe or a manifest; `-` for None."""
     return (
         NOTHING if value is None else safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     )
 
 
 def gap(live: bool) -> int:
-    """Columns between two of `table`."""
+    """The gap between two columns of `table`."""
     return 3 if live else 2
 
 
 def table(live: bool, first: str, *columns: str) -> Table:
-    """An empty table; `live` draws a rule below its head. Columns with figures stand to the right."""
+    """An empty table; `live` draws a rule below its head. Columns with figures are right-aligned."""
     made = Table(
         box=box.SIMPLE_HEAD if live else None,
         show_edge=False,
@@ -108,18 +108,18 @@ def table(live: bool, first: str, *columns: str) -> Table:
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
         if name in ("note", "before", "after", "candidate"):
             made.add_column(name, overflow="fold")
-        else:  # a figure that does not fit ends in an ellipsis, so that its head is not read as all of it
+        else:  # a cut figure ends in an ellipsis, so that it is not misread
             made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
     return made
 
 
 def wide(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
-    """Columns that `table` takes when nothing is cut."""
+    """The width of `table` without cuts."""
     return sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)) + gap(live) * (len(heads) - 1)
 
 
 def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
-    """In place of a table that does not fit: a line with the title of each row, and one for each figure that it has."""
+    """A table that does not fit, as lines: the title of each row, then a line for each figure."""
     for title, figures in zip(titles, rows, strict=True):
         yield title
         for head, figure in zip(heads, figures, strict=True):
@@ -128,22 +128,24 @@ def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequ
 
 
 def mib_column(size_bytes: int) -> str:
-    """A size below a head that says MiB."""
+    """A size in MiB, without the unit."""
     return mib(size_bytes).removesuffix(" MiB")
 
 
 def score_head(metrics: Sequence[str]) -> str:
-    """What stands above scores in `metrics`: the name of the only one."""
+    """The head of a column of scores: the name of the metric, if there is only one."""
     return metric_name(metrics[0]) if len(metrics) == 1 else "score"
 
 
-_JOINTS = re.compile(r"[^._]*[._]+|[^._]+")  # `latency.max_tokens_32` is made of `latency.`, `max_`, `tokens_` and `32`
+_JOINTS = re.compile(
+    r"[^._]*[._]+|[^._]+"
+)  # `latency.max_tokens_32` splits into `latency.`, `max_`, `tokens_` and `32`
 
 
 def widths(columns: Sequence[Sequence[str]], least: Sequence[int], order: Sequence[int], room: int) -> list[int] | None:
-    """How wide each of `columns` (the texts in it) may be to take `room` together, without the gaps between them.
+    """Widths of `columns` (lists of texts) that fit into `room` together; None if they do not fit.
 
-    Only those in `order` give way, each down to its `least` before the next one does. None where that is not enough.
+    Only the columns in `order` shrink, each to its `least` width before the next one.
     """
     found = [max(map(cell_len, column)) for column in columns]
     for place in order:
@@ -152,17 +154,17 @@ def widths(columns: Sequence[Sequence[str]], least: Sequence[int], order: Sequen
 
 
 def longest_word(texts: Sequence[str]) -> int:
-    """How wide a column of `texts` is where they go on in the next line between words."""
+    """The least width of a column of `texts` that wrap between words."""
     return max((cell_len(word) for text in texts for word in text.split()), default=0)
 
 
 def longest_part(names: Sequence[str]) -> int:
-    """How wide a column of `names` is where they go on in the next line after a `.` or `_`."""
+    """The least width of a column of `names` that wrap after `.` or `_`."""
     return max((cell_len(part) for name in names for part in _JOINTS.findall(name)), default=0)
 
 
 def at_joints(name: str, width: int) -> str:
-    """`name` with line feeds after a `.` or `_`, so that lines have at most `width` columns where its parts do."""
+    """`name` wrapped to `width` columns after `.` or `_`."""
     lines = [""]
     for part in _JOINTS.findall(name):
         if lines[-1] and cell_len(lines[-1] + part) > width:
@@ -172,7 +174,7 @@ def at_joints(name: str, width: int) -> str:
 
 
 def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table | Text]:
-    """A row for each bundle, a column for each check; below them GPUs, which take more room, and what is to be told."""
+    """A row for each bundle and a column for each check, then GPU code and notes."""
     columns = list(dict.fromkeys(check.check for one in bundles for check in one.checks.passed if not check.package))
     if not columns:
         return
@@ -181,7 +183,7 @@ def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table |
         found = {check.check: _cell(check) for check in one.checks.passed}
         made.add_row(safe(one.target), *(safe(found.get(column, NOTHING)) for column in columns))
     yield made
-    yield Text("found, and what the target allows; where it does not say, the device compares", style="dim")
+    yield Text("value found, and the target's limit; without a limit the device compares", style="dim")
     for one in bundles:
         for check in one.checks.passed:
             if check.package:

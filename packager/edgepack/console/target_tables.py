@@ -1,4 +1,4 @@
-"""Profiles for people: one line each, or every fact of one."""
+"""Descriptions of target profiles: one line each, or every fact of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgepack.targets.profiles import Profile
 
 @dataclass(frozen=True)
 class Short:
-    """One profile in a list. `wheels` counts what is locked; None: there is no lock."""
+    """One profile in a list. `wheels` is the number of locked wheels; None without a lock."""
 
     name: str
     summary: str
@@ -26,13 +26,13 @@ class Short:
     glibc: str
     provider: str  # "CPU" or "CUDA"
     wheels: int | None
-    by_path: str  # the package that has to be given by path
+    by_path: str  # the package that the user must provide as a local wheel
     runs_here: bool
-    own: bool  # of the user's file
+    own: bool  # in the user's file
 
 
 def in_short(profile: Profile) -> Short:
-    """What a list tells of `profile`."""
+    """The list entry of `profile`."""
     return Short(
         profile.name,
         profile.summary,
@@ -47,7 +47,7 @@ def in_short(profile: Profile) -> Short:
 
 
 def in_full(profile: Profile, pythons: Sequence[Path] = ()) -> dict[str, Any]:
-    """Every fact as plain JSON values, by what it is called in a file of profiles."""
+    """Every fact in JSON types, by its name in a profile file."""
     facts = dataclasses.asdict(profile)
     locks = facts.pop("locks")
     runner = _runner(profile, pythons)
@@ -62,7 +62,7 @@ def in_full(profile: Profile, pythons: Sequence[Path] = ()) -> dict[str, Any]:
 
 
 def _packages(profile: Profile) -> list[str] | str:
-    """What bundles carry, as `numpy==2.2.6`; or why that is not known."""
+    """The packages of its bundles, as `numpy==2.2.6`; or why they are unknown."""
     try:
         locked = _locked(profile, serve=bool(profile.serve_lock))
     except EnvironmentUnfitError as error:

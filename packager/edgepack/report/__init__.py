@@ -1,6 +1,6 @@
-"""What a build made, for people and for machines: one JSON document, one HTML page, JUnit XML.
+"""Reports of builds and gates: JSON document, HTML page, JUnit XML, Markdown.
 
-The functions here turn figures into words, the same on the terminal and in the page.
+The functions here format figures, for the terminal and for the page.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from edgepack.util.text import counted
 from edgepack_runtime.stats.checks import at_least
 
-# unit of a receipt -> what it is multiplied by, the digits after the point, and the unit that is shown
+# unit of a receipt -> factor, decimals, and the unit to show
 _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
     "fraction": (100.0, 1, " %"),
     "points": (1.0, 2, " points"),
@@ -22,12 +22,12 @@ _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
 }
 NOTHING: Final = "-"
 NOT_MEASURED: Final = "not measured"
-# What is said of results that did not pass, by their verdict.
+# Words for results that did not pass, by verdict.
 _OF_RESULTS: Final = {"fail": "failed", "inconclusive": "inconclusive", NOT_MEASURED: NOT_MEASURED}
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """`91.2 %` of a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`; `-` where nothing was measured."""
+    """A figure with its unit: `91.2 %` for a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`; `-` for None."""
     if value is None:
         return NOTHING
     factor, digits, shown = _UNITS[unit]
@@ -35,7 +35,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def span(low: float | None, high: float | None, unit: str) -> str:
-    """`[89.1, 92.9]` in the same unit as `quantity`; `120.0 % or more` of one that has one end, `-` of none."""
+    """An interval in the unit of `quantity`: `[89.1, 92.9]`; `120.0 % or more` with one end; `-` for None."""
     if low is None or high is None:
         end = quantity(low if high is None else high, unit)
         return end if end == NOTHING else f"{end} or {'more' if high is None else 'less'}"
@@ -44,19 +44,20 @@ def span(low: float | None, high: float | None, unit: str) -> str:
 
 
 def limit(check: Mapping[str, Any]) -> str:
-    """The limit of a gate check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
+    """The limit of a check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
     direction = ">=" if at_least(str(check["gate"])) else "<="
     return f"{direction} {quantity(check['limit'], check['unit'])}"
 
 
 def unmet(receipt: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The checks of a receipt that did not pass: those that failed, then those that could not be decided."""
+    """The checks of a receipt that did not pass: failed ones, then inconclusive ones."""
     return [check for verdict in ("fail", "inconclusive") for check in receipt["checks"] if check["verdict"] == verdict]
 
 
 def total(found: Mapping[str, Any]) -> str:
-    """The summary of a document of `gating.results.document`: `fail (3 of 5 results passed; 1 failed, 1 not measured)`;
-    for one result its verdict alone.
+    """Summary of a document of `gating.results.document`; for one result its verdict.
+
+    Example: `fail (3 of 5 results passed; 1 failed, 1 not measured)`.
     """
     verdicts = Counter(str(result["verdict"]) for result in found["results"])
     many = verdicts.total()
@@ -68,5 +69,5 @@ def total(found: Mapping[str, Any]) -> str:
 
 
 def _digits(value: float, digits: int) -> int:
-    """Two digits after the point say nothing about a figure in the hundreds."""
+    """Decimals of a figure: fewer for figures in the hundreds."""
     return digits if abs(value) < 100 else min(digits, 1)

@@ -1,6 +1,6 @@
-"""Everything a build decided and measured as one plain JSON document; the page and the JUnit file come of it.
+"""JSON document of a build: every decision and measurement, the source of the page and the JUnit file.
 
-It names no path of the machine it was made on, so that it can be handed around.
+It names no path of the machine that built it, so that it can be shared.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ROLES: Final[Mapping[str, str]] = {
 
 
 def make(build: Build) -> dict[str, Any]:
-    """The document. Sizes are bytes (`*_bytes`), MiB or characters, times ms or seconds, as the keys say."""
+    """The document of a build. Units are in the keys (`*_bytes`, `*_mib`, `*_ms`)."""
     recipe = build.recipe
     return {
         "report": FORMAT,
@@ -78,16 +78,16 @@ def make(build: Build) -> dict[str, Any]:
 
 
 def dumps(report: Mapping[str, Any]) -> str:
-    """Canonical text of a report: sorted keys, Chinese as it is, one final newline.
+    """Canonical text of a report: sorted keys, Chinese unescaped, one final newline.
 
     Raises:
-        ValueError: when a figure is not finite.
+        ValueError: a figure is not finite.
     """
     return json.dumps(report, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def worst(verdicts: Sequence[str]) -> str:
-    """The first of `fail`, `inconclusive`, `not run here`, `no gates` and `pass`; no target at all is inconclusive."""
+    """The worst verdict: `fail`, `inconclusive`, `not run here`, `no gates`, `pass`; inconclusive without targets."""
     for verdict in ("fail", "inconclusive", NOT_RUN_HERE, UNGATED):
         if verdict in verdicts:
             return verdict
@@ -95,7 +95,7 @@ def worst(verdicts: Sequence[str]) -> str:
 
 
 def _recipe(recipe: Recipe) -> dict[str, Any]:
-    """The resolved recipe, with the names of files and folders in place of their paths."""
+    """The resolved recipe, with names of files and folders instead of paths."""
     document = recipe.model_dump(mode="json", by_alias=True)
     for split in SPLITS:
         value = document["data"][split]
@@ -125,7 +125,7 @@ def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
 
 
 def _warnings(data: DataArtifact, recipe: Recipe) -> list[str]:
-    """Those about the data. They quote it, so that where its rows stay at home only their number is told."""
+    """Warnings about the data; only their number if the bundle does not carry its rows, because they quote the data."""
     if recipe.gates.golden.carry or not data.warnings:
         return list(data.warnings)
     return [f"{counted(len(data.warnings), 'warning')} about the data, which may quote it: `edgepack check` tells"]
@@ -166,7 +166,7 @@ def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
 
 
 def _width(narrowed: NarrowedArtifact) -> dict[str, Any]:
-    """What stayed of each layer, and what that cost; of the training, `models` tells."""
+    """Heads and neurons that stayed in each layer, and their cost."""
     names = ("heads_before", "heads", "neurons_before", "neurons", "parameters")
     scores = ("dev_score_before", "dev_score", "test_score")
     return {name: getattr(narrowed, name) for name in names} | {
@@ -175,7 +175,7 @@ def _width(narrowed: NarrowedArtifact) -> dict[str, Any]:
 
 
 def _vocabulary(pruned: PrunedArtifact) -> dict[str, Any]:
-    """What went of the vocabulary and what it cost. `unknown` are shares (0 to 1) of the dev rows' tokens."""
+    """Size of the vocabulary before and after, and the cost. `unknown` are shares (0 to 1) of dev tokens."""
     names = ("tokens_before", "tokens", "parameters", "unknown_before", "unknown", "test_metrics")
     scores = ("dev_score_before", "dev_score", "test_score")
     told = {name: getattr(pruned, name) for name in names}
@@ -183,14 +183,14 @@ def _vocabulary(pruned: PrunedArtifact) -> dict[str, Any]:
 
 
 def selection(selected: SelectArtifact) -> dict[str, Any]:
-    """The candidates on the dev rows and on this machine, in the order of the recipe. `left_out` failed."""
+    """The candidates with their figures, in the order of the recipe. `left_out` failed."""
     document = asdict(selected)
     del document["folder"]
     return document
 
 
 def _quantization(build: Build) -> dict[str, Any]:
-    """How INT8 came to be, and the ranges that it was made with; of them, too, where nothing became INT8 of them."""
+    """The INT8 search and the quantization ranges, even if no INT8 model ships."""
     int8 = build.export.int8
     return {
         "calibration_rows": build.scales.calibration_rows,
@@ -200,7 +200,7 @@ def _quantization(build: Build) -> dict[str, Any]:
 
 
 def part_of(layer: str) -> str:
-    """The part of a model that PaddleNLP's `layer` belongs to; a layer of another model is a part by its own name."""
+    """The part of a model that PaddleNLP's `layer` belongs to; the name of an unknown layer is its part."""
     found = _IN_LAYER.search(layer)
     if found is not None and found[2] in _ROLES:
         return f"layers.{found[1]}.{_ROLES[found[2]]}"
@@ -210,12 +210,11 @@ def part_of(layer: str) -> str:
 
 
 def calibrated_parts(ways: Sequence[Quantization], taken: str | None) -> list[dict[str, Any]]:
-    """A row for each part, in the order in which calibration met them; [] where nothing was decided.
+    """A row for each part, in the order of calibration; [] without quantization.
 
-    `activation` has the range (`low`, `high`) of each of `ways` that found one before the model runs, by its name: the
-    union of what the products of the part were seen to read, and zero. `step` is how far apart two values of uint8 lie
-    in the range of the way that was `taken`; null where that has none. `weight` tells the least and the largest of the
-    magnitudes (`least`, `most`) of its `columns`, of the way that was taken or else of the first.
+    `activation` maps each of `ways` to its static range (`low`, `high`): the union over the inputs of the part, with
+    zero. `step` is the uint8 step of the range of the way `taken`, or null. `weight` has the smallest and largest
+    magnitude (`least`, `most`) of its `columns`, of the way that was taken or else of the first.
     """
     by_way = {way.name: _by_part(way.linears) for way in ways}
     weights = by_way.get(taken or "") or next(iter(by_way.values()), {})
@@ -308,6 +307,6 @@ def _name(source: str) -> str:
 
 
 def _percentile(ordered: Sequence[int], percent: int) -> int:
-    """Nearest rank: the smallest value that at least `percent` of all do not exceed."""
+    """Percentile by nearest rank: the smallest value that at least `percent` % of the values do not exceed."""
     rank = -(-len(ordered) * percent // 100)  # ceiling
     return ordered[max(rank, 1) - 1]

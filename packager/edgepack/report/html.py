@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page: no network, no script, plots as inline SVG, light and dark."""
+"""HTML page of a report: one file without network and scripts, plots as inline SVG, light and dark."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _asks_nothing(gates: Mapping[str, Any]) -> bool:
-    """Whether a resolved recipe sets no gates (`recipe.gates.Gates.asks_nothing`): `golden` alone is always there."""
+    """Whether a resolved recipe sets no gates (`golden` is always set)."""
     return all(limits is None for name, limits in gates.items() if name != "golden")
 
 
 def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
-    """The plots by their names, empty where there is nothing to draw."""
+    """The plots by name; "" for a plot without data."""
     ledger, gates = report["ledger"], report["recipe"]["gates"]
     costed = [row for row in ledger if row["model_mib"] is not None or row["p50_ms"] is not None]
     timed = plots.timed(ledger)
@@ -67,10 +67,10 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
 
 
 def _latency_plots(receipts: Sequence[Mapping[str, Any] | None]) -> list[Markup]:
-    """How long the answers of each target took; empty where its receipt does not tell.
+    """Latency plot of each target; "" if its receipt has no distribution.
 
-    Of many targets `MOST_LATENCY_PLOTS` have a plot, before all those where a gate on latency did not pass; for the
-    others the page gives the figures alone. With a plot for each, the page of 30 targets is twice as large.
+    At most `MOST_LATENCY_PLOTS` targets have a plot, those with a missed latency gate first. With a plot for each, the
+    page of 30 targets would be twice as large.
     """
     told = {
         number: receipt
@@ -91,7 +91,7 @@ def _latency(number: int, receipt: Mapping[str, Any]) -> Markup:
 
 
 def environment() -> jinja2.Environment:
-    """Templates of this package, and the words that they use."""
+    """Jinja environment with the templates of this package and the functions that they call."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -109,7 +109,7 @@ def environment() -> jinja2.Environment:
 
 
 def _examples(targets: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], Mapping[str, Any]]]:
-    """The examples of each model that ships, with the names of its targets."""
+    """The examples of each shipped model, with the names of its targets."""
     found: list[tuple[list[str], Mapping[str, Any]]] = []
     for target in targets:
         same = next((names for names, examples in found if examples == target["examples"]), None)
@@ -125,19 +125,19 @@ def _metric(name: str) -> Markup:
 
 
 def _quantity(value: float | None, unit: str) -> Markup:
-    """A figure; in both languages, where its unit is a word."""
+    """A figure as HTML; in both languages if its unit is a word."""
     shown = quantity(value, unit)
     return t("figure.points", value=shown.removesuffix(_POINTS)) if shown.endswith(_POINTS) else escape(shown)
 
 
 def _limit(check: Mapping[str, Any]) -> Markup:
-    """A limit with its direction, as `_quantity`."""
+    """A limit with its direction, as HTML."""
     direction, _ = limit(check).split(" ", 1)
     return Markup("{} {}").format(direction, _quantity(check["limit"], check["unit"]))
 
 
 def _span(low: float | None, high: float | None, unit: str) -> Markup:
-    """An interval; where it has one end, in both languages."""
+    """An interval as HTML; in both languages if it has one end."""
     if (low is None) is (high is None):
         return escape(span(low, high, unit))
     if low is None:
@@ -146,13 +146,13 @@ def _span(low: float | None, high: float | None, unit: str) -> Markup:
 
 
 def _condition_name(name: str) -> Markup:
-    """A key of a receipt's conditions; that of a runtime with further ones as it is."""
+    """The name of a condition of a receipt; unknown keys unchanged."""
     message = f"condition.{name}"
     return t(message) if message in MESSAGES else escape(name)
 
 
 def _condition(value: Any) -> Markup:
-    """A condition of a measurement, whatever it is made of."""
+    """The value of a condition as HTML."""
     if isinstance(value, Mapping):
         members = [Markup("{} {}").format(_condition_name(name), _condition(member)) for name, member in value.items()]
         return t("mark.comma").join(members) or escape(NOTHING)

@@ -1,4 +1,4 @@
-"""Messages of the report by id, in English and Chinese, from one catalogue: `messages.toml`.
+"""Messages of the report in English and Chinese, by id, from the catalogue `messages.toml`.
 
 A page holds both languages and shows the one that its reader selects.
 """
@@ -26,6 +26,6 @@ def text(language: str, message: str, /, **fields: object) -> str:
 
 
 def t(message: str, /, **fields: object) -> Markup:
-    """A message in both languages, each in an element of its class; fields that are no markup are escaped."""
+    """A message in both languages, each in an element of its class. Fields are escaped unless they are markup."""
     english, chinese = (Markup(escape(MESSAGES[message][language])).format(**fields) for language in ("en", "zh"))
     return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(english, chinese)

@@ -1,12 +1,10 @@
-"""Gate checks as JUnit XML, which CI servers draw: one suite a target, one case a check.
+"""Gate checks as JUnit XML: one suite per target, one case per check.
 
-A check that failed is a `<failure>`. One that could not be decided is an `<error type="inconclusive">`: neither
-passed nor failed, and a CI server stops on it as on a failure, which `<skipped>` would let through. A gate on rows that
-stayed at home is skipped where it was said that the rest is to be judged alone, and so is what a build says of a recipe
-without gates. A target that the build machine cannot run is one case that was skipped: its device gates it. A suite's
-`timestamp` is that of the device's own clock, in UTC. Its `time` is that of the whole gate, and of a command that gates
-what it was waited for, copying and unpacking included: several checks come from one measurement, so no case has a time
-of its own. That of the document is the sum of those that suites have.
+A failed check is a `<failure>`. An inconclusive check is an `<error type="inconclusive">`, on which CI servers stop;
+`<skipped>` would let it pass. These are skipped: gates on rows that the bundle does not carry with `--without-rows`, a
+recipe without gates, and a target that this machine cannot run. The `timestamp` of a suite is the device's clock in
+UTC. Its `time` is that of the whole gate (with copying, for a remote device), since several checks share one
+measurement.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from xml.etree import ElementTree
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
 
-# XML 1.0 has no way to write these, escaped or not.
+# XML 1.0 cannot represent these characters, even escaped.
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CLOCK: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})Z")
 _MOST_SECONDS: Final = 1e9
@@ -27,12 +25,12 @@ _ELEMENTS: Final = {"fail": ("failure", "gate failed"), "inconclusive": ("error"
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """JUnit XML of a report made by `edgepack.report.document.make`."""
+    """JUnit XML of a document of `report.document.make`."""
     return _document(f"{report['name']} {report['version']}", [_suite(report, target) for target in report["targets"]])
 
 
 def render_gates(found: Mapping[str, Any]) -> str:
-    """JUnit XML of a document made by `edgepack.gating.results.document`. What could not be measured is an error."""
+    """JUnit XML of a document of `gating.results.document`. A gate that could not be measured is an error."""
     suites = []
     for result in found["results"]:
         receipt, file = result["receipt"], result["bundle"]
@@ -121,13 +119,13 @@ def _case(class_name: str, check: Mapping[str, Any], explained: str | None) -> E
 
 
 def _timestamp(receipt: Mapping[str, Any]) -> str | None:
-    """When a device began by its own clock, without a zone, as JUnit has it; None where it is not told."""
+    """Start by the device's clock, without a zone, as in JUnit; None if unknown."""
     told = _CLOCK.fullmatch(str((receipt.get("conditions") or {}).get("device_clock_utc")))
     return told and told[1]
 
 
 def _seconds(seconds: object) -> str | None:
-    """How long all of it took; None where it is not told."""
+    """Seconds of the whole gate; None if unknown."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < _MOST_SECONDS:
         return None
     return f"{seconds:.3f}"

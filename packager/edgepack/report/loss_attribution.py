@@ -1,4 +1,4 @@
-"""Which stage lost a figure that missed its gate, and by how much."""
+"""Attribution of a missed gate: the stage that lost it, and the distance from the limit."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ class _Loss(NamedTuple):
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
-    """One line for each check that did not pass; `ledger` is that of its target alone (`Build.ledger_of`)."""
+    """One line for each check that did not pass. `ledger` is that of its target (`Build.ledger_of`)."""
     metric = str(receipt["accuracy"]["metric"])
     return [_line(check, ledger, metric) for check in receipt["checks"] if check["verdict"] != "pass"]
 
 
 def losses(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[dict[str, Any]]:
-    """Each check that failed by a figure: its distance from the limit, and the message that names what lost it.
-
-    `why` is all of that in English.
-    """
+    """Each failed check with its distance from the limit and the stage that lost it. `why` is in English."""
     metric = str(receipt["accuracy"]["metric"])
     return [
         {
@@ -60,7 +57,7 @@ def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) ->
 
 
 def _missed_by(check: Mapping[str, Any]) -> dict[str, Any]:
-    """The distance from the limit, in points for a fraction."""
+    """The distance from the limit with its unit; in points for a fraction."""
     distance, unit = abs(check["value"] - check["limit"]), check["unit"]
     if unit == "fraction":
         distance, unit = 100 * distance, "points"
@@ -99,18 +96,18 @@ def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str)
 
 
 def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:
-    """The time of each stage that was timed."""
+    """The latency after each stage that was timed."""
     return ", ".join(f"{stage} {quantity(ms, 'ms')}" for stage, ms in _of_stages(ledger, percentile)) or NOTHING
 
 
 def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, float]]:
-    """The times on the build machine: not that of the target itself, which is the figure that missed."""
+    """The latencies on the build machine, without that of the target, which missed."""
     timed = [(row.stage, getattr(row, percentile)) for row in ledger if not row.stage.startswith(_ON)]
     return [(stage, value) for stage, value in timed if value is not None]
 
 
 def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) -> _Loss:
-    """The last timed row that keeps to the limit lost it on the way to the next; none: the model is too slow."""
+    """The stage after the last row within the limit; without such a row, the model is too slow."""
     times = _times(ledger, percentile)
     kept = [stage for stage, value in _of_stages(ledger, percentile) if value <= most_ms]
     if not kept:
@@ -119,10 +116,7 @@ def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) 
 
 
 def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> _Loss:
-    """The stage after which it is below the limit for good: what fell below before that was made good again.
-
-    What is at the limit has reached it, as for the gate.
-    """
+    """The stage after which the score stays below the limit. A score at the limit has reached it."""
     reached = [place for place, row in enumerate(ledger) if row.score.value >= least]
     if not reached:
         best = max(ledger, key=lambda row: row.score.value)

@@ -1,10 +1,10 @@
-"""Results of gates as Markdown for a pull request's comment: the verdict first, a table for each target, conditions.
+"""Gate results as Markdown for a comment on a pull request: verdict, a table for each target, conditions.
 
-It is GitHub's dialect, which GitLab reads too. Whatever comes from recipes and devices stands in code spans: nothing in
-it is a link, a mention, or an end of the table.
+It is GitHub's dialect, which GitLab reads too. Text from recipes and devices is in code spans, so that it cannot be a
+link, a mention, or the end of a table.
 
-GitHub takes no comment of more than 65,536 characters. What would be longer loses details until it fits, those of
-results that passed first, then ends of long details, and says how much is left out.
+A comment on GitHub has at most 65,536 characters. A longer one drops details of passed results first, then the ends of
+long details, and states how much is left out.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from edgepack.util.text import counted, safe
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
 _ROOM: Final = MOST_CHARACTERS - 500  # for the first line and for what is said of details that are left out
-# Conditions that a figure is first judged by; the others are folded away.
+# Conditions to show; the others are folded.
 _FIRST: Final = {
     "cpu_model": "cpu {}", "engine": "engine {}", "governor": "governor {}", "temperature_c": "temperature {} °C",
     "emulated": "emulated {}", "load_average": "load average {}", "device_clock_utc": "at {} by its own clock",
 }  # fmt: skip
-# How much of a result is shown, from all of it to nothing, and what is said of those that are not all there.
+# Levels of detail of a result, from all to nothing, with the words for what is left out.
 _WHOLE, _FIRST_CONDITIONS, _CUT, _HEADING, _NOTHING = range(5)
 _LEFT_OUT: Final = {
     _FIRST_CONDITIONS: "folded conditions", _CUT: "folded conditions and ends of long details", _HEADING: "details",
@@ -37,9 +37,7 @@ _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
 def render(found: Mapping[str, Any]) -> str:
-    """Markdown of a document made by `gating.results.document`, of at most `MOST_CHARACTERS`, one of them a final
-    newline.
-    """
+    """Markdown of a document of `gating.results.document`, at most `MOST_CHARACTERS` long, with a final newline."""
     results = found["results"]
     versions = [_versions(result) for result in results]
     levels = _fitting([result["verdict"] == "pass" for result in results], versions)
@@ -48,9 +46,9 @@ def render(found: Mapping[str, Any]) -> str:
 
 
 def code(text: object, *, cell: bool = False) -> str:
-    """`text` as a code span, whatever is in it; in a `cell` of a table a `|` is escaped.
+    """`text` as a code span; in a `cell` of a table, `|` is escaped.
 
-    A span is fenced by more backticks than any run in it has, and its blank at either end is not shown.
+    The fence has more backticks than any run of them in the text. Markdown hides one blank at either end.
     """
     shown = re.sub(r"\s+", " ", safe(text)).strip() or NOTHING
     if cell:
@@ -61,7 +59,7 @@ def code(text: object, *, cell: bool = False) -> str:
 
 
 def _versions(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """A result as text, by how much of it is shown."""
+    """A result as text, for each level of detail."""
     heading = ["", f"### {_mark(result['verdict'])} {code(result['target'])}: {_bundle(result)}"]
     receipt = result["receipt"]
     if receipt is None:
@@ -75,7 +73,7 @@ def _versions(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _fitting(passed: Sequence[bool], versions: Sequence[Sequence[str]]) -> list[int]:
-    """How much of each result is shown, so that all of it fits; of results alike the last ones lose first."""
+    """The level of detail of each result so that all fit; of equal results the last ones lose details first."""
     levels = [_WHOLE] * len(versions)
     backwards = range(len(versions) - 1, -1, -1)
     good, other = ([place for place in backwards if passed[place] is kind] for kind in (True, False))
@@ -100,18 +98,18 @@ def _fitting(passed: Sequence[bool], versions: Sequence[Sequence[str]]) -> list[
 
 
 def _left_out(results: Sequence[Mapping[str, Any]], levels: Sequence[int]) -> Iterator[str]:
-    """What of how many results is not shown, where that is anything."""
+    """A note on the details that are left out; "" if there are none."""
     counts = Counter(
         (level, "passed" if result["verdict"] == "pass" else "did not pass")
         for result, level in zip(results, levels, strict=True)
         if level != _WHOLE
     )
     if counts:
-        told = [
+        parts = [
             f"{_LEFT_OUT[level]} of {counted(many, 'result')} that {which}"
             for (level, which), many in sorted(counts.items())
         ]
-        yield f"\nLeft out, for a comment holds {MOST_CHARACTERS:,} characters: {'; '.join(told)}. `--json` has all.\n"
+        yield f"\nLeft out, for a comment holds {MOST_CHARACTERS:,} characters: {'; '.join(parts)}. `--json` has all.\n"
 
 
 def _bundle(result: Mapping[str, Any]) -> str:
@@ -122,22 +120,22 @@ def _bundle(result: Mapping[str, Any]) -> str:
 
 
 def _short(text: object) -> str:
-    """`text` as a code span, without its end where it is a long one."""
+    """`text` as a code span, truncated if it is long."""
     shown = str(text)
     return code(shown if len(shown) <= _MOST_OF_A_DETAIL else shown[:_MOST_OF_A_DETAIL] + "…")
 
 
-def _failed(error: Mapping[str, Any], tell: Callable[[object], str]) -> Iterator[str]:
-    yield tell(error["what"])
+def _failed(error: Mapping[str, Any], quote: Callable[[object], str]) -> Iterator[str]:
+    yield quote(error["what"])
     for name in ("why", "fix"):
         if error[name]:
-            yield f"- {name}: {tell(error[name])}"
+            yield f"- {name}: {quote(error[name])}"
 
 
-def _measured(receipt: Mapping[str, Any], tell: Callable[[object], str]) -> Iterator[str]:
-    """The table, what there is to say of checks that did not pass, failures first, and first conditions.
+def _measured(receipt: Mapping[str, Any], quote: Callable[[object], str]) -> Iterator[str]:
+    """The table, details of checks that did not pass (failures first), and the main conditions.
 
-    `tell` makes their spans.
+    `quote` formats texts.
     """
     checks = receipt["checks"]
     if checks:
@@ -152,22 +150,22 @@ def _measured(receipt: Mapping[str, Any], tell: Callable[[object], str]) -> Iter
             limit(check),
             str(check["n"] or NOTHING),
         ])  # fmt: skip
-    told = [(one["gate"], one["verdict"], one["detail"]) for one in unmet(receipt)]
+    details = [(one["gate"], one["verdict"], one["detail"]) for one in unmet(receipt)]
     for one in _unmeasured(receipt):
         verdict = f"{_mark(NOT_MEASURED)} {NOT_MEASURED}{', waived' * one['waived']}"
-        told.append((one["gate"], verdict, one["why"]))
-    if told:
+        details.append((one["gate"], verdict, one["why"]))
+    if details:
         yield from [""] if checks else []
-        yield from (f"- {code(gate)}: {verdict}: {tell(why)}" for gate, verdict, why in told)
+        yield from (f"- {code(gate)}: {verdict}: {quote(why)}" for gate, verdict, why in details)
     conditions = receipt.get("conditions") or {}
     first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
     if first:
         yield ""
-        yield f"On {', '.join(words.format(tell(_plain(value))) for words, value in first.items())}."
+        yield f"On {', '.join(words.format(quote(_plain(value))) for words, value in first.items())}."
 
 
 def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
-    """The conditions that are not told at first."""
+    """The folded conditions."""
     conditions = receipt.get("conditions") or {}
     others = [name for name in conditions if name not in _FIRST or conditions[name] is None]
     if not others:
@@ -181,7 +179,7 @@ def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unmeasured(receipt: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Gates without a verdict: their rows stayed at home."""
+    """Gates without a verdict, because the bundle does not carry its rows."""
     found: Sequence[Mapping[str, Any]] = receipt.get("unmeasured", ())
     return found
 

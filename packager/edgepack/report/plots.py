@@ -1,6 +1,6 @@
-"""The plots of the report: score and cost of stages and candidates, latency, sizes, and what INT8 is made of.
+"""Plots of the report: score and cost of stages and candidates, latency, sizes, and quantization.
 
-Kinds are told apart by hatching or by shape, not by colour alone. Axes have units and metrics, and the page the words.
+Kinds differ by hatching or shape, not only by colour. Axes show units and metrics; the page has the words.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ MOST_PARTS: Final = 20  # of a model, that a plot has room for
 
 
 def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[str, Any] | None = None) -> None:
-    """A dot with its interval for each row as of a ledger, and the limit of the `gate` on accuracy as a line.
-
-    All rows are of one metric.
-    """
+    """Score with interval of each ledger row, all in one metric, and the limit of the accuracy `gate` as a line."""
     (metric,) = {row["score"]["metric"] for row in rows}
     axes = figure.subplots()
     svg.named_rows(axes, [row["stage"] for row in rows])
@@ -53,7 +50,7 @@ def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[st
 
 
 def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
-    """MiB on the left; on the right p50 as a bar and p95 as a line beyond it."""
+    """Size of each row in MiB; beside it p50 as a bar and p95 as a line."""
     left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
     svg.named_rows(left, [row["stage"] for row in rows])
     right.tick_params(length=0)
@@ -75,13 +72,13 @@ def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def timed(ledger: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows of a ledger that have a time as well as a score; [] for less than two."""
+    """Ledger rows that have a latency; [] if fewer than two have one."""
     rows = [row for row in ledger if row["p50_ms"] is not None]
     return rows if len(rows) > 1 else []
 
 
 def trade(figure: Figure, rows: Sequence[Mapping[str, Any]], gates: Mapping[str, Any]) -> None:
-    """A dot with its interval for each of `timed` rows, at its p50; their names stand beside the plot."""
+    """Score with interval against p50 of the `timed` rows, with names beside the plot."""
     axes = figure.subplots()
     points = [(row["p50_ms"], 100 * row["score"]["value"]) for row in rows]
     right, latency = gates["accuracy"] or {}, gates["latency"] or {}
@@ -99,7 +96,7 @@ def trade(figure: Figure, rows: Sequence[Mapping[str, Any]], gates: Mapping[str,
 
 
 def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
-    """A bubble for each candidate, as large as its file, and the front of those that no other beats in both figures."""
+    """Score against p50 of each candidate as a bubble of its size, with the Pareto front."""
     axes = figure.subplots()
     found = report["selection"]["candidates"]
     points = [(one["p50_ms"], 100 * one["dev_score"]["value"]) for one in found]
@@ -127,10 +124,7 @@ def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of (cost, score) those that no other beats: the best score for each cost, cheapest first.
-
-    Of points with one score the cheapest alone is left. Scores in % that differ by less than a receipt tells are one.
-    """
+    """The Pareto front of (cost, score in %), cheapest first. Scores that a receipt shows as equal are equal."""
     front: list[tuple[float, float]] = []
     for cost, score in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or score > front[-1][1] + _SAME_PERCENT:
@@ -139,12 +133,12 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """The Pareto line through (ms, %)."""
+    """Draw the Pareto front through (ms, %)."""
     axes.plot(*zip(*pareto(points), strict=True), color=SECOND, linewidth=1.5, drawstyle="steps-post", zorder=1)
 
 
 def _limits(axes: Axes, points: Sequence[tuple[float, float]], p50_ms: float | None, least: float | None) -> None:
-    """Dashed lines where the gates on the median and on the score (a fraction) have their limits, named above."""
+    """Draw the limits of the gates on p50 and score (a fraction) as dashed lines, with their names above."""
     axes.margins(0.15)
     named = []
     if least is not None:
@@ -157,14 +151,14 @@ def _limits(axes: Axes, points: Sequence[tuple[float, float]], p50_ms: float | N
 
 
 def shares(distribution: Mapping[str, float]) -> list[tuple[float, float]]:
-    """(ms, percent of the answers that took no longer), of a receipt's `latency.distribution`, in order."""
+    """The points (ms, percent of answers within this time) of a receipt's `latency.distribution`, in order."""
     ends = {"min_ms": 0.0, "max_ms": 100.0}
     found = [(ms, ends[key] if key in ends else _percent(key)) for key, ms in distribution.items()]
     return sorted(found, key=lambda point: point[1])
 
 
 def latency(figure: Figure, receipt: Mapping[str, Any]) -> None:
-    """How many answers took how long, with the limits of the gates on percentiles."""
+    """Cumulative distribution of latency, with the limits of the percentile gates."""
     axes = figure.subplots()
     points = shares(receipt["latency"]["distribution"])
     _cumulative(axes, points)
@@ -182,7 +176,7 @@ def latency(figure: Figure, receipt: Mapping[str, Any]) -> None:
 
 
 def sizes(figure: Figure, bundles: Sequence[tuple[str, Mapping[str, int]]]) -> None:
-    """A bar of packed MiB for each target, made of its parts, the largest part of all first."""
+    """Packed MiB of each target by part, the largest part first."""
     axes = figure.subplots()
     svg.named_rows(axes, [target for target, _ in bundles])
     names = sorted({part for _, sizes in bundles for part in sizes})
@@ -222,13 +216,13 @@ def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def costly(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The at most `MOST_PARTS` parts of an INT8 model that cost most, the worst first; [] where none costs anything."""
+    """The most expensive parts of an INT8 model, at most `MOST_PARTS`; [] if none costs anything."""
     found = sorted(parts, key=lambda part: (-part["divergence"], part["part"]))[:MOST_PARTS]
     return found if found and found[0]["divergence"] > 0 else []
 
 
 def divergence(figure: Figure, parts: Sequence[Mapping[str, Any]], kept_float: Sequence[str]) -> None:
-    """A mark for each of `costly` parts on a logarithmic axis; a hollow diamond for one that went back to float."""
+    """Cost of the `costly` parts on a logarithmic axis; hollow diamonds for parts that returned to float."""
     axes = figure.subplots()
     svg.named_rows(axes, [part["part"] for part in parts])
     axes.set_xscale("log")
@@ -250,9 +244,9 @@ def divergence(figure: Figure, parts: Sequence[Mapping[str, Any]], kept_float: S
 
 
 def widest(parts: Sequence[Mapping[str, Any]], way: str) -> list[Mapping[str, Any]]:
-    """The at most `MOST_PARTS` calibrated parts with the widest ranges, the worst first.
+    """The calibrated parts with the widest ranges, at most `MOST_PARTS`, widest first.
 
-    Ranges are those of `way`, or of the others where that has none; without any range, columns that differ most count.
+    Ranges are those of `way`, else of the other ways; without ranges, the ratio of column magnitudes counts.
     """
 
     def width(part: Mapping[str, Any]) -> float:
@@ -264,16 +258,16 @@ def widest(parts: Sequence[Mapping[str, Any]], way: str) -> list[Mapping[str, An
 
 
 def spread(part: Mapping[str, Any]) -> float | None:
-    """How many times the least magnitude of a column of a part's weights its largest is; None if that one is all 0."""
+    """Ratio of the largest to the smallest column magnitude of a part's weights; None if the smallest is 0."""
     weight = part["weight"]
     return weight["most"] / weight["least"] if weight["least"] > 0 else None
 
 
 def calibrated(figure: Figure, parts: Sequence[Mapping[str, Any]], way: str, kept_float: Sequence[str]) -> None:
-    """Of each of the `widest` parts, on the left ranges of what it reads, on the right its weights' columns.
+    """Input ranges (left) and column magnitudes (right) of the `widest` parts.
 
-    A bar is the range of `way`, hollow of a part that went back to float, with its step beside it; a line is what the
-    other ways found at most. Where no way found ranges, there is nothing on the left.
+    A bar is the range of `way` with its step, hollow for a part that returned to float. A line is the largest range of
+    the other ways. Without ranges the left side is omitted.
     """
     ranged = any(part["activation"] for part in parts)
     axes = figure.subplots(1, 2 if ranged else 1, squeeze=False, sharey=True, gridspec_kw={"wspace": 0.08})[0]
@@ -307,7 +301,7 @@ def _ranges(axes: Axes, parts: Sequence[Mapping[str, Any]], way: str, kept_float
 
 
 def _columns(axes: Axes, parts: Sequence[Mapping[str, Any]]) -> None:
-    """On a logarithmic axis, from the least to the largest magnitude of a column. One of zeros has no place there."""
+    """Draw column magnitudes from smallest to largest on a logarithmic axis, without zeros."""
     axes.set_xscale("log")
     axes.tick_params(length=0)
     lines = []

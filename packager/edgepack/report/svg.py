@@ -1,4 +1,4 @@
-"""Inline SVG of what matplotlib draws. A plot holds names and figures, no words: those stand in the page around it."""
+"""Inline SVG from matplotlib. A plot holds names and figures; the words are in the page around it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 
 Fill = tuple[str, str, str]  # colour inside, colour of the edge and of the hatching, hatching
 _TAG: Final = re.compile(r"<[^>]*>")
-# Hundredths of a point are more than anyone sees, and a text that is not turned need not say so.
+# Coordinates need two decimals, and texts without rotation no transformation.
 _NEEDLESS: Final = re.compile(r"(?<=\.\d\d)\d+| transform=\"rotate\(-0 [^\"]*\"")
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)  # matplotlib repeats each text in one
 _REACH: Final = 2  # how far from the figures, in their own spread, a limit is still drawn
@@ -46,7 +46,7 @@ _STYLE: Final[dict[Any, Any]] = {
 
 
 def inline(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
-    """Draw into inline SVG whose ids are the same every time and shared with no other plot of the page."""
+    """Draw inline SVG with reproducible ids that differ from those of other plots of the page."""
     stream = io.StringIO()
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # not what this machine's matplotlibrc says
@@ -68,9 +68,9 @@ def inline(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
 
 
 def limit(axes: Axes, axis: str, value: float, figures: Sequence[float]) -> str:
-    """Draw a dashed line where a gate has its limit, and return "".
+    """Draw the limit of a gate as a dashed line; return "".
 
-    A limit far from all figures would squeeze them: it is not drawn, and the return value is an arrow towards it.
+    A limit far from all figures would squeeze the plot: it is not drawn, and an arrow towards it is returned.
     """
     reach = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
     if value > max(figures) + reach:
@@ -83,12 +83,12 @@ def limit(axes: Axes, axis: str, value: float, figures: Sequence[float]) -> str:
 
 
 def label(axes: Axes, y: int, end: float, text: str) -> None:
-    """Figures right of what ends at `end`."""
+    """Write figures to the right of `end`."""
     axes.annotate(text, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9)
 
 
 def beams(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -> None:
-    """A line with a stroke across each of its ends for every (y, from, to)."""
+    """Draw an interval with end strokes for every (y, from, to)."""
     if ends:
         rows, low, high = (list(column) for column in zip(*ends, strict=True))
         axes.hlines(rows, low, high, **look)
@@ -96,10 +96,9 @@ def beams(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -
 
 
 def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """A name for each of `points` right of the plot, none over another, with a dotted line to what it names.
+    """Write a name for each of `points` right of the plot, without overlaps, with a dotted line to its point.
 
-    Dotted, so that nobody takes it for data. Of points of one height the rightmost has the highest name, so that no
-    line to a name runs through another point.
+    Of points of equal height the rightmost has the highest name, so that no line crosses another point.
     """
     low, high = axes.get_ylim()
     step = min(0.09, 1 / len(names))
@@ -119,7 +118,7 @@ def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Seque
 
 
 def named_rows(axes: Axes, names: Sequence[str]) -> None:
-    """One line of the plot for each name, the first on top."""
+    """Set up one row of the plot per name, the first on top."""
     axes.set_yticks(range(len(names)), list(names))
     axes.set_ylim(len(names) - 0.5, -0.7)
     axes.tick_params(length=0)
@@ -128,7 +127,7 @@ def named_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def key(axes: Axes, fills: Sequence[tuple[str, Fill]]) -> None:
-    """What each fill means, in a line above the plot."""
+    """Draw a legend of the fills above the plot."""
     patches = [
         Patch(facecolor=inside, edgecolor=edge, hatch=hatch, linewidth=0.8, label=text)
         for text, (inside, edge, hatch) in fills
