@@ -1,12 +1,11 @@
-"""The bundle's container: a zip file of exactly one form, read strictly (standard library only).
+"""The container of a bundle: a zip file in one exact form, read strictly.
 
-Python runs the file (`python3 FILE.edgepack VERB`), so it has to be a zip; and it has to arrive unharmed over
-USB sticks, so every byte of it counts. A zip leaves room for bytes that nobody reads: gaps, extra fields, two
-sets of headers that disagree, bits after the end of a deflate stream. None of that room is left here. The bytes
-of every header follow from (path, method, CRC, sizes, offset) by the functions below. The writer (packager) and
-the reader share them: the reader rebuilds each header and compares. The members lie sorted and without
-gaps, then the directory, then the end record, whose comment is `edgepack1 sha256=` and the sha256 of every byte
-before the comment's two-byte length. The format has no zip64: a bundle has to fit on a FAT stick (4 GiB).
+It is a zip because Python runs it (`python3 FILE.edgepack VERB`). Zip files may hold bytes that no reader looks at:
+gaps, extra fields, differing headers, bits after a deflate stream. Bundles allow none of them, so that any change is
+found. The bytes of every header follow from (path, method, CRC, sizes, offset); the writer (packager) and the reader
+share these functions, and the reader compares. Members are sorted and without gaps, followed by the directory and the
+end record. Its comment is `edgepack1 sha256=` and the sha256 of every byte before the comment's two-byte length.
+There is no zip64: a bundle has to fit on a FAT disk (4 GiB).
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _END = struct.Struct("<4s4H2IH")
 _MOST_ENTRY_BYTES = _DIRECTORY.size + 4 * contract.MAX_PATH_CHARACTERS  # UTF-8 takes up to 4 bytes a character
 _TAIL_BYTES = _END.size + COMMENT_BYTES
 _VERSION = 20  # zip 2.0: deflate, and nothing newer
-_MADE_BY = 3 << 8 | _VERSION  # 3: Unix, so that the mode below is read
-_DATE = 1 << 5 | 1  # 1980-01-01, the zip epoch: a bundle carries no wall-clock time
+_MADE_BY = 3 << 8 | _VERSION  # 3: Unix, for the mode below
+_DATE = 1 << 5 | 1  # 1980-01-01, the zip epoch: a bundle holds no wall-clock time
 _MODE = (0o100000 | FILE_MODE) << 16
 _UTF8 = 0x800
 
@@ -62,7 +61,7 @@ class Member:
 
 
 def local_header(member: Member) -> bytes:
-    """The bytes in front of the member's data."""
+    """The local header of the member."""
     name, flags = _name_and_flags(member.path)
     sizes = (member.crc32, member.compressed_size, member.size)
     return _LOCAL.pack(b"PK\3\4", _VERSION, flags, member.method, 0, _DATE, *sizes, len(name), 0) + name
@@ -77,7 +76,7 @@ def directory_entry(member: Member) -> bytes:
 
 
 def end_record(count: int, directory_bytes: int, directory_offset: int) -> bytes:
-    """The end record without its comment; the digest in the comment covers all of it but the last two bytes."""
+    """The end record without its comment. The digest in the comment covers it except for the last two bytes."""
     return _END.pack(b"PK\5\6", 0, 0, count, count, directory_bytes, directory_offset, COMMENT_BYTES)
 
 
@@ -87,14 +86,14 @@ def comment(digest: str) -> bytes:
 
 
 class Archive:
-    """An open bundle whose structure (headers, directory, end record) is exact. Use it in a `with` block.
+    """An open bundle with a verified structure (headers, directory, end record). Use it in a `with` block.
 
-    `members` maps path to member, in file order. The contents are checked by `verify.verify_archive`.
+    `members` maps path to member, in file order. `verify.verify_archive` checks the contents.
 
     Raises:
-        UsageError: `path` is no file.
-        EnvironmentUnfitError: `path` may not be read.
-        BundleInvalidError: naming the region of the file that is not as the writer writes it.
+        UsageError: `path` is not a file.
+        EnvironmentUnfitError: `path` cannot be opened.
+        BundleInvalidError: a region of the file is not in the exact form; the message names it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -121,18 +120,18 @@ class Archive:
         self.close()
 
     def damaged(self, region: str, why: str) -> BundleInvalidError:
-        """The error for a damaged `region` of this file, ready to be raised."""
+        """The error for a damaged `region` of this file."""
         return BundleInvalidError(
             f"{self.path.name} is damaged: {region}",
             why=why,
-            fix="copy the bundle again from where it was built, and compare with `verify` there",
+            fix="copy the bundle again from where it was built; if that does not help, run `verify` there",
         )
 
     def chunks(self, member: Member) -> Iterator[bytes]:
-        """The member's content, piece by piece, never more than its recorded size.
+        """The member's content in chunks, never more than its recorded size.
 
         Raises:
-            BundleInvalidError: naming the member, when its data do not give exactly its size and CRC.
+            BundleInvalidError: the content does not match the recorded size and CRC.
         """
         region = f"member {member.path}"
         crc, size = 0, 0
@@ -140,11 +139,11 @@ class Archive:
             for data in self._inflated(member) if member.method == DEFLATED else self.stored(member):
                 size += len(data)
                 if size > member.size:
-                    raise self.damaged(region, f"it holds more than its {member.size} bytes")
+                    raise self.damaged(region, f"it has more than its {member.size} bytes")
                 crc = zlib.crc32(data, crc)
                 yield data
         except zlib.error as error:
-            raise self.damaged(region, f"its compressed data are broken ({error})") from error
+            raise self.damaged(region, f"its compressed data is invalid ({error})") from error
         except OSError as error:
             raise self.damaged(region, f"it cannot be read: {error.strerror or error}") from error
         if size != member.size or crc != member.crc32:
@@ -154,7 +153,7 @@ class Archive:
         """The whole content of one small member.
 
         Raises:
-            BundleInvalidError: when the member is missing, damaged, or larger than `limit` bytes.
+            BundleInvalidError: the member is missing, damaged, or larger than `limit` bytes.
         """
         member = self.members.get(path)
         if member is None:
@@ -167,8 +166,8 @@ class Archive:
         """Compare the sha256 in the end comment with the file.
 
         Raises:
-            BundleInvalidError: when they differ. After headers and contents were found intact, what is left is
-                the comment itself, or bits of compressed data that unpacking does not look at.
+            BundleInvalidError: they differ. If headers and contents are intact, the comment itself is damaged, or
+                spare bits of compressed data.
         """
         if hash_prefix(self._file, self.size - COMMENT_BYTES - 2) != self._recorded_digest:
             raise self.damaged(
@@ -177,13 +176,13 @@ class Archive:
             )
 
     def stored(self, member: Member) -> Iterator[bytes]:
-        """The member's data as they are stored, deflated or not, and not checked."""
+        """The member's raw (perhaps deflated) data, not verified."""
         left = member.compressed_size
         self._file.seek(member.data_offset)
         while left:
             data = self._file.read(min(CHUNK_BYTES, left))
             if not data:
-                return  # only when the file shrinks while it is read; the size check above speaks
+                return  # the file shrank; `chunks` compares the size
             left -= len(data)
             yield data
 
@@ -194,7 +193,7 @@ class Archive:
             source = inflater.unconsumed_tail or next(raw, b"")
             data = inflater.decompress(source, CHUNK_BYTES)
             if not source and not data:
-                raise self.damaged(f"member {member.path}", "its compressed data end too early")
+                raise self.damaged(f"member {member.path}", "its compressed data ends too early")
             yield data
         if inflater.unused_data or next(raw, b""):
             raise self.damaged(f"member {member.path}", "bytes follow the end of its compressed data")
@@ -209,7 +208,7 @@ class Archive:
         for index in range(count):
             member, length = self._read_entry(directory, position, index, last)
             if member.offset != end:
-                raise self.damaged(f"header of member {member.path}", "it does not lie where the one before ends")
+                raise self.damaged(f"header of member {member.path}", "it does not follow the previous member")
             self._check_local_header(member)
             members[member.path] = member
             position, end, last = position + length, member.end, member.path
@@ -227,14 +226,14 @@ class Archive:
             raise self.damaged("the end record", "it is missing: the file is cut short, or not a bundle")
         count, directory_bytes, directory_offset = fields[4:7]
         if tail[: _END.size] != end_record(count, directory_bytes, directory_offset):
-            raise self.damaged("the end record", "it is not as it was written")
+            raise self.damaged("the end record", "it is not in the exact form")
         if count > contract.MAX_FILES or directory_bytes > count * _MOST_ENTRY_BYTES:
-            raise self.damaged("the end record", "the directory is larger than one that the writer writes")
+            raise self.damaged("the end record", "the directory is too large")
         if directory_offset + directory_bytes != self.size - _TAIL_BYTES:
-            raise self.damaged("the end record", "the directory is not where it says")
+            raise self.damaged("the end record", "the directory is not at the recorded offset")
         digest = tail[_END.size + len(COMMENT_MAGIC) :]
         if tail[_END.size :] != COMMENT_MAGIC + digest or not digest.isalnum():
-            raise self.damaged("the end comment", "it is not as it was written")
+            raise self.damaged("the end comment", "it is not in the exact form")
         return count, directory_offset, digest.decode("ascii")
 
     def _read_entry(self, directory: bytes, position: int, index: int, last: str) -> Tuple[Member, int]:
@@ -250,9 +249,9 @@ class Archive:
             raise self.damaged(region, "its name is not UTF-8") from error
         member = Member(path, fields[4], fields[7], fields[8], fields[9], fields[16])
         if member.method not in (STORED, DEFLATED) or not contract.safe_path(path) or path <= last:
-            raise self.damaged(region, f"its name {path!r} or its method is not one that the writer writes")
+            raise self.damaged(region, f"its name {path!r} or its compression method is not allowed")
         if directory[position : position + length] != directory_entry(member):
-            raise self.damaged(f"directory entry of member {path}", "it is not as it was written")
+            raise self.damaged(f"directory entry of member {path}", "it is not in the exact form")
         return member, length
 
     def _check_local_header(self, member: Member) -> None:

@@ -1,4 +1,4 @@
-"""Writes an open bundle into a folder: regular files that its manifest lists, and nothing else (stdlib only)."""
+"""Extract a bundle: write only the regular files that its manifest lists."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def extract(
     signature: Optional[bytes],
     durable: bool,
 ) -> None:
-    """Write the manifest, its signature and every file it lists into `folder`, which must not exist yet.
+    """Write the manifest, its signature and all listed files into `folder`, which must not exist yet.
 
-    Our own loop on purpose: only regular files that the manifest lists are made, with modes we choose (a bundle
-    carries none), never more bytes than listed, never through a link that is already there. `durable` makes
-    files and folders survive a power cut before this returns, and drops them from the page cache, so that whoever
-    hashes them next reads the disk. `raw` and `signature` are the manifest's bytes as they were verified, and are
-    not read again.
+    Modes are our own (a bundle has none), no file gets more bytes than listed, and no existing link is followed.
+
+    Args:
+        raw: bytes of the verified manifest; not read again.
+        signature: bytes of its signature; not read again.
+        durable: fsync files and folders and drop them from the page cache, so that a later hash reads the disk.
 
     Raises:
-        BundleInvalidError: a member is missing or damaged, or longer than the manifest says.
+        BundleInvalidError: a member is missing, damaged, or longer than listed.
         OSError: the folder cannot be written.
     """
     make_folder(folder, fresh=True)
@@ -41,7 +42,7 @@ def extract(
     for entry in manifest.files:
         member = archive.members.get(entry.path)
         if member is None or member.size != entry.size:
-            raise archive.damaged(f"member {entry.path}", "it is missing, or has not the size the manifest lists")
+            raise archive.damaged(f"member {entry.path}", "it is missing, or its size differs from the manifest")
         target = folder / entry.path
         if target.parent not in folders:
             folders.update(make_folder(target.parent))
@@ -52,13 +53,12 @@ def extract(
 
 
 def _make_durable(files: List[Path], folders: Set[Path]) -> None:
-    # In a second pass: the first fsync commits most of it in one go, where one after each file would take
-    # minutes on an SD card.
+    # After all writes: the first fsync commits most data at once. One after each file takes minutes on an SD card.
     for path in files:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
-            if hasattr(os, "posix_fadvise"):  # not on every system; the hash then may come from memory
+            if hasattr(os, "posix_fadvise"):  # missing on some systems
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
@@ -69,6 +69,6 @@ def _make_durable(files: List[Path], folders: Set[Path]) -> None:
 def _write_new(path: Path, chunks: Iterator[bytes]) -> None:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)  # whatever the umask: the application may run as another user
+        os.fchmod(out.fileno(), FILE_MODE)  # regardless of the umask: applications may run as another user
         for data in chunks:
             out.write(data)

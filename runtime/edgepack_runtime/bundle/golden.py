@@ -1,8 +1,8 @@
-"""What a release brings along to prove itself: texts with expected logits, and labelled rows.
+"""Golden files of a release: texts with expected logits, and labelled rows.
 
-Both files hold one JSON object a line. A golden text is `text`, for pairs `text_pair`, and `logits`: a list of one
-number for each label, or where tokens are classified a list of such lists, one for each token. A labelled row is
-`text`, for pairs `text_pair`, and its answer, next to what the float model says:
+Both files hold one JSON object a line. A golden text has `text`, for pairs `text_pair`, and `logits`: one number for
+each label, or for token classification a list of such lists, one for each token. A labelled row has `text`, for pairs
+`text_pair`, its answer and the float model's answer:
 
 | answers | keys | value |
 |---|---|---|
@@ -10,13 +10,10 @@ number for each label, or where tokens are classified a list of such lists, one 
 | several labels | `labels`, `float_labels` | a list of labels, perhaps empty |
 | spans | `spans`, `float_spans` | a list of [start, end, label], perhaps empty; offsets are indices of a Python str |
 
-Where the release was held against an earlier one, every row has what that one says too: `baseline_label`,
+If the release was compared with an earlier one, every row also has that release's answer: `baseline_label`,
 `baseline_labels` or `baseline_spans`.
 
-A release whose rows stayed where it was built has `golden/texts.jsonl` in their place: texts alone, made up, of the
-lengths that the rows have.
-
-Standard library only.
+A release without its rows has `golden/texts.jsonl` instead: placeholder texts with the lengths of the rows.
 """
 
 from __future__ import annotations
@@ -40,10 +37,9 @@ TEXTS_FILE = "golden/texts.jsonl"
 
 
 class GoldenText(NamedTuple):
-    """A text, or pair of texts, and the logits that the shipped model gave for it where it was built.
+    """A text or pair of texts with the logits of the shipped model on the machine that built it.
 
-    `logits` has a row of one number for each label: one row for the text, or one for each of its tokens, [CLS] and
-    [SEP] among them.
+    `logits` (rows, labels) has one row for the text, or one for each token including [CLS] and [SEP].
     """
 
     text: str
@@ -52,14 +48,14 @@ class GoldenText(NamedTuple):
 
     @property
     def item(self) -> Item:
-        """What the predictor is asked."""
+        """The input of the predictor."""
         return self.text if self.text_pair is None else (self.text, self.text_pair)
 
 
 class GoldenRow(NamedTuple):
-    """A row of the test split; `float_answer` is what the float model of the same student says.
+    """A row of the test split. `float_answer` is the answer of the student's float model.
 
-    `baseline_answer` is that of the earlier release that this one is held against; None where there is none.
+    `baseline_answer` is the answer of the earlier release for comparison, if any.
     """
 
     text: str
@@ -70,7 +66,7 @@ class GoldenRow(NamedTuple):
 
     @property
     def item(self) -> Item:
-        """What the predictor is asked."""
+        """The input of the predictor."""
         return self.text if self.text_pair is None else (self.text, self.text_pair)
 
 
@@ -78,8 +74,7 @@ def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
     """The texts of `golden/golden.jsonl`, at least one.
 
     Raises:
-        BundleInvalidError: naming file and line, when it is missing, empty or of another form than a model of
-            `config` has.
+        BundleInvalidError: the file is missing or empty, or a line does not fit a model of `config`.
     """
     keys, n_labels = _text_keys(config), len(config.labels)
     per = " for each token" if config.task == TOKENS else ""
@@ -96,7 +91,7 @@ def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
 
 
 def read_items(release: Path, config: ModelConfig) -> List[Item]:
-    """What the model is asked while it is timed: the texts of the golden rows, or those that stand in for them.
+    """Inputs for latency measurements: the texts of the golden rows, or the placeholder texts.
 
     Raises:
         BundleInvalidError: as `read_rows`.
@@ -116,32 +111,33 @@ def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
     """The labelled rows of `golden/rows.jsonl`, at least one.
 
     Raises:
-        BundleInvalidError: naming file and line, when it is missing, empty or of another form than a model of
-            `config` has, or when a label is none that the model knows.
+        BundleInvalidError: the file is missing or empty, or a line does not fit a model of `config`, or has an unknown
+            label.
     """
     return parse_rows(_read(release, ROWS_FILE), ROWS_FILE, config)
 
 
 def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
-    """`read_rows` of the bytes of a file; `name` is for messages."""
+    """`read_rows` from bytes. `name` is the file name for messages."""
     keys, key = _text_keys(config), answer_key(config)
     known = frozenset(config.classes)
     rows = []
-    said = (key, f"float_{key}", f"baseline_{key}")
-    for where, row in _lines(raw, name, {*keys, key, f"float_{key}"}, optional=said[2]):
-        given = [row.pop(name) for name in said if name in row]
+    answer_keys = (key, f"float_{key}", f"baseline_{key}")
+    for where, row in _lines(raw, name, {*keys, key, f"float_{key}"}, optional=answer_keys[2]):
+        given = [row.pop(name) for name in answer_keys if name in row]
         if not _are_texts(row.values()):
             raise _invalid(where, f"it should hold {_and(keys)}")
         answers = [_answer(value, key, known, len(row["text"])) for value in given]
         fit = [answer for answer in answers if answer is not None]
         if len(fit) < len(answers):
-            raise _invalid(where, f"{_and_all(said[: len(given)])} should be {_form(key, sorted(known))}")
+            names = ", ".join(answer_keys[: len(given)])
+            raise _invalid(where, f"{names} should be {_form(key, sorted(known))}")
         rows.append(GoldenRow(row["text"], fit[0], fit[1], row.get("text_pair"), fit[2] if len(fit) > 2 else None))
     return rows
 
 
 def answer_key(config: ModelConfig) -> str:
-    """What the answer of a row is called in JSON: `label`, `labels` or `spans`."""
+    """The JSON key of a row's answer: `label`, `labels` or `spans`."""
     if config.task == TOKENS:
         return "spans"
     return "labels" if config.multi_label else "label"
@@ -152,7 +148,7 @@ def _text_keys(config: ModelConfig) -> Tuple[str, ...]:
 
 
 def _answer(value: Any, key: str, known: FrozenSet[str], length: int) -> Optional[Answer]:
-    """`value` as an answer; None when it is none. `length` is that of the text in characters."""
+    """`value` as an answer, or None if it is invalid. `length` is the number of characters of the text."""
     if key == "label":
         return value if isinstance(value, str) and value in known else None
     if not isinstance(value, list):
@@ -190,10 +186,6 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
 
 
-def _and_all(names: Tuple[str, ...]) -> str:
-    return ", ".join(names[:-1]) + " and " + names[-1]
-
-
 def _and(keys: Tuple[str, ...]) -> str:
     return " and ".join(f"a {key}" for key in keys)
 
@@ -206,7 +198,7 @@ def _read(release: Path, name: str) -> bytes:
 
 
 def _lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """Each line's place (for messages) and object, which has exactly `keys`; all have `optional`, or none."""
+    """The place (for messages) and object of each line. Objects have exactly `keys`; all or none have `optional`."""
     number = 0
     try:
         for number, line in enumerate(io.StringIO(raw.decode("utf-8")), start=1):

@@ -1,8 +1,7 @@
-"""The bundle contract: what `manifest.json` says, as frozen dataclasses (standard library only).
+"""The manifest of a bundle (`manifest.json`) as frozen dataclasses.
 
-The manifest lists path, size and sha256 of every file of a release except itself and its signature, where it has one.
-A file it does not list is an error, and so is a listed file that is missing or different: whoever trusts
-the manifest trusts every byte. Both sides read it through `parse`; the build side writes it with `dump`.
+It lists path, size and sha256 of every file of a release except itself and its signature. Unlisted, missing and changed
+files are errors, so that the manifest vouches for every byte. The build side writes it with `dump`.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from edgepack_runtime.errors import BundleInvalidError
 FORMAT = 1
 MANIFEST_NAME = "manifest.json"
 SIGNATURE_NAME = "manifest.json.sig"
-MAX_SIGNATURE_BYTES = 64 * 1024  # one by a 4096-bit RSA key has 1.6 KB, one by a hardware key less
-MAX_MANIFEST_BYTES = 4 * 1024 * 1024  # a manifest of 600 files has about 90 KB; more than this is an attack
+MAX_SIGNATURE_BYTES = 64 * 1024  # 1.6 KB with a 4096-bit RSA key
+MAX_MANIFEST_BYTES = 4 * 1024 * 1024  # a manifest of 600 files has about 90 KB
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 8 * 1024**3
-MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, and what travels shrinks to a third or so
+MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, compressed to about a third
 MAX_PATH_CHARACTERS = 240
-_MAX_DIGITS = 20  # of a whole number: 64 bits and a sign
-# Names double as file and folder names on FAT sticks and in shell completions: keep them plain.
+_MAX_DIGITS = 20  # of an integer: 64 bits and a sign
+# Names are also names of files and folders, on FAT disks too.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
 _VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.-]{1,32})?\Z")
@@ -45,7 +44,7 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class TargetFacts:
-    """What the device must be for the bundle to run: checked by `doctor` before anything is written."""
+    """Requirements of the bundle for its device, which `doctor` checks."""
 
     profile: str  # name in profiles.toml
     system: str  # `platform.system()`, e.g. "Linux"
@@ -62,13 +61,13 @@ class Manifest:
 
     name: str
     version: str
-    sequence: int  # monotonic; a device refuses to go down, except by rollback
+    sequence: int  # increasing; a device refuses a lower one, except in a rollback
     task: str
     target: TargetFacts
     model: Mapping[str, Any]  # precision, engine, bytes and reference of the shipped model
     gates: Mapping[str, Any]  # as in the recipe
-    ledger: Tuple[Mapping[str, Any], ...]  # rows of the loss ledger up to the bundle
-    tools: Mapping[str, str]  # versions of what built it
+    ledger: Tuple[Mapping[str, Any], ...]  # rows of the loss ledger
+    tools: Mapping[str, str]  # versions of the build tools
     recipe_sha256: str
     files: Tuple[FileEntry, ...]  # sorted by path
 
@@ -94,8 +93,8 @@ def parse(raw: bytes) -> Manifest:
     """Read and check a manifest.
 
     Raises:
-        BundleInvalidError: naming the field, when `raw` is not a manifest of this format, is too large, or
-            lists a path that could leave the release folder or collide with another on a case-folding disk.
+        BundleInvalidError: `raw` is not a manifest of this format, is too large, or lists a path that could leave the
+            release folder or collide with another on a case-insensitive disk. The message names the field.
     """
     if len(raw) > MAX_MANIFEST_BYTES:
         raise _invalid(f"it has {len(raw)} bytes; at most {MAX_MANIFEST_BYTES} are read")
@@ -137,7 +136,7 @@ def parse(raw: bytes) -> Manifest:
 
 
 def safe_path(path: str) -> bool:
-    """Whether `path` is a plain relative POSIX path that means the same on every file system we meet."""
+    """Whether `path` is a plain relative POSIX path, valid on every file system."""
     if not path or len(path) > MAX_PATH_CHARACTERS or path != unicodedata.normalize("NFC", path):
         return False
     if any(unicodedata.category(c).startswith("C") or c in '\\:*?"<>|' for c in path):
@@ -174,8 +173,8 @@ def _files(rows: List[Any]) -> Tuple[FileEntry, ...]:
 
 
 def _no_collisions(paths: List[str]) -> None:
-    """Refuse two paths that one case-folding file system would make one, and a file used as a folder."""
-    seen: Dict[str, str] = {name: name for name in (MANIFEST_NAME, SIGNATURE_NAME)}  # they lie there too
+    """Refuse paths that are equal on a case-insensitive file system, and a file used as a folder."""
+    seen: Dict[str, str] = {name: name for name in (MANIFEST_NAME, SIGNATURE_NAME)}  # in the same folder
     for path in paths:
         key = unicodedata.normalize("NFC", path.casefold())
         if key in seen:
@@ -196,22 +195,22 @@ def _field_names(cls: Any) -> FrozenSet[str]:
 def _unique_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise _invalid("a key stands twice in one object")
+        raise _invalid("a key occurs twice in one object")
     return result
 
 
 def _whole(text: str) -> int:
-    """A whole number of JSON. Python before 3.8.14 takes minutes for one of millions of digits."""
+    """An integer in JSON. Python before 3.8.14 takes minutes for millions of digits."""
     if len(text) > _MAX_DIGITS:
         raise _invalid(f"a number has {len(text)} digits")
     return int(text)
 
 
 def _finite(text: str) -> float:
-    """A number of JSON. NaN and Infinity are none, and 1e999 is infinite to Python."""
+    """A float in JSON. NaN, Infinity and numbers like 1e999 are refused."""
     value = float(text)
     if not math.isfinite(value):
-        raise _invalid(f"{text[:20]} is no number of JSON")
+        raise _invalid(f"{text[:20]} is not a finite number")
     return value
 
 
@@ -236,7 +235,7 @@ def _list(value: Any, where: str) -> List[Any]:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value or len(value) > 4096:
         raise _invalid(f"{where} is not a text of 1 to 4096 characters")
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):  # it is printed on terminals
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):  # terminals print it
         raise _invalid(f"{where} holds a control character, or half a surrogate pair")
     return value
 

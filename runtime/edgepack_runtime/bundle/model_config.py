@@ -1,4 +1,4 @@
-"""`model.json`: what the runtime must know to serve a model folder (standard library only).
+"""The configuration of a model folder, `model.json`.
 
 A model folder holds `model.onnx`, `vocab.txt` and `model.json`. The build side writes the last through `dump`.
 """
@@ -27,7 +27,7 @@ MAX_TOKENS = 8192
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig:
-    """How texts become ids; the tokens must stand in `vocab.txt`."""
+    """Options of the tokenizer. `vocab.txt` must hold the special tokens."""
 
     type: str = TOKENIZERS[0]
     lower_case: bool = True
@@ -39,9 +39,9 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EngineConfig:
-    """How ONNX Runtime runs the graph. `provider` must be active in the session; there is no fallback.
+    """Options of ONNX Runtime. `provider` must be active in the session; there is no fallback.
 
-    `disabled_optimizers` are ONNX Runtime's.
+    `disabled_optimizers` are names of ONNX Runtime's graph optimizers.
     """
 
     provider: str = CPU
@@ -49,7 +49,7 @@ class EngineConfig:
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether threads that ask at once wait for each other: one run has all that there is to run on."""
+        """Whether concurrent predictions run one after the other, as on a GPU."""
         return self.provider != CPU
 
 
@@ -57,10 +57,9 @@ class EngineConfig:
 class ModelConfig:
     """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
 
-    For token classification the labels are BIO tags, `O` first. With `multi_label` a text has each of the labels or
-    not, instead of exactly one; only text classification knows that. Where the graph does not hide padding from the
-    tokens of a text, texts of different length are never run in one batch. With `run_alone` each text is run by itself:
-    the graph finds ranges in each run, so that what else is in a batch would change the answer.
+    For token classification, labels are BIO tags, `O` first. `multi_label` (text classification only): a text has any
+    number of labels instead of exactly one. `hides_padding`: the graph masks padding; if not, a batch has texts of one
+    length only. `run_alone`: batches have one text, since the graph computes quantization ranges for each run.
     """
 
     task: str
@@ -75,12 +74,12 @@ class ModelConfig:
 
     @property
     def takes_pairs(self) -> bool:
-        """Whether the model is asked about two texts at a time."""
+        """Whether an input of the model is a pair of texts."""
         return self.task == PAIR
 
     @property
     def classes(self) -> Tuple[str, ...]:
-        """What answers are made of: the labels, or the types of spans, sorted."""
+        """The classes of answers: the labels, or the sorted types of spans."""
         return types_of(self.labels) if self.task == TOKENS else self.labels
 
 
@@ -88,7 +87,7 @@ def dump(config: ModelConfig) -> bytes:
     """Canonical bytes of `config`: sorted keys, UTF-8, one final newline.
 
     Raises:
-        BundleInvalidError: when `parse` would refuse the result.
+        BundleInvalidError: `parse` refuses the result.
     """
     document = {"model_format": FORMAT, **dataclasses.asdict(config)}
     raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
@@ -100,7 +99,7 @@ def load(folder: Path) -> ModelConfig:
     """Read and check `folder/model.json`.
 
     Raises:
-        BundleInvalidError: when it is missing or not a model description of this format.
+        BundleInvalidError: it is missing or invalid.
     """
     try:
         return parse((folder / CONFIG_NAME).read_bytes())
@@ -112,7 +111,7 @@ def parse(raw: bytes) -> ModelConfig:
     """Check the bytes of a `model.json`.
 
     Raises:
-        BundleInvalidError: naming the field, when a key is missing, unknown, or holds nonsense.
+        BundleInvalidError: a key is missing, unknown or has an invalid value; the message names it.
     """
     try:
         document = json.loads(raw.decode("utf-8"))
@@ -128,7 +127,7 @@ def parse(raw: bytes) -> ModelConfig:
     for name in ("multi_label", "hides_padding", "run_alone"):
         _one_of(fields[name], (False, True), name)
     if fields["multi_label"] and fields["task"] != ONE_TEXT:
-        raise _invalid(f"multi_label is true, and only {ONE_TEXT} knows texts of several labels")
+        raise _invalid(f"multi_label is true, but only {ONE_TEXT} supports several labels")
     _whole(fields["max_length"], "max_length", 3, MAX_TOKENS)
     fields["tokenizer"] = _tokenizer(fields["tokenizer"])
     fields["engine"] = _engine(fields["engine"])
@@ -137,14 +136,14 @@ def parse(raw: bytes) -> ModelConfig:
 
 def _require_tags(labels: Tuple[str, ...]) -> None:
     if labels[0] != OUTSIDE:
-        raise _invalid(f"labels begins with {labels[0]!r}; the tags of tokens begin with {OUTSIDE!r}")
+        raise _invalid(f"labels begins with {labels[0]!r}; the first tag must be {OUTSIDE!r}")
     for label in labels[1:]:
         try:
             form = split_tag(label)[0]
         except ValueError as error:
             raise _invalid(f"labels: {error}") from error
         if form not in ("B", "I"):
-            raise _invalid(f"labels holds {label!r}; the tags of a model are of the BIO scheme")
+            raise _invalid(f"labels holds {label!r}, which is not a tag of the BIO scheme")
 
 
 def _tokenizer(value: Any) -> TokenizerConfig:
@@ -165,7 +164,7 @@ def _engine(value: Any) -> EngineConfig:
 
 
 def _fields(value: Any, cls: Any, where: str, also: Tuple[str, ...] = ()) -> Dict[str, Any]:
-    """The keys of `value`, which must be exactly the fields of the dataclass `cls` and `also`."""
+    """The items of `value`, whose keys must be exactly the fields of the dataclass `cls` and `also`."""
     wanted = {field.name for field in dataclasses.fields(cls)}.union(also)
     if not isinstance(value, Mapping) or set(value) != wanted:
         found = sorted(value) if isinstance(value, Mapping) else type(value).__name__
@@ -174,9 +173,9 @@ def _fields(value: Any, cls: Any, where: str, also: Tuple[str, ...] = ()) -> Dic
 
 
 def _one_of(value: Any, allowed: Tuple[Any, ...], where: str) -> None:
-    # The type counts too: in Python `True == 1`, and a format number of `true` is nonsense.
+    # Compare types too: in Python, `True == 1`.
     if not any(type(value) is type(item) and value == item for item in allowed):
-        raise _invalid(f"{where} is {value!r}; this runtime knows {list(allowed)}")
+        raise _invalid(f"{where} is {value!r}; this runtime supports {list(allowed)}")
 
 
 def _whole(value: Any, where: str, low: int, high: int) -> None:
@@ -188,7 +187,7 @@ def _texts(value: Any, where: str, minimum: int) -> Tuple[str, ...]:
     if not isinstance(value, list) or not minimum <= len(value) <= MAX_LABELS:
         raise _invalid(f"{where} is not a list of {minimum} to {MAX_LABELS} texts")
     if not all(isinstance(item, str) and 1 <= len(item) <= 256 for item in value):
-        raise _invalid(f"{where} holds something that is not a text of 1 to 256 characters")
+        raise _invalid(f"{where} holds an item that is not a text of 1 to 256 characters")
     if any("\ud800" <= character <= "\udfff" for item in value for character in item):
         raise _invalid(f"{where} holds half a surrogate pair, which cannot be printed")
     if len(set(value)) != len(value):

@@ -1,18 +1,17 @@
-"""Reads an ONNX file just far enough to know that it is complete by itself (standard library only).
+"""Check that an ONNX file does not refer to external data files.
 
-A tensor of an ONNX model may say that its data lie in another file, anywhere on the disk. A bundle's models never do:
-what a file outside of the release holds was neither built, nor measured, nor listed. The file is walked as protocol
-buffers are encoded, after the field numbers of onnx.proto; data are skipped and not kept, so it may come as a stream.
+A tensor of an ONNX model may name a data file anywhere on the disk. Such a file would not be listed in the manifest, so
+bundles refuse it. The check walks the protocol buffer as a stream, with the field numbers of onnx.proto.
 """
 
 from __future__ import annotations
 
 from typing import Dict, Iterator, Mapping
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4, groups, have been gone since proto2
-_MOST_DEPTH = 100  # of messages in one another: protobuf's own limit
-_MOST_KEY = 2**32 - 1  # protobuf's reader in C++ drops the bits above: what it takes for one field is another to us
-# Message -> field -> message in it: the ways that lead to a tensor.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 (groups) are obsolete
+_MOST_DEPTH = 100  # nested messages: the limit of protobuf
+_MOST_KEY = 2**32 - 1  # protobuf in C++ drops higher bits and would read another field
+# Message -> field -> nested message: all paths to a tensor.
 _WITHIN: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
@@ -23,60 +22,59 @@ _WITHIN: Mapping[str, Mapping[int, str]] = {
     "sparse tensor": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor; the latter is 0 where its data lie in it
+_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor; data_location is 0 for internal data
 
 
 def is_self_contained(chunks: Iterator[bytes], size: int) -> bool:
-    """Whether no tensor of the model has its data in another file. Reads on only until it is known.
+    """Whether no tensor of the model has external data. Stops reading at the first that has.
 
     Args:
-        chunks: the file, from its beginning.
+        chunks: the content of the file.
         size: bytes of the file.
 
     Raises:
-        ValueError: it is not encoded as a model is.
+        ValueError: the file is not an encoded model.
     """
-    source = _Source(chunks)
-    return not _refers(source, "model", size, 0)
+    return not _refers(_Stream(chunks), "model", size, 0)
 
 
-def _refers(source: _Source, kind: str, end: int, depth: int) -> bool:
-    """Whether the message that ends at `end` refers to another file."""
+def _refers(stream: _Stream, kind: str, end: int, depth: int) -> bool:
+    """Whether the message up to position `end` refers to external data."""
     if depth > _MOST_DEPTH:
-        raise ValueError("messages lie too deep in one another")
+        raise ValueError("messages are nested too deeply")
     within: Dict[int, str] = dict(_WITHIN[kind])
-    while source.position < end:
-        key = source.varint()
+    while stream.position < end:
+        key = stream.varint()
         if key > _MOST_KEY:
             raise ValueError("a field number of more than 29 bits")
         field, wire = key >> 3, key & 7
         if wire == _VARINT:
-            value = source.varint()
+            value = stream.varint()
             if kind == "tensor" and field == _DATA_LOCATION and value != 0:
                 return True
         elif wire == _BYTES:
-            length = source.varint()
-            if source.position + length > end:
-                raise ValueError("a field is longer than what it lies in")
+            length = stream.varint()
+            if stream.position + length > end:
+                raise ValueError("a field is longer than its message")
             if kind == "tensor" and field == _EXTERNAL_DATA:
                 return True
             if field not in within:
-                source.skip(length)
-            elif _refers(source, within[field], source.position + length, depth + 1):
+                stream.skip(length)
+            elif _refers(stream, within[field], stream.position + length, depth + 1):
                 return True
         elif wire in (_FIXED32, _FIXED64):
-            source.skip(4 if wire == _FIXED32 else 8)
+            stream.skip(4 if wire == _FIXED32 else 8)
         else:
             raise ValueError(f"wire type {wire}")
         if field == 0:
             raise ValueError("field 0")
-    if source.position != end:
-        raise ValueError("a field is longer than what it lies in")
+    if stream.position != end:
+        raise ValueError("a field is longer than its message")
     return False
 
 
-class _Source:
-    """A stream of bytes that is read forwards."""
+class _Stream:
+    """A forward-only stream of bytes."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -85,14 +83,14 @@ class _Source:
         self.position = 0
 
     def varint(self) -> int:
-        """The next number, seven bits a byte, the lowest first; of more than 64 bits the others are lost."""
+        """The next varint: seven bits a byte, lowest first, truncated to 64 bits."""
         value = 0
         for shift in range(0, 70, 7):
             byte = self._byte()
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value & (2**64 - 1)
-        raise ValueError("a number of more than ten bytes")
+        raise ValueError("a varint of more than ten bytes")
 
     def skip(self, count: int) -> None:
         self.position += count

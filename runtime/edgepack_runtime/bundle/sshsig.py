@@ -1,10 +1,9 @@
-"""OpenSSH's formats of signatures, public keys and allowed signers, read (standard library only).
+"""Parsers of OpenSSH's signatures, public keys and allowed_signers files.
 
-Nothing here decides whether a signature is right: `ssh-keygen` does, from `trust.py`. What is read here is which key
-a signature names, and which keys a file lists: as much as it takes to tell keys apart. Reading is strict, so that
-every byte of a signature counts.
+They find the key that a signature names and the keys that a file lists. `ssh-keygen` verifies signatures (`trust.py`).
+Parsing is strict, so that every byte of a signature counts.
 
-The formats are OpenSSH's PROTOCOL.sshsig, RFC 4253 section 6.6 (public keys) and ssh-keygen(1), ALLOWED SIGNERS.
+Formats: OpenSSH's PROTOCOL.sshsig, RFC 4253 section 6.6 (public keys) and ssh-keygen(1), ALLOWED SIGNERS.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import re
 import struct
 from typing import List, Optional, Tuple
 
-MAX_SIGNERS_BYTES = 1024 * 1024  # a thousand RSA keys; a file of pinned keys has a few lines
+MAX_SIGNERS_BYTES = 1024 * 1024  # about a thousand RSA keys
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _MAGIC, _VERSION = b"SSHSIG", 1
 _KIND = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{1,64}\Z")
@@ -28,25 +27,25 @@ _PRIVATE = ("PRIVATE KEY-----", "PuTTY-User-Key-File")
 
 @dataclasses.dataclass(frozen=True)
 class PublicKey:
-    """A key as SSH sends it: its type, as `ssh-ed25519`, and all of its bytes."""
+    """A public key: its type, such as `ssh-ed25519`, and its encoded bytes."""
 
     kind: str
     blob: bytes
 
     @property
     def fingerprint(self) -> str:
-        """As `ssh-keygen -l` writes it."""
+        """The fingerprint as `ssh-keygen -l` prints it."""
         return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii").rstrip("=")
 
     @property
     def line(self) -> str:
-        """Type and base64, as in a .pub file."""
+        """Type and base64 as in a .pub file."""
         return f"{self.kind} {base64.b64encode(self.blob).decode('ascii')}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a signature says of itself: the key that made it, and what for. Whether that is true, is not known."""
+    """The key and namespace that a signature names, not verified."""
 
     key: PublicKey
     namespace: str
@@ -54,30 +53,30 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class Signer:
-    """A line of an allowed_signers file: who, with which key, for which namespaces (None: for all)."""
+    """A line of an allowed_signers file: principals, key and namespaces (None: all)."""
 
     principals: str
     key: PublicKey
     namespaces: Optional[str] = None
 
     def line(self, principals: Optional[str] = None) -> str:
-        """The line in OpenSSH's form, under another name where one is given."""
+        """The line in OpenSSH's format, with other `principals` if given."""
         options = "" if self.namespaces is None else f'namespaces="{self.namespaces}" '
         return f"{principals or self.principals} {options}{self.key.line}"
 
 
 def parse_signature(raw: bytes) -> Signature:
-    """Read an armored signature, which must be all of `raw` and in canonical base64.
+    """Parse an armored signature. It must fill `raw` and be in canonical base64.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `raw` is not a signature.
     """
     lines = raw.decode("ascii").split("\n")
     if len(lines) < 4 or lines[0] != _BEGIN or lines[-2:] != [_END, ""]:
         raise ValueError(f"it does not begin with {_BEGIN} and end with {_END}")
     blob = _unbase64("".join(lines[1:-2]))
     if not blob.startswith(_MAGIC + struct.pack(">I", _VERSION)):
-        raise ValueError("it is no signature of version 1")
+        raise ValueError("it is not a signature of version 1")
     fields, rest = [], blob[len(_MAGIC) + 4 :]
     for _ in range(5):  # key, namespace, reserved, hash, signature
         field, rest = _string(rest)
@@ -88,25 +87,25 @@ def parse_signature(raw: bytes) -> Signature:
 
 
 def parse_blob(blob: bytes) -> PublicKey:
-    """The key whose bytes are `blob`.
+    """The key with the encoded bytes `blob`.
 
     Raises:
-        ValueError: they do not begin with the type of a key, or that of a certificate.
+        ValueError: they do not begin with a key type, or are a certificate.
     """
     kind = _string(blob)[0].decode("ascii")
     if not _KIND.match(kind):
-        raise ValueError(f"{kind[:40]!r} is no type of a key")
+        raise ValueError(f"{kind[:40]!r} is not a key type")
     if "-cert-v" in kind:
-        raise ValueError("it is a certificate, which has dates, and a device may not know the date; use plain keys")
+        raise ValueError("it is a certificate, which has dates, and a device's clock may be wrong; use plain keys")
     return PublicKey(kind, blob)
 
 
 def parse_signers(raw: bytes) -> List[Signer]:
-    """Read a file of allowed signers, or of public keys alone (.pub), in which the comment names the signer.
+    """Parse an allowed_signers file, or a .pub file, whose comment names the signer.
 
     Raises:
-        ValueError: naming the line that is neither. Dates (`valid-after`, `valid-before`) and certificates are refused:
-            what a device's clock says decides nothing here.
+        ValueError: a line is neither; the message names it. Dates and certificates are refused, since a device's clock
+            may be wrong.
     """
     if len(raw) > MAX_SIGNERS_BYTES:
         raise ValueError(f"it has {len(raw)} bytes; at most {MAX_SIGNERS_BYTES} are read")
@@ -131,7 +130,7 @@ def _signer(words: List[str]) -> Signer:
         return Signer(_name(words[2:]), key)
     principals, rest = words[0], words[1:]
     if not _PRINCIPALS.match(principals):
-        raise ValueError(f"{principals[:40]!r} is no name of a signer: it may hold no quotes or control characters")
+        raise ValueError(f"{principals[:40]!r} is not a signer: quotes and control characters are not allowed")
     namespaces = None
     if rest and not _KIND.match(rest[0]):
         namespaces, rest = _options(rest[0]), rest[1:]
@@ -143,23 +142,23 @@ def _options(text: str) -> str:
     if matched:
         return matched.group(1)
     if "valid-" in text.lower():
-        raise ValueError("valid-after and valid-before are not used: a device's clock may say 1970; list revoked_keys")
+        raise ValueError("valid-after and valid-before are not supported: a device's clock may be wrong")
     if "cert-authority" in text.lower():
-        raise ValueError("certificates are not used: they have dates; list the keys themselves")
-    raise ValueError(f'{text[:60]!r} is no option that is used here: namespaces="edgepack" is')
+        raise ValueError("certificates are not supported: they have dates; list the keys themselves")
+    raise ValueError(f'{text[:60]!r} is not a supported option; namespaces="edgepack" is')
 
 
 def _key(words: List[str]) -> PublicKey:
     if len(words) < 2 or not _KIND.match(words[0]):
-        raise ValueError("it is no public key: a type, as ssh-ed25519, and base64")
+        raise ValueError("it is not a public key: a type, such as ssh-ed25519, and base64")
     key = parse_blob(_unbase64(words[1]))
     if key.kind != words[0]:
-        raise ValueError(f"it says {words[0]}, and the key is of type {key.kind}")
+        raise ValueError(f"the line has type {words[0]}, but the key has type {key.kind}")
     return key
 
 
 def _name(comment: List[str]) -> str:
-    """Who a bare key belongs to: the first word of its comment where that can be a name, else `signer`."""
+    """The principal of a bare key: the first word of its comment if that is a valid name, else `signer`."""
     name = comment[0] if comment else ""
     return name if re.match(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}\Z", name) else "signer"
 
@@ -168,14 +167,14 @@ def _unbase64(text: str) -> bytes:
     try:
         data = base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ValueError(f"it is no base64 ({error})") from error
+        raise ValueError(f"it is not base64 ({error})") from error
     if base64.b64encode(data).decode("ascii") != text:
         raise ValueError("its base64 has spare bits set")
     return data
 
 
 def _string(data: bytes) -> Tuple[bytes, bytes]:
-    """The length-prefixed string that `data` begins with, and what follows it."""
+    """The length-prefixed string at the start of `data`, and the rest."""
     if len(data) < 4:
         raise ValueError("it ends too early")
     (length,) = struct.unpack(">I", data[:4])

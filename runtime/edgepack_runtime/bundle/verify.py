@@ -1,4 +1,4 @@
-"""Integrity of a bundle file and of an unpacked release, byte for byte (standard library only)."""
+"""Verify every byte of a bundle file or an unpacked release against its manifest."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.hashing import CHUNK_BYTES
 
-_ONNX = ".onnx"
-_SHOWN = 5  # damaged files named in one message; `find_damage` returns all
+_SHOWN = 5  # damaged files in one message
 
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
-    """One file of a release that is not as the manifest says: POSIX path, reason, and whether it is listed."""
+    """A file of a release that differs from the manifest: POSIX path, reason, and whether it is listed."""
 
     path: str
     why: str
@@ -30,22 +29,22 @@ class Damage:
 
 
 def verify_file(path: Path) -> Tuple[Manifest, bytes]:
-    """Check every byte of a bundle file; return its manifest and the manifest's bytes.
+    """Verify a bundle file; return its manifest and the manifest's bytes.
 
     Raises:
-        UsageError: `path` is no file.
-        EnvironmentUnfitError: it may not be read.
-        BundleInvalidError: naming the first member or region that is not exactly as the writer wrote it.
+        UsageError: `path` is not a file.
+        EnvironmentUnfitError: it cannot be opened.
+        BundleInvalidError: a member or region is damaged; the message names the first.
     """
     with Archive(path) as archive:
         return verify_archive(archive)
 
 
 def read_signed_manifest(archive: Archive) -> Tuple[bytes, Optional[bytes]]:
-    """The manifest's bytes and those of its signature, None where it has none; read once, and not parsed yet.
+    """The bytes of the manifest, not parsed, and of its signature, if any.
 
     Raises:
-        BundleInvalidError: one of them is too large, or the signature is none.
+        BundleInvalidError: one of them is too large, or the signature is not an SSH signature.
     """
     raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
     if contract.SIGNATURE_NAME not in archive.members:
@@ -54,12 +53,12 @@ def read_signed_manifest(archive: Archive) -> Tuple[bytes, Optional[bytes]]:
     try:
         _parse_signature(signature)
     except ValueError as error:
-        raise archive.damaged(f"member {contract.SIGNATURE_NAME}", f"it is no SSH signature: {error}") from error
+        raise archive.damaged(f"member {contract.SIGNATURE_NAME}", f"it is not an SSH signature: {error}") from error
     return raw, signature
 
 
 def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manifest, bytes]:
-    """`verify_file` for a bundle that is open already.
+    """`verify_file` for an open bundle.
 
     Args:
         raw: the manifest as `read_signed_manifest` returned it; a disk may return other bytes on a second read.
@@ -74,7 +73,7 @@ def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manif
     for path, entry in listed.items():
         member = archive.members.get(path)
         if member is None:
-            raise archive.damaged(f"member {path}", "the manifest lists it, and it is missing")
+            raise archive.damaged(f"member {path}", "the manifest lists it, but it is missing")
         _verify_member(archive, member, entry)
     archive.check_digest()
     return manifest, raw
@@ -86,22 +85,22 @@ def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:
         raise archive.damaged(region, f"it has {member.size} bytes; the manifest lists {entry.size}")
     digest = hashlib.sha256()
     content = _hashed(archive.chunks(member), digest)
-    foreign = _foreign(content, entry.size) if entry.path.endswith(_ONNX) else ""
-    for _ in content:  # what is left of it
+    error = _model_error(content, entry.size) if entry.path.endswith(".onnx") else ""
+    for _ in content:  # hash the rest
         pass
     if digest.hexdigest() != entry.sha256:
-        raise archive.damaged(region, "its content is not what the manifest lists")
-    if foreign:
-        raise archive.damaged(region, foreign)
+        raise archive.damaged(region, "its sha256 differs from the manifest")
+    if error:
+        raise archive.damaged(region, error)
 
 
-def _foreign(content: Iterator[bytes], size: int) -> str:
-    """Why a model is none that a bundle may hold."""
+def _model_error(content: Iterator[bytes], size: int) -> str:
+    """Why a bundle may not hold this model, or an empty string."""
     try:
-        alone = onnx_file.is_self_contained(content, size)
+        self_contained = onnx_file.is_self_contained(content, size)
     except ValueError as error:
-        return f"it is no ONNX model: {error}"
-    return "" if alone else "it refers to a file outside of itself, which nobody has checked"
+        return f"it is not an ONNX model: {error}"
+    return "" if self_contained else "it refers to an external data file, which the manifest does not list"
 
 
 def _hashed(chunks: Iterator[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
@@ -111,12 +110,12 @@ def _hashed(chunks: Iterator[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
 
 
 def verify_folder(path: Path) -> Tuple[Manifest, bytes]:
-    """Check every file of an unpacked or installed release; return its manifest and the manifest's bytes.
+    """Verify an unpacked or installed release; return its manifest and the manifest's bytes.
 
     Raises:
-        UsageError: `path` is no folder.
-        EnvironmentUnfitError: it may not be read.
-        BundleInvalidError: naming the files that are missing, different, or not listed.
+        UsageError: `path` is not a folder.
+        EnvironmentUnfitError: it cannot be read.
+        BundleInvalidError: files are missing, changed or not listed; the message names them.
     """
     manifest, raw = read_manifest(path)
     with os_errors(f"the release {path} cannot be read"):
@@ -137,10 +136,10 @@ def _damaged(folder: Path, damage: List[Damage], fix: str) -> BundleInvalidError
 
 
 def verify_staged(folder: Path, manifest: Manifest, raw: bytes, signature: Optional[bytes]) -> None:
-    """Check every file of a release that was just unpacked against what was verified before, which we still hold.
+    """Verify a release that was just unpacked against the verified manifest and signature in memory.
 
     Raises:
-        BundleInvalidError: naming the first file that is not as it was verified.
+        BundleInvalidError: a file differs; the message names it.
         EnvironmentUnfitError: it cannot be read.
     """
     _, found = read_manifest(folder)
@@ -151,11 +150,11 @@ def verify_staged(folder: Path, manifest: Manifest, raw: bytes, signature: Optio
     if read_signature(folder) != signature:
         damage.insert(0, Damage(contract.SIGNATURE_NAME, "its content has changed", listed=False))
     if damage:
-        raise _damaged(folder, damage, "copy the bundle again, and look at this disk")
+        raise _damaged(folder, damage, "copy the bundle again, and check this disk")
 
 
 def read_signature(folder: Path) -> Optional[bytes]:
-    """The signature in an unpacked release, of at most one byte more than is allowed; None where it has none.
+    """The signature of an unpacked release, at most one byte more than allowed; None without one.
 
     Raises:
         EnvironmentUnfitError: it cannot be read.
@@ -170,11 +169,11 @@ def read_signature(folder: Path) -> Optional[bytes]:
 
 
 def read_manifest(folder: Path) -> Tuple[Manifest, bytes]:
-    """The manifest of an unpacked release, checked against the folder's name where that is a release id.
+    """The manifest of an unpacked release and its bytes. A folder named by release id must match the manifest.
 
     Raises:
-        UsageError: `folder` is no folder.
-        BundleInvalidError: the manifest is missing or damaged, or the folder was made from another one.
+        UsageError: `folder` is not a folder.
+        BundleInvalidError: the manifest is missing or damaged, or does not match the folder's name.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no release folder {folder}", fix="give the path of an unpacked release")
@@ -189,19 +188,19 @@ def read_manifest(folder: Path) -> Tuple[Manifest, bytes]:
             fix="install the bundle again",
         ) from error
     manifest = contract.parse(raw)
-    # The folder's name holds the manifest's digest: the one check there is on the manifest once it is unpacked.
+    # The folder's name holds the manifest's digest: the only check of an unpacked manifest without a signature.
     name = Path(os.path.realpath(folder)).name
     if RELEASE_ID.match(name) and name != contract.release_id(manifest, raw):
         raise BundleInvalidError(
             f"the release {folder} is damaged: {contract.MANIFEST_NAME}",
-            why="its sha256 is not the one in the folder's name",
+            why="its sha256 differs from the folder's name",
             fix="install the bundle again: it repairs a damaged release",
         )
     return manifest, raw
 
 
 def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
-    """Everything in `folder` that differs from `manifest`: each listed file is hashed, anything else is reported.
+    """All files in `folder` that differ from `manifest` or are not listed.
 
     Raises:
         OSError: a folder cannot be listed.
@@ -212,7 +211,7 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
     seen = set()
     for path, kind in _walk(folder, ""):
         if path == contract.MANIFEST_NAME and kind == "file":
-            continue  # compared with the release id by whoever reads it
+            continue  # `read_manifest` compares it with the release id
         if path == contract.SIGNATURE_NAME and kind == "file":
             damage.extend(_check_signature(folder))
             continue
@@ -231,7 +230,7 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
 
 
 def _walk(folder: Path, inside: str) -> Iterator[Tuple[str, str]]:
-    """Every entry below `folder` as (POSIX path, kind), links not followed; unlisted folders are told as such."""
+    """Every entry below `folder` as (POSIX path, kind). Links are not followed."""
     with os.scandir(folder / inside) as entries:
         for entry in sorted(entries, key=lambda e: e.name):
             path = f"{inside}/{entry.name}" if inside else entry.name
@@ -245,18 +244,18 @@ def _walk(folder: Path, inside: str) -> Iterator[Tuple[str, str]]:
 
 
 def _check_signature(folder: Path) -> Iterator[Damage]:
-    """Whether it is a signature at all; whether it is right, is for those who trust somebody (trust.py)."""
+    """Check only the format of the signature; trust.py verifies it."""
     try:
         raw = read_signature(folder)
         if raw is None or len(raw) > contract.MAX_SIGNATURE_BYTES:
             raise ValueError("it is too large")
         _parse_signature(raw)
     except ValueError as error:
-        yield Damage(contract.SIGNATURE_NAME, f"is no SSH signature: {error}", listed=False)
+        yield Damage(contract.SIGNATURE_NAME, f"is not an SSH signature: {error}", listed=False)
 
 
 def _parse_signature(raw: bytes) -> None:
-    from edgepack_runtime.bundle import sshsig  # a release that answers need not read signatures
+    from edgepack_runtime.bundle import sshsig  # not needed for predictions
 
     sshsig.parse_signature(raw)
 

@@ -154,13 +154,13 @@ def parse_signature(name: str, signature: bytes) -> Signature:
     """Parse the signature of the bundle or release `name`.
 
     Raises:
-        BundleInvalidError: it is no SSH signature.
+        BundleInvalidError: it is not an SSH signature.
     """
     try:
         return sshsig.parse_signature(signature)
     except ValueError as error:
         raise BundleInvalidError(
-            f"{name} is damaged: {SIGNATURE_NAME} is no SSH signature",
+            f"{name} is damaged: {SIGNATURE_NAME} is not an SSH signature",
             why=str(error),
             fix="copy the bundle again from where it was built",
         ) from error

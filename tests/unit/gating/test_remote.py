@@ -259,7 +259,7 @@ def test_where_a_key_is_pinned_it_must_have_signed_before_anything_of_the_bundle
     evil = far_bundle(tmp_path / "evil.edgepack", more=mean)
     with pytest.raises(BundleInvalidError, match=r"line3 does not take evil\.edgepack") as error:
         gate(far, evil, installed)
-    assert "is not signed, and this device takes signed bundles only" in error.value.what
+    assert "is not signed, and this device accepts only signed bundles" in error.value.what
     for key, file in ((wrong, evil), (right, bundle)):
         signing.sign(file, key, signed := tmp_path / f"{key.name}.edgepack")
         if key is right:

@@ -53,7 +53,7 @@ def test_all_rows_say_it_or_none(tmp_path: Path, first: bool) -> None:
 def test_an_earlier_release_answers_with_the_same_labels(tmp_path: Path) -> None:
     with pytest.raises(BundleInvalidError, match="line 1 of") as caught:
         rows(tmp_path, ONE, {**BEFORE, "baseline_label": "ugly"})
-    assert caught.value.why == "label, float_label and baseline_label should be one of bad, good"
+    assert caught.value.why == "label, float_label, baseline_label should be one of bad, good"
 
 
 def test_rows_of_pairs(tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ def test_a_file_of_signers_is_taken_as_it_is_meant(keys: tuple[Path, Path], pref
     [
         (None, "it is a private key", "never the private key"),
         ("", "", "give a public key (KEY.pub)"),
-        ("hello world", "no option", "give a public key"),
-        ('ann valid-before="20300101" {line}', "clock may say 1970", "give a public key"),
+        ("hello world", "not a supported option", "give a public key"),
+        ('ann valid-before="20300101" {line}', "clock may be wrong", "give a public key"),
         ('ann namespaces="file" {line}', 'is for namespaces="file" only', 'write namespaces="edgepack"'),
     ],
 )

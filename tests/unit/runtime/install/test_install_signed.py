@@ -232,7 +232,7 @@ def test_a_signature_stays_where_the_same_bundle_comes_without(
     assert install(small_bundle, prefix.root, log=silent)["verdict"] == "repaired"
     assert (prefix.current / SIGNATURE_NAME).is_file()
     (prefix.current / SIGNATURE_NAME).write_bytes(b"damaged")
-    with pytest.raises(BundleInvalidError, match="is no SSH signature"):
+    with pytest.raises(BundleInvalidError, match="is not an SSH signature"):
         verify_folder(prefix.current)
     assert install(small_bundle, prefix.root, log=silent)["verdict"] == "repaired"
     verify_folder(prefix.current)

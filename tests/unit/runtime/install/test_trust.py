@@ -152,7 +152,7 @@ def test_what_is_no_signature_is_no_pass(
     }[change]
     error = refused(tmp_path, RAW, changed)
     assert isinstance(error, BundleInvalidError)
-    assert error.what == "s.edgepack is damaged: manifest.json.sig is no SSH signature"
+    assert error.what == "s.edgepack is damaged: manifest.json.sig is not an SSH signature"
 
 
 @needs_ssh_keygen
@@ -228,8 +228,8 @@ def test_a_file_that_cannot_be_used_is_never_one_that_is_not_there(tmp_path: Pat
         read_pins(tmp_path)
     file.rmdir()
     for text, why in (
-        ("SHA256:abc", "no public key"),
-        ('a valid-after="20260101" ssh-ed25519 A', "clock may say 1970"),
+        ("SHA256:abc", "not a public key"),
+        ('a valid-after="20260101" ssh-ed25519 A', "clock may be wrong"),
     ):
         file.write_text(text)
         file.chmod(0o644)
