@@ -1,4 +1,4 @@
-"""The command line: one group of commands, and the one place where their errors become messages."""
+"""Command line of edgepack: the group of commands, and the conversion of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMANDS: Final = (
     "report",
     "receipts",
     "clean",
-)  # in the order in which they are needed
+)  # in the order of a user's work
 _SPLIT: Final = "cut the bundle with `split -b 60M FILE FILE.part`; join it with `cat FILE.part* > FILE` on the device"
 REMOVED: Final = {
     "split": _SPLIT,
@@ -41,12 +41,12 @@ REMOVED: Final = {
     "--html": "`edgepack report --json` prints every figure; a build's own page is dist/NAME-VERSION.report.html",
     "completion": "`_EDGEPACK_COMPLETE=bash_source edgepack` prints the script; zsh_source and fish_source too",
     "--remote-cache": "nothing of a bundle stays on a device; --remote-dir names the folder for temporary files there",
-    "--clean": "leave it away: nothing of a bundle stays on a device",
+    "--clean": "remove this option: nothing of a bundle stays on a device",
 }  # commands and options of earlier versions, and what replaces them
 
 
 class _Commands(click.Group):
-    """Commands from `edgepack.commands`. Their errors end as what, why, fix on stderr, and the error's exit code."""
+    """Commands of `edgepack.commands`. Errors print what, why and fix to stderr, and set the exit code."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -71,7 +71,7 @@ class _Commands(click.Group):
             raise click.UsageError(f"{error.message} Did you mean `{near[0]}`?", context) from error
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        run: Any = super().main  # its overloads differ in what they return only
+        run: Any = super().main  # its overloads differ only in the return type
         if not options.pop("standalone_mode", True):
             return run(*arguments, standalone_mode=False, **options)
         process.open_closed()
@@ -93,7 +93,7 @@ class _Commands(click.Group):
             sys.exit(int(ExitCode.USAGE))
         except click.ClickException as error:
             where = getattr(error, "ctx", None)
-            instead = REMOVED.get(getattr(error, "option_name", ""))  # of an option that there is not
+            instead = REMOVED.get(getattr(error, "option_name", ""))  # for an unknown option
             fix = instead or f"{where.command_path if where else 'edgepack'} --help"
             _end(UsageError(error.format_message(), fix=fix))
         except click.Abort:
@@ -106,7 +106,7 @@ class _Commands(click.Group):
             _end(EnvironmentUnfitError("the output cannot be written", why=error.strerror or ""))
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with process.read_by_somebody():  # `--help` is printed here
+        with process.read_by_somebody():  # prints `--help`
             return super().make_context(*arguments, **options)
 
     def invoke(self, context: click.Context) -> Any:
@@ -124,7 +124,7 @@ class _Commands(click.Group):
         except Exception as error:
             if _is_of_output(error):
                 raise
-            # The last resort: an unexpected error still reads as one.
+            # An unexpected error.
             if common.is_verbose(context):
                 traceback.print_exc()
             click.echo(
@@ -142,7 +142,7 @@ def _end(error: EdgepackError) -> NoReturn:
 
 
 def _is_of_output(error: Exception) -> bool:
-    """Whether stdout is what could not be written."""
+    """Whether writing to stdout failed."""
     return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.filename == process.STDOUT)
 
 
@@ -155,19 +155,19 @@ def main() -> None:
     \b
     edgepack init reviews.csv                  draft a recipe from a table of texts and labels
     edgepack check recipes/quickstart.yaml     find what is wrong before anything runs
-    edgepack doctor                            whether training can run here, and on what
+    edgepack doctor                            what training can use on this machine
     edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
-    edgepack targets list                      what bundles can be built for
+    edgepack targets list                      devices that bundles can be built for
     edgepack fetch recipes/quickstart.yaml     fetch wheels, for builds without a network
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
     edgepack sign dist/NAME.edgepack --key K   sign a finished bundle with an SSH key
     edgepack verify dist/NAME.edgepack         check every byte of a bundle, and who signed it
-    edgepack inspect dist/NAME.edgepack        what it holds, and what each part weighs
-    edgepack diff OLD.edgepack NEW.edgepack    what changed from one to the other
-    edgepack clean                             free the space of what no build can take up
+    edgepack inspect dist/NAME.edgepack        contents, and the size of each part
+    edgepack diff OLD.edgepack NEW.edgepack    differences between two bundles
+    edgepack clean                             remove results that no build can reuse
     """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime 1.31 reports home from its first import on
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime 1.31 sends telemetry on its first import
 
 
 if __name__ == "__main__":

@@ -321,7 +321,7 @@ def test_a_wheel_that_a_recipe_names_twice_is_a_finding(folder: Path) -> None:
         (["--until", "teacher"], "this recipe has no stage teacher"),
         (["--from", "teacher"], "this recipe has no stage teacher"),
         (["--until", "packing"], "'packing' is not one of"),
-        (["--force", "--from", "gate"], "--force already makes every stage again"),
+        (["--force", "--from", "gate"], "--force runs every stage again"),
         (["--until", "data", "--from", "gate"], "--from gate comes after --until data"),
     ],
 )

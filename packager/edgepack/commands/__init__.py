@@ -1,1 +1,1 @@
-"""The subcommands of `edgepack`, one file each: parse, call, print. What is heavy is imported when a command runs."""
+"""The subcommands of `edgepack`, one file each: parse, call, print. Slow imports are inside the functions."""

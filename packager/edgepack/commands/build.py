@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("dist"),
     show_default=True,
-    help="Where bundles that passed and reports go.",
+    help="Folder for bundles that passed, and for reports.",
 )
 @supplies.options
 @part.part_options
-@click.option("--keep-going", is_flag=True, help="Go on with the other candidates or targets when one fails.")
+@click.option("--keep-going", is_flag=True, help="Continue with other candidates or targets if one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 @click.pass_context
 def command(
@@ -51,12 +51,12 @@ def command(
     keep_going: bool,
     as_json: bool,
 ) -> None:
-    """Build RECIPE: train, distil, quantize, export, bundle and gate; bundles that pass go to --dist.
+    """Build RECIPE: train, distil, quantize, export, bundle and gate. Bundles that pass go to --dist.
 
-    Ends with the loss ledger: what each stage cost in accuracy, MiB and ms. Exits 6 when a gate failed and 7 when
-    one could not be decided; no bundle is delivered then. A bundle for a target that this machine cannot run is
-    delivered without a verdict: its device gates it when it is installed. A build that was interrupted, even by
-    kill -9, goes on where it was: run the same command again.
+    Ends with the loss ledger: accuracy, MiB and ms after each stage. Exits 6 if a gate failed and 7 if one was
+    inconclusive; then no bundle is delivered. A bundle for a target that this machine cannot run is delivered without a
+    verdict: install gates it on the device. To continue an interrupted build, even after kill -9, run the same command
+    again.
     """
     loaded, supply = supplies.load(recipe, settings, drawn)
     from edgepack.pipeline import delivery, runner
@@ -86,7 +86,7 @@ def command(
     undelivered: EdgepackError | None = None
     try:
         delivered = delivery.deliver(built, report, dist)
-    except EdgepackError as error:  # what was measured is told all the same, and a gate that failed comes before it
+    except EdgepackError as error:  # results are printed first, and a failed gate takes precedence
         undelivered = error
     _show(built, report, console, as_json)
     _raise_unless_passed(built, undelivered, console)
@@ -96,7 +96,7 @@ def command(
 
 
 def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bool) -> None:
-    """Tables of what was built and measured, or the report as JSON; then why there are no others."""
+    """Print the tables of the build or its report as JSON, then the failures."""
     from edgepack.report import document
     from edgepack.results import NotRunHere
 
@@ -118,7 +118,7 @@ def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bo
 
 
 def _show_part(made: Part, console: Console, as_json: bool) -> None:
-    """The folders of what was made, and the ledger as far as it goes."""
+    """Print the folders of the results of a build that ended early, and the ledger so far."""
     if as_json:
         from edgepack.report import document
 
@@ -139,9 +139,7 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
 
 
 def _raise_unless_passed(built: Build, undelivered: EdgepackError | None, console: Console) -> None:
-    """One error for the worst of all targets, naming figure, distance and the stage that lost it; where there is none,
-    the one that says why nothing was delivered.
-    """
+    """The error of a build whose gates did not pass: figure, distance and losing stage of the worst target."""
     verdict = _not_passed(built)
     if undelivered is not None:
         if verdict is None:
@@ -172,17 +170,17 @@ def _not_passed(built: Build) -> EdgepackError | None:
 def _no_bundle(failures: Sequence[Failure]) -> EdgepackError:
     names = ", ".join(failure.name for failure in failures)
     first = failures[0].error
-    return type(first)(f"no bundle was made for {names}", why="the reasons stand above", fix=first.fix)
+    return type(first)(f"no bundle was made for {names}", why="the reasons are above", fix=first.fix)
 
 
 def _raise_if_left_out(built: Build | Part, console: Console) -> None:
-    """What could be made of the other candidates is there by now; that some failed must not pass for success."""
+    """Raise an error if candidates failed, after the others were built."""
     for failure in built.left_out:
         console.error(failure.error)
     if built.left_out:
         names = "; ".join(failure.name for failure in built.left_out)
         first = built.left_out[0].error
-        why = "the reasons stand above; what was made comes of the others"
+        why = "the reasons are above; the results are from the other candidates"
         raise type(first)(f"not every candidate could be built: {names}", why=why, fix=first.fix)
 
 

@@ -17,14 +17,14 @@ from edgepack.util.text import counted
 
 
 def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[Finding]:
-    """Warnings about targets that need a wheel by path which the recipe does not name.
+    """Warnings about targets that need a local wheel which the recipe does not name.
 
     Args:
-        known: profiles by name, those of the recipe's targets among them.
-        file: what the findings name.
+        known: profiles by name, including those of the recipe's targets.
+        file: the file that the findings name.
 
     Raises:
-        UsageError, EnvironmentUnfitError: a wheel that the recipe names cannot go into the bundle it is for.
+        UsageError, EnvironmentUnfitError: a wheel of the recipe does not fit its target.
     """
     supply = Supply(known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()})
     for target in recipe.targets:
@@ -44,7 +44,7 @@ def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[
 @options.profiles_option
 @click.pass_context
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
-    """Check RECIPE and the data it names; print every finding as file:line, reason, fix."""
+    """Check RECIPE and its data; print every finding as file:line, reason, fix."""
     loaded, known = options.load_recipe(recipe, settings, profiles)
     from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths

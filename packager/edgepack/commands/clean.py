@@ -17,18 +17,18 @@ from edgepack.commands import options
     type=click.Path(dir_okay=False, path_type=Path),
     multiple=True,
     metavar="RECIPE",
-    help="Remove all but what a build of RECIPE would take up; may be given several times.",
+    help="Keep only the results that a build of RECIPE would reuse. Repeatable.",
 )
 @click.option("--all", "everything", is_flag=True, help="Remove every stage result.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: bool) -> None:
-    """Free the space of stage results.
+    """Remove stage results.
 
-    Without options, what no build can take up: results of failed gates and what interrupted stages left, apart from
-    the checkpoints of trainings. Refuses while a build is running here. Bundles in dist/ are never touched.
+    Without options it removes results that no build can reuse: of failed gates and of interrupted stages, but not
+    checkpoints of trainings. It refuses to run during a build. Bundles in dist/ are never removed.
     """
     if keep and everything:
-        raise click.UsageError("--keep and --all ask for opposite things")
+        raise click.UsageError("--keep and --all exclude each other")
     from edgepack.pipeline import plan
     from edgepack.pipeline.workspace import Workspace
     from edgepack.util.text import mib

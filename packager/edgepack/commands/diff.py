@@ -17,7 +17,7 @@ from edgepack.commands import options
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON, with the paths of all files.")
 @click.pass_context
 def command(context: click.Context, before: Path, after: Path, as_json: bool) -> None:
-    """Show how bundle AFTER differs from BEFORE: sizes, gates, ledger, versions, files. Checks both first."""
+    """Show the differences between bundles BEFORE and AFTER: sizes, gates, ledger, versions, files. Verifies both."""
     from edgepack.bundle import inspect
     from edgepack.console import build_tables
 

@@ -16,10 +16,10 @@ from edgepack.commands import options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def command(context: click.Context, workspace: Path, as_json: bool) -> None:
-    """Tell what training would run on here: Paddle, driver, GPUs, cores, memory, disk, and what is wrong with them.
+    """Report what training can use on this machine: Paddle, driver, GPUs, cores, memory, disk; and their problems.
 
-    Tries each GPU with a first computation. Exits 4 when no training can run; a GPU that cannot be used is a warning,
-    since `device: auto` and `device: cpu` go on without it. Takes some seconds.
+    Tests each GPU with a computation, which takes some seconds. Exits 4 if no training can run. A GPU that cannot be
+    used is a warning, because `device: auto` and `device: cpu` train without it.
     """
     from edgepack.console import build_tables
     from edgepack.errors import EnvironmentUnfitError
@@ -34,4 +34,4 @@ def command(context: click.Context, workspace: Path, as_json: bool) -> None:
     errors = [problem for problem in report.problems if problem.severity == "error"]
     if errors:
         why = "; ".join(f"{problem.what} ({problem.why})" for problem in errors)
-        raise EnvironmentUnfitError("training cannot run here", why=why, fix=errors[0].fix)
+        raise EnvironmentUnfitError("training cannot run on this machine", why=why, fix=errors[0].fix)

@@ -19,7 +19,7 @@ from edgepack.commands import options
     multiple=True,
     metavar="NAME",
     shell_complete=options.complete_target,
-    help="Instead of a recipe's targets. Repeatable.",
+    help="Fetch for this target instead of a recipe's. Repeatable.",
 )
 @options.profiles_option
 @options.wheel_cache_option
@@ -32,13 +32,13 @@ def command(
     profiles: Path | None,
     wheel_cache: Path | None,
 ) -> None:
-    """Fetch the wheels that bundles of RECIPE carry, or those of --target, so that a build needs no network.
+    """Fetch the wheels for the bundles of RECIPE, or for --target, so that a build needs no network.
 
-    On a machine with a package index; then bring the folder --wheel-cache to the machine that builds, and build there
-    with `--offline --wheel-cache FOLDER`. What is there already is not fetched again.
+    Run it on a machine with a package index. Copy the folder --wheel-cache to the build machine, and build there with
+    `--offline --wheel-cache FOLDER`. Wheels in the folder are not fetched again.
     """
     if (recipe is None) == (not targets):
-        raise click.UsageError("give a recipe, or targets with --target")
+        raise click.UsageError("name a recipe, or targets with --target")
     from edgepack.bundle import wheels
     from edgepack.targets.context import Supply, default_wheel_cache
     from edgepack.util.text import counted, mib

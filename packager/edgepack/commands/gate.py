@@ -34,12 +34,21 @@ _file = click.Path(dir_okay=False, path_type=Path)
     multiple=True,
     help="`local`, or a device: ssh://[USER@]HOST[:PORT][/PREFIX]. Repeatable.  [default: local]",
 )
-@click.option("--installed", is_flag=True, help="Gate what is installed on the devices; of FILE, if one is given.")
-@click.option("--jobs", type=click.IntRange(min=1), help="How many devices at once.  [default: all]")
-@click.option("--identity", type=common.existing_file, metavar="FILE", help="A key for ssh, as of `ssh -i`.")
-@click.option("-o", "--ssh-option", "options", metavar="NAME=VALUE", multiple=True, help="As of `ssh -o`. Repeatable.")
-@click.option("--remote-python", metavar="PATH", help="The Python to run with on devices.  [default: found on PATH]")
-@click.option("--remote-dir", metavar="DIR", help="For temporary files on devices.  [default: TMPDIR, /var/tmp, /tmp]")
+@click.option("--installed", is_flag=True, help="Gate the installed release of the devices, of FILE if one is given.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Number of devices to gate at once.  [default: all]")
+@click.option("--identity", type=common.existing_file, metavar="FILE", help="Key for ssh, as in `ssh -i`.")
+@click.option(
+    "-o",
+    "--ssh-option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Option for ssh, as in `ssh -o`. Repeatable.",
+)
+@click.option("--remote-python", metavar="PATH", help="Python on the devices.  [default: found on PATH]")
+@click.option(
+    "--remote-dir", metavar="DIR", help="Folder for temporary files on the devices.  [default: TMPDIR, /var/tmp, /tmp]"
+)
 @click.option(
     "--timeout",
     "timeout_minutes",
@@ -47,13 +56,13 @@ _file = click.Path(dir_okay=False, path_type=Path)
     default=240,
     show_default=True,
     metavar="MINUTES",
-    help="How long a FILE may take on a device, copying and waiting included.",
+    help="Limit for a FILE on a device, with copying and waiting.",
 )
 @click.option(
     "--receipts",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep receipts in DIR/TARGET, for `edgepack receipts`.  [default: receipts/ beside FILE, of devices]",
+    help="Keep receipts in DIR/TARGET, for `edgepack receipts`.  [default: for devices, receipts/ beside FILE]",
 )
 @click.option("--junit", type=_file, metavar="FILE", help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write a summary; `-` is stdout.")
@@ -61,9 +70,9 @@ _file = click.Path(dir_okay=False, path_type=Path)
     "--rows",
     type=common.existing_file,
     metavar="FILE",
-    help="The golden rows of a bundle that does not carry them, as its build wrote them. No device keeps them.",
+    help="Golden rows of a bundle that does not carry them, as written by its build. The device does not keep them.",
 )
-@click.option("--without-rows", is_flag=True, help="Of such a bundle, judge all but its accuracy.")
+@click.option("--without-rows", is_flag=True, help="Gate a bundle without its golden rows: everything but accuracy.")
 @supplies.pythons_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with every receipt.")
 @click.pass_context
@@ -86,20 +95,20 @@ def command(
     pythons: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Gate each FILE on each --target: this machine, with the Python of its target, or devices over SSH.
+    """Gate each FILE on each --target: on this machine with the target's Python, or on devices over SSH.
 
-    The bundle is copied to a device by sftp and removed after its own `gate` ran there; the receipt comes back. The
-    device needs sshd and a Python; ssh's own configuration, agent and known hosts hold, and nothing is ever asked.
+    sftp copies the bundle to a device, its own `gate` runs there, the receipt comes back, and the copy is removed. The
+    device needs sshd and a Python. ssh uses its configuration, agent and known hosts, and never asks.
 
-    Exits 0, 6 (failed) or 7 (inconclusive), and 9 where a target cannot be reached or is of another kind. Of
-    several results the first of 8, 6, 1, 2, 5, 4, 9, 7, 0 that occurs.
+    Exits 0, 6 (failed) or 7 (inconclusive), and 9 if a target cannot be reached or does not fit. With several results,
+    the exit code is the first of 8, 6, 1, 2, 5, 4, 9, 7, 0 that occurs.
     """
     from edgepack.gating import results as gates
     from edgepack.gating import runner, ssh
     from edgepack.gating.rows import Rows
 
     if rows is not None and without_rows:
-        raise UsageError("--rows and --without-rows exclude each other", fix="give one of them")
+        raise UsageError("--rows and --without-rows exclude each other", fix="name one of them")
     out = _Out(junit, markdown, as_json)
     files.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
     console = common.console(context)
@@ -119,7 +128,7 @@ def command(
     out.clear()
     results = runner.run(asked, console)
     found = gates.document(results)
-    unwritten = out.write(found)  # first: whoever reads the tables may have had enough of them
+    unwritten = out.write(found)  # before the tables, whose reader may close the pipe
     unwritten += _show(results, found, out, console)
     _show_errors(results, unwritten, console, verbose=common.is_verbose(context))
     _show_total(found, out, console)
@@ -128,7 +137,7 @@ def command(
 
 @dataclass(frozen=True)
 class _Out:
-    """What is written besides tables, or instead of them; looked at before a gate of minutes begins."""
+    """Outputs besides the tables, or instead of them. They are checked before a gate of minutes starts."""
 
     junit: Path | None
     markdown: Path | None
@@ -136,11 +145,9 @@ class _Out:
 
     def __post_init__(self) -> None:
         if self.as_json and self.markdown == _STDOUT:
-            raise UsageError("--json and --markdown - both go to stdout", fix="give --markdown a file")
+            raise UsageError("--json and --markdown - both go to stdout", fix="name a file for --markdown")
         if self.junit is not None and self.markdown is not None and self.junit.resolve() == self.markdown.resolve():
-            raise UsageError(
-                f"--junit and --markdown are both to be written to {self.junit}", fix="give each its own file"
-            )
+            raise UsageError(f"--junit and --markdown are both to be written to {self.junit}", fix="name two files")
         for file in self.written:
             files.try_file(file)
 
@@ -149,7 +156,7 @@ class _Out:
         return [file for file in (self.junit, self.markdown) if file is not None and file != _STDOUT]
 
     def clear(self) -> None:
-        """Remove what an earlier gate wrote there: of one that is interrupted there is nothing then."""
+        """Remove the files of an earlier gate, so that an interrupted gate leaves none."""
         for file in self.written:
             files.clear(file)
 
@@ -158,9 +165,7 @@ class _Out:
         return self.as_json or self.markdown == _STDOUT
 
     def write(self, found: Mapping[str, Any]) -> list[EdgepackError]:
-        """Write the files that were asked for. Returns why those that could not be written were not: it is told beside
-        a verdict, and does not hide it.
-        """
+        """Write the requested files. Return the errors, which are printed beside the verdict and do not hide it."""
         from edgepack.report import junit, markdown
 
         errors: list[EdgepackError] = []
@@ -173,14 +178,14 @@ class _Out:
         return errors
 
     def text(self, found: Mapping[str, Any]) -> str:
-        """What goes to stdout in place of tables."""
+        """The output to stdout instead of tables."""
         from edgepack.report import markdown
 
         return json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
 
 
 def _show(results: Sequence[Result], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:
-    """What was measured, on stdout. Returns why it could not be written there, where it could not."""
+    """Print the results to stdout. Return the error if stdout cannot be written."""
     from edgepack.report import total
 
     try:
@@ -204,7 +209,7 @@ def _show(results: Sequence[Result], found: Mapping[str, Any], out: _Out, consol
 def _show_errors(
     results: Sequence[Result], unwritten: Sequence[EdgepackError], console: Console, *, verbose: bool
 ) -> None:
-    """After the tables of other targets: whoever reads the end of a log sees what went wrong."""
+    """Print errors after the tables, at the end of a log."""
     for result in results:
         if (error := result.error) is not None:
             if result.target not in error.what and len(results) > 1:
@@ -217,7 +222,7 @@ def _show_errors(
 
 
 def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
-    """The last line, of several results."""
+    """The last line: a summary of several results."""
     from edgepack.report import total
 
     if len(found["results"]) > 1:

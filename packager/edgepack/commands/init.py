@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 @click.command()
 @options.speaking
 @click.argument("data", type=options.existing_file)
-@click.option("--dev", type=options.existing_file, help="Rows that choose the best epoch; split off DATA by default.")
-@click.option("--test", type=options.existing_file, help="Rows that decide the gates; split off DATA by default.")
+@click.option("--dev", type=options.existing_file, help="Rows that select the best epoch. By default a part of DATA.")
+@click.option("--test", type=options.existing_file, help="Rows that decide the gates. By default a part of DATA.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("recipe.yaml"),
     show_default=True,
-    help="The recipe; data files, if any are written, go beside it.",
+    help="The recipe to write. Data files are written beside it.",
 )
-@click.option("--force", is_flag=True, help="Overwrite what is there, but never DATA.")
+@click.option("--force", is_flag=True, help="Overwrite existing files, but never DATA.")
 @click.pass_context
 def command(context: click.Context, data: Path, dev: Path | None, test: Path | None, output: Path, force: bool) -> None:
     """Draft a commented recipe from DATA: texts with labels, pairs of texts, or texts with spans or tags.
 
-    DATA is a table (.tsv .csv .jsonl, or alike), or has a token and its tag on each line. Finds the separator, the
-    encoding, the task, the columns and the labels by itself. Where there is no --dev or --test, or a file that a recipe
-    cannot read as it is, writes train.tsv, dev.tsv and test.tsv (.jsonl for several labels, spans) beside the recipe:
-    a tenth of each label for dev and test each, no text nor nearly the same text on two sides.
+    DATA is a table (.tsv, .csv, .jsonl or similar), or has a token and its tag on each line. Separator, encoding, task,
+    columns and labels are detected. Without --dev or --test, or if a recipe cannot read DATA directly, train.tsv,
+    dev.tsv and test.tsv are written beside the recipe (.jsonl for several labels or spans): a tenth of each label for
+    dev and for test, without equal or nearly equal texts in two files.
     """
     from edgepack.data.draft.draft import draft
 

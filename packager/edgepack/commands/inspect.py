@@ -13,10 +13,10 @@ from edgepack.commands import options
 @click.command()
 @options.speaking
 @options.bundle_argument
-@click.option("--json", "as_json", is_flag=True, help="Print everything, every file's digest included, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, with the digest of every file.")
 @click.pass_context
 def command(context: click.Context, bundle: Path, as_json: bool) -> None:
-    """Show what BUNDLE holds: target, sizes by part, gates, loss ledger, versions. Checks every byte first."""
+    """Show the contents of BUNDLE: target, sizes by part, gates, loss ledger, versions. Verifies every byte first."""
     from edgepack.bundle import inspect
     from edgepack.console import build_tables
 

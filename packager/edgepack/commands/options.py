@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and how commands load a recipe and write files."""
+"""Arguments and options that commands share; loading of recipes and writing of files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _said(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """Note a flag that may stand before the command's name, after it, or in both places."""
+    """Callback of a flag that is allowed before and after the command's name."""
     assert parameter.name is not None
     said: dict[str, bool] = context.ensure_object(dict)
     said[parameter.name] = said.get(parameter.name, False) or value
@@ -41,7 +41,7 @@ _EVERYWHERE = (
 
 
 def speaking(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--quiet` and `--verbose`, which every command takes, and the group itself; see `is_verbose`."""
+    """Add `--quiet` and `--verbose`, which the group and every command take."""
     for option in reversed(_EVERYWHERE):
         command = option(command)
     return command
@@ -55,26 +55,26 @@ workspace_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(".edgepack"),
     show_default=True,
-    help="Stage results, taken up again by the next build.",
+    help="Folder of stage results, which later builds reuse.",
 )
 settings_option = click.option(
     "--set",
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Set a value of the recipe, as `--set teacher.epochs=5`; wins over the file. Repeatable.",
+    help="Override a value of the recipe: `--set teacher.epochs=5`. Repeatable.",
 )
 
 
 def console(context: click.Context) -> Console:
-    """Where this command speaks; `--quiet` makes it print results and errors only."""
+    """The console of this command. With `--quiet` it prints results and errors only."""
     from edgepack.console.console import Console
 
     return Console(quiet=context.ensure_object(dict).get("quiet", False))
 
 
 def is_verbose(context: click.Context) -> bool:
-    """Whether `--verbose` asks for the traceback of an error."""
+    """Whether `--verbose` requests the traceback of an error."""
     return bool(context.ensure_object(dict).get("verbose", False))
 
 
@@ -89,25 +89,27 @@ profiles_option = click.option(
 wheel_cache_option = click.option(
     "--wheel-cache",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder in which fetched wheels are kept.  [default: wheels/ in edgepack's cache]",
+    help="Folder of fetched wheels.  [default: wheels/ in edgepack's cache]",
 )
 pythons_option = click.option(
     "--python",
     "pythons",
     type=existing_file,
     multiple=True,
-    help="An interpreter to gate with, where its version is the target's. Repeatable.",
+    help="Interpreter to gate with, for targets with its version. Repeatable.",
 )
 _OPTIONS: Final = (
     profiles_option,
     wheel_cache_option,
-    click.option("--offline", is_flag=True, help="Fetch no wheels: what is not in the wheel cache is an error."),
+    click.option(
+        "--offline", is_flag=True, help="Fetch no wheels: a wheel that is not in the wheel cache is an error."
+    ),
     click.option(
         "--wheel",
         "wheels",
         type=existing_file,
         multiple=True,
-        help="A wheel to carry instead of the locked one, for the targets that it fits. Repeatable.",
+        help="Local wheel to carry instead of the locked one, for the targets that it fits. Repeatable.",
     ),
     pythons_option,
 )
@@ -115,7 +117,7 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """What these options say."""
+    """The values of these options."""
 
     profiles: Path | None = None
     wheel_cache: Path | None = None
@@ -125,7 +127,7 @@ class Drawn:
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add all of them; the command gets what they say as `drawn`."""
+    """Add all of these options; the command gets their values as `drawn`."""
 
     @functools.wraps(command)
     def gathered(
@@ -146,19 +148,19 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def known_profiles(profiles: Path | None, beside: Path) -> Mapping[str, Profile]:
-    """The profiles of this version and those of the user's file: `profiles`, the variable's, or in folder `beside`."""
+    """The built-in profiles and those of the user's file: `profiles`, that of the variable, or one in `beside`."""
     from edgepack.targets.profiles import load_profiles
 
     return load_profiles(profiles_file(profiles, beside))
 
 
 def complete_target(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
-    """Targets whose names begin with what was `typed`, for the shell."""
+    """Names of targets that start with `typed`, for completion in the shell."""
     from edgepack.errors import EdgepackError
 
     try:
         known = known_profiles(context.params.get("profiles"), Path.cwd())
-    except EdgepackError:  # there is no place for it on a line that is being typed; the command itself tells it
+    except EdgepackError:  # completion has no place for errors; the command reports them
         return []
     return [name for name in known if name.startswith(typed)]
 
@@ -174,7 +176,7 @@ def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
 
 
 def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) -> tuple[Recipe, Mapping[str, Profile]]:
-    """The recipe of a file with `settings` put in, checked against the profiles that are known, and these."""
+    """The recipe of a file with overrides `settings`, checked against the profiles; and the profiles."""
     from edgepack.recipe import loader
 
     known = known_profiles(profiles, recipe.parent)
@@ -182,11 +184,11 @@ def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) ->
 
 
 def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, Supply]:
-    """The recipe, and what its build draws on.
+    """The recipe and the context of its build.
 
     Raises:
-        RecipeInvalidError: something is wrong with the recipe, or with the user's profiles.
-        UsageError: no target of the recipe takes a wheel that was given.
+        RecipeInvalidError: the recipe or the user's profiles are invalid.
+        UsageError: a wheel of the command line fits no target of the recipe.
     """
     from edgepack.bundle import local_wheels, wheels
     from edgepack.targets.context import Supply, default_wheel_cache
@@ -206,8 +208,8 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
 
 _PART_OPTIONS = (
     click.option("--until", type=click.Choice(STAGES), help="End after this stage."),
-    click.option("--from", "start", type=click.Choice(STAGES), help="Make this stage and all after it again."),
-    click.option("--force", is_flag=True, help="Make every stage again; the same as --from data."),
+    click.option("--from", "start", type=click.Choice(STAGES), help="Run this stage and all later ones again."),
+    click.option("--force", is_flag=True, help="Run every stage again, as --from data."),
 )
 
 
@@ -219,35 +221,35 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_options(until: str | None, start: str | None, force: bool, *, keep_going: bool = False) -> BuildOptions:
-    """What the options ask for.
+    """The build options of the command line.
 
     Raises:
-        click.UsageError: `--force` with `--from`, or a stage to begin with that comes after the one to end with.
+        click.UsageError: `--force` with `--from`, or `--from` names a later stage than `--until`.
     """
     if force and start is not None:
-        raise click.UsageError("--force already makes every stage again; give it without --from")
+        raise click.UsageError("--force runs every stage again; use it without --from")
     if until is not None and start is not None and STAGES.index(start) > STAGES.index(until):
-        raise click.UsageError(f"--from {start} comes after --until {until}: nothing would be made again")
+        raise click.UsageError(f"--from {start} comes after --until {until}: no stage would run")
     return BuildOptions(until, STAGES[0] if force else start, keep_going)
 
 
 def require_apart(written: Sequence[Path], read: Sequence[Path]) -> None:
-    """That nothing which is `read` is to be written.
+    """Check that no input file is also an output file.
 
     Raises:
-        UsageError: something is.
+        UsageError: one is.
     """
     inputs = [file.resolve() for file in read]
     for file in written:
         if file.resolve() in inputs:
-            raise UsageError(f"{file} is read, and was named to be written too", fix="write to another file")
+            raise UsageError(f"{file} is an input and an output", fix="write to another file")
 
 
 def try_file(file: Path) -> None:
-    """That `file` can be written; its folder is made.
+    """Check that `file` can be written, and create its folder.
 
     Raises:
-        EnvironmentUnfitError: it cannot.
+        EnvironmentUnfitError: it cannot be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -260,7 +262,7 @@ def try_file(file: Path) -> None:
 
 
 def clear(file: Path) -> None:
-    """Remove `file`, which is to be written later: what an earlier command wrote is not to be taken for this one's.
+    """Remove the output `file` of an earlier command, so that it is not mistaken for this one's.
 
     Raises:
         EnvironmentUnfitError: it cannot be removed.
@@ -273,7 +275,7 @@ def clear(file: Path) -> None:
 
 
 def write(file: Path, text: str) -> None:
-    """Replace `file`; what is no Unicode in `text`, as a device may send it, is written as an escape.
+    """Replace `file` by `text`, with escapes for lone surrogates.
 
     Raises:
         EnvironmentUnfitError: it cannot be written.
@@ -288,7 +290,7 @@ def write(file: Path, text: str) -> None:
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8, with an escape for each half of a surrogate pair."""
+    """UTF-8 with an escape for each lone surrogate."""
     return text.encode("utf-8", "backslashreplace")
 
 

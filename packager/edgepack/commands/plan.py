@@ -31,10 +31,9 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show what building RECIPE would do: every resolved value, and which stages are cached or would run.
+    """Show what a build of RECIPE would do: every resolved value, and which stages are cached or would run.
 
-    Values that the recipe does not set are dimmed, or marked as defaults where there are no colours. Reads the data,
-    trains nothing, writes nothing.
+    Defaults are dimmed, or marked without colours. It reads the data, trains nothing and writes nothing.
     """
     loaded, supply = options.load(recipe, settings, drawn)
     from edgepack.console import tables

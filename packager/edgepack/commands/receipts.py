@@ -16,14 +16,14 @@ from edgepack.commands import options
     "--signers",
     type=options.existing_file,
     metavar="FILE",
-    help="Leave out receipts that none of these keys signed: OpenSSH's allowed_signers format, a line for each device.",
+    help="Ignore receipts that none of these keys signed. OpenSSH's allowed_signers format, a line per device.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(context: click.Context, folder: Path, signers: Path | None, as_json: bool) -> None:
-    """Summarise the receipts in DIR that came back from devices: what runs where, gate figures, drift.
+    """Summarise receipts of devices: release of each device, gate figures, drift.
 
-    Copy each device's PREFIX/receipts into a folder below DIR, called as you call the device.
+    Copy PREFIX/receipts of each device into a folder below DIR that has the name of the device.
     """
     from edgepack.bundle import signing
     from edgepack.console import gate_tables

@@ -16,9 +16,9 @@ from edgepack.commands import options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(context: click.Context, reports: tuple[Path, ...], as_json: bool) -> None:
-    """Compare builds: score, latency and size of each, and what changed from one to the next.
+    """Compare builds: score, latency and size of each, and the changes between them.
 
-    REPORT is a NAME-VERSION.report.json that a build left in its dist folder, or such a folder.
+    REPORT is a NAME-VERSION.report.json from the dist folder of a build, or such a folder.
     """
     from edgepack.console import build_tables
 

@@ -16,17 +16,17 @@ from edgepack.commands import options
     "--key",
     type=options.existing_file,
     required=True,
-    help="SSH key: a private key, or the .pub file of one that an agent or a piece of hardware holds.",
+    help="SSH key: a private key, or the .pub file of a key in an agent or a hardware token.",
 )
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the signed bundle there, and leave BUNDLE as it is.",
+    help="Write the signed bundle to this file, and keep BUNDLE unchanged.",
 )
 def command(bundle: Path, key: Path, output: Path | None) -> None:
-    """Sign BUNDLE with an SSH key; a signature that it has is replaced, and every other byte stays.
+    """Sign BUNDLE with an SSH key. An existing signature is replaced; every other byte stays.
 
-    ssh-keygen signs, and asks for a passphrase or a touch where the key wants one. A damaged bundle is refused.
+    ssh-keygen signs, and asks for a passphrase or a touch if the key needs one. A damaged bundle is refused.
     """
     from edgepack.bundle import signing
 

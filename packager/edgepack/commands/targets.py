@@ -1,4 +1,4 @@
-"""`edgepack targets`: what bundles can be built for."""
+"""`edgepack targets`: the devices that bundles can be built for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgepack.commands import options
 
 @click.group(name="targets")
 def command() -> None:
-    """What bundles can be built for: list it, show one, add a device of your own, lock its wheels."""
+    """List targets, show one, add your own device, lock its wheels."""
 
 
 @command.command(name="list")
@@ -41,7 +41,7 @@ def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 @click.pass_context
 def show(context: click.Context, name: str, profiles: Path | None, pythons: tuple[Path, ...], as_json: bool) -> None:
-    """Show every fact about target NAME, and the packages that its bundles carry."""
+    """Show every fact about target NAME, and the packages of its bundles."""
     from edgepack.console import tables, target_tables
     from edgepack.targets.context import Supply
 
@@ -56,8 +56,8 @@ def show(context: click.Context, name: str, profiles: Path | None, pythons: tupl
 @command.command(name="add")
 @options.speaking
 @click.argument("probe", type=options.existing_file)
-@click.option("--name", required=True, help="What the target is to be called; it becomes part of bundles' names.")
-@click.option("--gpu", is_flag=True, help="A profile whose model runs on the device's NVIDIA GPU, instead of its CPU.")
+@click.option("--name", required=True, help="Name of the target. It becomes part of the bundles' names.")
+@click.option("--gpu", is_flag=True, help="Run the model on the device's NVIDIA GPU instead of its CPU.")
 @click.option(
     "--profiles",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -65,9 +65,9 @@ def show(context: click.Context, name: str, profiles: Path | None, pythons: tupl
 )
 @click.pass_context
 def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Path | None) -> None:
-    """Make a target of a device from its PROBE: `python3 FILE.edgepack doctor --probe probe.json` writes one there.
+    """Add a target for a device from its PROBE. `python3 FILE.edgepack doctor --probe probe.json` writes it there.
 
-    Any bundle will do for that, also one that does not fit the device.
+    Any bundle can write a probe, even one that does not fit the device.
     """
     from edgepack.console import target_tables
     from edgepack.targets import from_probe
@@ -81,7 +81,7 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
     console = options.console(context)
     click.echo(f"added {name} to {file}")
     if facts.get("gpu") and not gpu:
-        console.line("the device has an NVIDIA GPU; this profile runs on its CPU. Add --gpu for one that runs on that.")
+        console.line("the device has an NVIDIA GPU, and this profile uses its CPU. Add --gpu to use the GPU.")
     made = load_profiles(file)[name]
     if target_tables.in_short(made).wheels is None:
         click.echo(f"its wheels are not locked yet: edgepack targets lock {name}")
@@ -95,7 +95,7 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
 @options.profiles_option
 @click.pass_context
 def lock(context: click.Context, name: str, profiles: Path | None) -> None:
-    """Make the locks of target NAME anew: newest versions with wheels for it, by hash. Takes uv and a package index."""
+    """Lock the newest wheels for target NAME, with hashes. Needs uv and a package index."""
     from edgepack.bundle import locks
     from edgepack.targets.context import Supply
 

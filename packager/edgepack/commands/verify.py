@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     "--signers",
     type=options.existing_file,
     metavar="FILE",
-    help="Keys of which one must have signed it: OpenSSH's allowed_signers format, or a .pub file.",
+    help="Keys, one of which must have signed the bundle: OpenSSH's allowed_signers format, or a .pub file.",
 )
 def command(bundle: Path, signers: Path | None) -> None:
-    """Check every byte of BUNDLE against its manifest, and the manifest's signature; exits 8 naming what is wrong."""
+    """Check every byte of BUNDLE against its manifest, and its signature. Exits 8 and names the damage."""
     from edgepack.bundle import signing
 
     manifest, proof = signing.verified(bundle, signers)
@@ -38,5 +38,5 @@ def _signed(proof: Proof) -> str:
     if proof.proven:
         return f"signed by {proof.principals}, {proof.fingerprint}"
     if proof.signed:
-        return f"signed by {proof.fingerprint}; whose key that is, only --signers FILE can tell"
+        return f"signed by {proof.fingerprint}; --signers FILE checks whose key it is"
     return "not signed"

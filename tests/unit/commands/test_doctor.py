@@ -74,7 +74,7 @@ def test_a_machine_that_cannot_train_is_exit_4(monkeypatch: pytest.MonkeyPatch) 
     result = doctor(monkeypatch, MISSING)
     assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
     assert result.stderr == (
-        "error: training cannot run here\n"
+        "error: training cannot run on this machine\n"
         "  why: the workspace cannot be written (this user may not)\n"
         "  fix: choose another with --workspace\n"
     )

@@ -245,7 +245,7 @@ def test_what_is_read_is_not_written(far: Far, bundle: Path, tmp_path: Path) -> 
     for option in ("--junit", "--markdown"):
         done = gate(far, bundle, "--target", "ssh://line3", option, link)
         assert done.exit_code == 2
-        assert f"{link} is read, and was named to be written too" in done.stderr
+        assert f"{link} is an input and an output" in done.stderr
     assert bundle.read_bytes() == before and link.is_symlink()
 
 
