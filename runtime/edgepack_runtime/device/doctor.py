@@ -37,14 +37,11 @@ class Check:
     fix: str = ""
 
 
-def check_device(
-    manifest: Manifest, *, prefix: Optional[Path] = None, needed_bytes: Optional[int] = None
-) -> List[Check]:
+def check_device(manifest: Manifest, *, prefix: Optional[Path] = None) -> List[Check]:
     """Compare this device with the bundle's target.
 
     Args:
         prefix: where the release will be installed; None skips the checks of the disk.
-        needed_bytes: bytes that will be written there; by default the size of the unpacked release.
     """
     target = manifest.target
     checks = [
@@ -60,7 +57,7 @@ def check_device(
     if prefix is not None:
         place = existing_parent(prefix)
         checks += [
-            check_space(place, manifest.total_bytes if needed_bytes is None else needed_bytes),
+            check_space(place, manifest.total_bytes),
             check_writable(place),
             check_executable(place),
         ]

@@ -132,11 +132,18 @@ class State:
     pending: Optional[str] = None
     floor: Optional[int] = None
 
-    @property
-    def unfinished(self) -> str:
-        """The pending operation, for messages. The kept release can be installed or rolled back to."""
-        verb = "an install of, or a rollback to," if self.pending == self.previous else "an install of"
-        return f"{verb} {self.pending}"
+    def interruption(self, current: Optional[str]) -> Optional[str]:
+        """What was interrupted if `current` serves, as a sentence; None if this state agrees with it."""
+        if self.pending is not None:
+            verb = "an install of, or a rollback to," if self.pending == self.previous else "an install of"
+            if self.pending == current != self.current:
+                return f"{verb} {self.pending} was interrupted right after its commit; it serves"
+            return f"{verb} {self.pending} was interrupted; {current or 'nothing'} still serves"
+        if self.current == current:
+            return None
+        if current is None:
+            return f"an uninstall of {self.current} was interrupted, or `current` was removed by hand"
+        return f"`current` was changed from {self.current or 'nothing'} to {current} outside an install"
 
 
 def default_prefix(name: str) -> Path:

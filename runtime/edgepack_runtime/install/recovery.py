@@ -36,15 +36,9 @@ def recover(run: Journal) -> State:
     if found is None and not damaged and current is not None:
         run.note("state.json is lost; rebuilding it from `current`")
     state = found or rebuild_state(prefix, run.name)
-    if state.pending is not None:
-        if state.pending == current != state.current:
-            run.note(f"{state.unfinished} was interrupted right after its commit; it serves")
-        else:
-            run.note(f"{state.unfinished} was interrupted; {current or 'nothing'} still serves")
-    elif state.current is not None and current is None:
-        run.note(f"an uninstall of {state.current} was interrupted, or `current` was removed by hand")
-    elif state.current not in (None, current):
-        run.note(f"`current` was changed from {state.current} to {current} outside an install")
+    interruption = state.interruption(current)
+    if interruption:
+        run.note(interruption)
     if state.current != current:
         state = dataclasses.replace(state, previous=state.current, **_serving_fields(prefix, current))
     state = dataclasses.replace(state, pending=None, floor=max_known(state.floor, state.sequence))

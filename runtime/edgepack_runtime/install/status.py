@@ -27,20 +27,13 @@ def status(prefix: Prefix) -> Dict[str, Any]:
     proof, pinned = _trust(prefix, current, notes)
     if state is None and current is not None:
         notes.append("state.json does not name the installed release; installing again rebuilds it")
-    if state is not None:
-        if running:
-            notes.append("an install or a tuning is running")
-        elif state.pending is not None and state.pending == current != state.current:
-            notes.append(f"{state.unfinished} was interrupted right after its commit; it serves")
-        elif state.pending is not None and running is None:
-            notes.append(f"{state.unfinished} is running or was interrupted; run `status` as the user who installs")
-        elif state.pending is not None:
-            notes.append(f"{state.unfinished} was interrupted; {current or 'nothing'} still serves")
-        elif state.current is not None and current is None:
-            why = "an uninstall was interrupted, or the link was removed by hand"
-            notes.append(f"`current` is missing, and {state.current} was committed last: {why}")
-        elif state.current != current:
-            notes.append(f"`current` is {current}, and {state.current or 'nothing'} was committed last")
+    interruption = state.interruption(current) if state else None
+    if running and state is not None:
+        notes.append("an install or a tuning is running")
+    elif interruption and running is None and state is not None and state.pending is not None:
+        notes.append(f"an install of {state.pending} is running or was interrupted; run `status` as its user")
+    elif interruption:
+        notes.append(interruption)
     return {
         "ok": version is not None and state is not None and current in (state.current, state.pending),
         "prefix": str(prefix.root),

@@ -222,9 +222,14 @@ def test_a_receipt_that_cannot_be_written_is_a_note(
     assert capsys.readouterr().err == told
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("fail", 6), ("inconclusive", 7)])
-def test_the_gates_verdict_is_the_exit_code(make_bundle: MakeBundle, device: Device, verdict: str, code: int) -> None:
-    done = device(sys.executable, make_bundle(gate=verdict), "gate", "--json")
+@pytest.mark.parametrize(
+    ("gate", "verdict", "code"),
+    [("fail", "fail", 6), ("inconclusive", "inconclusive", 7), ("no gates", "inconclusive", 7)],
+)
+def test_the_gates_verdict_is_the_exit_code(
+    make_bundle: MakeBundle, device: Device, gate: str, verdict: str, code: int
+) -> None:
+    done = device(sys.executable, make_bundle(gate=gate), "gate", "--json")
     assert done.returncode == code
     assert json.loads(done.stdout)["verdict"] == verdict
 
@@ -436,15 +441,6 @@ def test_half_a_surrogate_pair_in_a_span_is_printed(tmp_path: Path) -> None:
     line = [sys.executable, "-c", code, "predict", "--model", model, "--input", tmp_path / "in.jsonl"]
     done = subprocess.run(line, capture_output=True, encoding="utf-8", timeout=60, check=True)
     assert json.loads(done.stdout)["spans"][0]["text"] == "店\ud83d很"
-
-
-def test_predict_for_several_labels(tmp_path: Path, capsys: Capture) -> None:
-    model = write_model_folder(tmp_path / "several", multi_label=True)
-    assert edgert("predict", "--model", model, "好") == 0
-    assert edgert("predict", "--model", model, "好", "--scores") == 0
-    short, long = lines_of(capsys)
-    assert short == {"labels": ["good"], "scores": {"good": 0.880797}}
-    assert long == {"labels": ["good"], "scores": {"bad": 0.268941, "good": 0.880797}}
 
 
 @pytest.mark.parametrize(("task", "line"), [(PAIRS, "好\t差\n"), (TOKENS, "好店\n"), ("text-classification", "好\n")])

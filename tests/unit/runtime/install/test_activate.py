@@ -69,7 +69,7 @@ def test_a_prefix_may_be_moved(bundle: Path, device: Device, tmp_path: Path) -> 
     assert (done.returncode, json.loads(done.stdout)["prefix"]) == (0, str(moved.root))
 
 
-def test_says_what_is_missing(bundle: Path, device: Device, tmp_path: Path) -> None:
+def test_missing_parts_are_named(bundle: Path, device: Device, tmp_path: Path) -> None:
     prefix = Prefix(tmp_path / "prefix")
     install(bundle, prefix.root, log=lambda text: None)
     record = prefix.interpreters / str(prefix.current_id())
@@ -86,7 +86,7 @@ def test_says_what_is_missing(bundle: Path, device: Device, tmp_path: Path) -> N
     assert f"no release of sentiment is installed in {prefix.root}" in done.stderr
 
 
-def test_is_written_only_when_it_is_not_there(installed: Prefix) -> None:
+def test_the_launcher_is_written_only_if_it_differs(installed: Prefix) -> None:
     entry = installed.bin / "sentiment"
     before = entry.stat()
     activate.write_launcher(installed, "sentiment", str(installed.current_id()))

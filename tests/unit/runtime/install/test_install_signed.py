@@ -26,7 +26,7 @@ from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.cli import main
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import receipts, release_process, status, trust
+from edgepack_runtime.install import receipts, release_process, status
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix, read_state
 from edgepack_runtime.util import fs
@@ -261,26 +261,6 @@ def test_no_flipped_bit_of_a_signed_bundle_is_a_pass(
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_the_manifest_is_read_once(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What was checked is what is used, though a stick may answer otherwise the second time."""
-    pin(prefix.root, keys[0])
-    read: list[str] = []
-    real = Archive.read
-
-    def counted(self: Archive, path: str, limit: int) -> bytes:
-        read.append(path)
-        return real(self, path, limit)
-
-    monkeypatch.setattr(Archive, "read", counted)
-    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
-    assert read.count(MANIFEST_NAME) == 2  # once to sign it
-    assert read.count(SIGNATURE_NAME) == 1
-
-
-@needs_ssh_keygen
-@pytest.mark.usefixtures("proven")
 def test_a_stick_that_changes_its_answers_installs_nothing(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -305,19 +285,6 @@ def test_a_stick_that_changes_its_answers_installs_nothing(
         install(good, prefix.root, log=silent)
     assert prefix.current_id() is None
     assert not prefix.staging.exists()
-
-
-@needs_ssh_keygen
-def test_a_device_without_ssh_keygen_installs_nothing_where_keys_are_pinned(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pin(prefix.root, keys[0])
-    good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
-    monkeypatch.setattr(trust, "TOOLS", ())
-    with pytest.raises(EdgepackError) as caught:
-        install(good, prefix.root, log=silent)
-    assert caught.value.exit_code == ExitCode.ENVIRONMENT_UNFIT
-    assert not prefix.releases.exists()
 
 
 @pytest.fixture

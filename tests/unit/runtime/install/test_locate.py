@@ -1,4 +1,4 @@
-"""What a folder means that an application or a command line names."""
+"""The model in a given path."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_release_that_is_not_installed_has_no_tuning(prefix: Prefix, tmp_path:
     assert locate(elsewhere) == (elsewhere / "model", elsewhere, None)
 
 
-def test_what_is_none_of_these_is_named(tmp_path: Path) -> None:
+def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no model"):
         locate(tmp_path)
 

@@ -41,9 +41,7 @@ def test_state_is_read_as_it_was_written(prefix: Prefix) -> None:
     assert state.read_state(prefix) == written
 
 
-def test_nobody_else_can_hold_the_lock_or_see_whether_it_is_held(
-    prefix: Prefix, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_users_cannot_hold_or_read_the_lock(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     with state.lock(prefix):
         assert prefix.lock_file.stat().st_mode & 0o777 == 0o600
 
@@ -55,7 +53,7 @@ def test_nobody_else_can_hold_the_lock_or_see_whether_it_is_held(
     assert state.is_locked(prefix) is None
     told = status.status(prefix)
     assert told["running"] is None
-    assert told["notes"][-1].endswith(" is running or was interrupted; run `status` as the user who installs")
+    assert told["notes"][-1].endswith(" is running or was interrupted; run `status` as its user")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def _hold(root: Path, ready: object, done: object) -> None:
         done.wait(30)  # type: ignore[attr-defined]
 
 
-def test_a_look_at_the_lock_is_no_install(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_does_not_block_an_install(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     """`status` takes it for a moment; an install that met that was refused."""
     looking = os.open(prefix.lock_file, os.O_RDONLY | os.O_CREAT, 0o644)
     fcntl.flock(looking, fcntl.LOCK_SH)
@@ -168,7 +166,7 @@ def proven(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_process, "run_json", run_json)
 
 
-def test_folders_that_are_not_ours_are_refused(prefix: Prefix) -> None:
+def test_foreign_folders_are_refused(prefix: Prefix) -> None:
     state.check_owner(prefix, "sentiment")
     (prefix.root / ".lock").touch()
     (prefix.root / ".state.json.tmp").touch()

@@ -1,4 +1,4 @@
-"""Rolling back: to the release before, when it is whole and works, and to nothing else."""
+"""Rollbacks: only to a previous release that is intact and works."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def last(prefix: Prefix) -> dict[str, object]:
     return receipt
 
 
-def test_back_and_forth_as_a_device_does_it(updated: Prefix, bundle: Path, second: Path, device: Device) -> None:
+def test_rolling_back_twice_returns_to_the_newer_release(
+    updated: Prefix, bundle: Path, second: Path, device: Device
+) -> None:
     entry = updated.bin / "sentiment"
     done = device(entry, "rollback")
     assert done.returncode == 0, done.stderr
@@ -66,7 +68,7 @@ def test_from_a_bundle_and_from_edgert(updated: Prefix, second: Path, bundle: Pa
     assert updated.current_id() == id_of(bundle)
 
 
-def test_nothing_to_go_back_to(bundle: Path, tmp_path: Path) -> None:
+def test_without_a_previous_release_nothing_changes(bundle: Path, tmp_path: Path) -> None:
     prefix = Prefix(tmp_path / "prefix")
     with pytest.raises(EnvironmentUnfitError, match="nothing is installed"):
         rollback(prefix.root, None, log=silent)
@@ -82,7 +84,7 @@ def test_nothing_to_go_back_to(bundle: Path, tmp_path: Path) -> None:
     assert "rollback not rolled back (no release)" in status.render(status.status(prefix))
 
 
-def test_a_folder_that_is_not_ours(updated: Prefix, tmp_path: Path) -> None:
+def test_a_foreign_folder_is_refused(updated: Prefix, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="another bundle, sentiment"):
         rollback(updated.root, "other", log=silent)
     (tmp_path / "theirs").mkdir()
@@ -91,7 +93,7 @@ def test_a_folder_that_is_not_ours(updated: Prefix, tmp_path: Path) -> None:
         rollback(tmp_path / "theirs", None, log=silent)
 
 
-def test_a_damaged_release_is_not_gone_back_to(updated: Prefix, bundle: Path, second: Path) -> None:
+def test_a_damaged_release_is_not_switched_to(updated: Prefix, bundle: Path, second: Path) -> None:
     file = updated.releases / id_of(bundle) / "model" / "model.onnx"
     file.write_bytes(bytes(999))
     with pytest.raises(BundleInvalidError, match=f"{id_of(bundle)} is damaged; {id_of(second)} still serves") as caught:
@@ -102,7 +104,7 @@ def test_a_damaged_release_is_not_gone_back_to(updated: Prefix, bundle: Path, se
 
 
 @pytest.mark.parametrize(("behaviour", "undone"), [("fail", False), ("fail installed", True)])
-def test_one_that_fails_its_self_test_is_not_gone_back_to(
+def test_a_release_that_fails_its_self_test_does_not_serve(
     make_bundle: MakeBundle, second: Path, tmp_path: Path, behaviour: str, undone: bool
 ) -> None:
     prefix = Prefix(tmp_path / "prefix")
@@ -117,7 +119,7 @@ def test_one_that_fails_its_self_test_is_not_gone_back_to(
     assert found["notes"] == []
 
 
-def test_the_python_it_was_installed_with_runs_it(updated: Prefix, bundle: Path) -> None:
+def test_a_missing_interpreter_is_replaced(updated: Prefix, bundle: Path) -> None:
     record = updated.interpreters / id_of(bundle)
     record.write_text("/gone/python3\n")
     receipt = rollback(updated.root, None, log=silent)
@@ -125,7 +127,7 @@ def test_the_python_it_was_installed_with_runs_it(updated: Prefix, bundle: Path)
     assert record.read_text().strip() == receipt["interpreter"]
 
 
-def test_an_interrupted_one_is_told_and_ended(updated: Prefix, bundle: Path, second: Path) -> None:
+def test_an_interrupted_rollback_is_reported_and_completed(updated: Prefix, bundle: Path, second: Path) -> None:
     before = state.read_state(updated)
     assert before is not None
     state.write_state(updated, dataclasses.replace(before, pending=id_of(bundle)))

@@ -1,4 +1,4 @@
-"""What `status` says about each state a prefix can be in."""
+"""`status` for each state of a prefix."""
 
 from __future__ import annotations
 
@@ -66,10 +66,7 @@ def test_a_link_changed_by_hand(installed: Prefix) -> None:
     installed.current.unlink()
     found = status.status(installed)
     assert (found["ok"], found["current"]) == (False, None)
-    assert found["notes"] == [
-        f"`current` is missing, and {current} was committed last: "
-        "an uninstall was interrupted, or the link was removed by hand"
-    ]
+    assert found["notes"] == [f"an uninstall of {current} was interrupted, or `current` was removed by hand"]
 
 
 def test_a_damaged_manifest_and_a_lost_state(installed: Prefix) -> None:
@@ -86,7 +83,7 @@ def test_a_damaged_manifest_and_a_lost_state(installed: Prefix) -> None:
     assert "installing again rebuilds it" in found["notes"][0]
 
 
-def test_the_reason_of_a_failed_install_is_told(installed: Prefix) -> None:
+def test_the_cause_of_a_failed_install_is_shown(installed: Prefix) -> None:
     bundle = {"release_id": "2.0.0-0123456789ab"}
     receipts.write_receipt(
         installed,

@@ -1,4 +1,4 @@
-"""Uninstalling: what an install made goes, everything else stays, and it may be killed anywhere."""
+"""Uninstalls: files of an install are removed, foreign files stay, and a kill at any point is recoverable."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unusual(receipt: dict[str, Any]) -> list[str]:
     return [note for note in receipt["notes"] if not note.startswith("origin not verified")]
 
 
-def test_what_stays_lets_it_be_installed_again(installed: Prefix, small_bundle: Path) -> None:
+def test_an_uninstalled_bundle_can_be_installed_again(installed: Prefix, small_bundle: Path) -> None:
     remove(installed)
     with pytest.raises(EnvironmentUnfitError, match="nothing is installed"):
         remove(installed)
@@ -85,7 +85,7 @@ def test_what_stays_lets_it_be_installed_again(installed: Prefix, small_bundle: 
     assert not installed.root.exists()
 
 
-def test_what_no_install_made_stays_and_is_named(installed: Prefix) -> None:
+def test_foreign_files_stay_and_are_named(installed: Prefix) -> None:
     (installed.root / "notes.txt").touch()
     (installed.releases / "not-ours").mkdir()
     (installed.bin / "other").touch()
@@ -129,7 +129,7 @@ def test_links_inside_are_removed_and_not_what_they_point_to(installed: Prefix, 
     assert (precious / "file").exists()
 
 
-def test_a_folder_that_is_not_ours(installed: Prefix, tmp_path: Path) -> None:
+def test_a_foreign_folder_is_refused(installed: Prefix, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="another bundle, sentiment"):
         remove(installed, name="other")
     theirs = Prefix(tmp_path / "theirs")
@@ -142,14 +142,14 @@ def test_a_folder_that_is_not_ours(installed: Prefix, tmp_path: Path) -> None:
         remove(Prefix(tmp_path / "none"))
 
 
-def test_a_damaged_state_is_no_hindrance(installed: Prefix) -> None:
+def test_a_damaged_state_is_no_obstacle(installed: Prefix) -> None:
     installed.state_file.write_bytes(b"\0" * 50)
     receipt = remove(installed)
     assert "damaged" in receipt["notes"][0]
     assert entries(installed) == {"receipts", "state.json"}
 
 
-def test_while_systemd_has_its_unit(
+def test_a_unit_in_use_by_systemd_is_an_error(
     bundle: Path, installed: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit = installed.root / "systemd" / "sentiment.service"
@@ -169,7 +169,7 @@ def test_while_systemd_has_its_unit(
     assert not installed.root.exists()
 
 
-def test_a_full_disk_is_no_hindrance(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_obstacle(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     real = receipts.write_receipt
 
     def full(prefix: Prefix, verb: str, receipt: dict[str, Any], say: Callable[[str], None]) -> Path:
@@ -190,12 +190,11 @@ def test_a_full_disk_is_no_hindrance(installed: Prefix, monkeypatch: pytest.Monk
         remove(installed)
 
 
-def test_one_that_was_interrupted_is_told_and_goes_on(installed: Prefix, small_bundle: Path) -> None:
+def test_an_interrupted_uninstall_is_reported_and_continues(installed: Prefix, small_bundle: Path) -> None:
     current = installed.current_id()
     installed.current.unlink()
     found = status.status(installed)
-    why = "an uninstall was interrupted, or the link was removed by hand"
-    assert found["notes"] == [f"`current` is missing, and {current} was committed last: {why}"]
+    assert found["notes"] == [f"an uninstall of {current} was interrupted, or `current` was removed by hand"]
     assert status.holds_install(found)
     again = install(small_bundle, installed.root, log=silent)
     assert unusual(again) == [f"an uninstall of {current} was interrupted, or `current` was removed by hand"]
@@ -210,7 +209,7 @@ def test_not_while_an_install_runs(installed: Prefix) -> None:
     assert installed.current_id() is not None
 
 
-def test_a_lock_that_an_uninstall_took_along_is_none(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_removed_by_an_uninstall_is_not_held(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 
     def removed_meanwhile(path: Any, *args: Any, **options: Any) -> int:
@@ -225,7 +224,7 @@ def test_a_lock_that_an_uninstall_took_along_is_none(installed: Prefix, monkeypa
 
 
 @pytest.mark.parametrize(("answer", "gone"), [("y", True), ("n", False), ("", False)])
-def test_on_a_terminal_it_asks(bundle: Path, tmp_path: Path, answer: str, gone: bool) -> None:
+def test_on_a_terminal_it_asks_for_confirmation(bundle: Path, tmp_path: Path, answer: str, gone: bool) -> None:
     prefix = Prefix(tmp_path / "prefix")
     install(bundle, prefix.root, log=silent)
     ours, theirs = pty.openpty()
@@ -241,7 +240,7 @@ def test_on_a_terminal_it_asks(bundle: Path, tmp_path: Path, answer: str, gone: 
     assert (json.loads(done.stdout)["verdict"] == "uninstalled") if gone else "nothing was removed" in done.stderr
 
 
-def test_files_that_were_being_written_are_cleared(installed: Prefix) -> None:
+def test_partial_files_are_removed(installed: Prefix) -> None:
     (installed.root / ".state.json.tmp").touch()
     (installed.receipts / ".000002-uninstall.json.tmp").touch()
     (installed.receipts / ".000002-gate.json.tmp").touch()
