@@ -211,7 +211,7 @@ def test_a_damaged_folder_is_no_download(models: Any, tmp_path: Path) -> None:
 
 
 def save(ernie: Any, kind: str, folder: Path, **change: Any) -> Any:
-    """A tiny model as docs/how-to/recipe.md tells to save one."""
+    """A tiny model as docs/reference/recipe-file.md tells to save one."""
     network = getattr(ernie.modeling, kind)(ernie.configuration.ErnieConfig(**TINY, **change))
     network.save_pretrained(str(folder))
     words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *"房间很大服务不好"]

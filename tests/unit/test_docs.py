@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
+from doc_commands import TITLES, blocks, commands, commands_of, parse_build_side
 from pydantic import BaseModel
 from tiny_model import write_model_folder
 
-from edgepack.cli import main as edgepack
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack_runtime.cli import main
 from edgepack_runtime.cli.parser import Context, build_parser
-from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.errors import ExitCode, UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +35,7 @@ def keys(section: type[BaseModel]) -> set[str]:
 
 
 def test_the_recipe_page_names_every_key() -> None:
-    page = (ROOT / "docs" / "how-to" / "recipe.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "recipe-file.md").read_text(encoding="utf-8")
     words = set(re.findall(r"[a-z0-9_]+", page))
     wanted = keys(Recipe) | keys(Scratch)
     assert "peak_rss_mib" in wanted
@@ -55,6 +57,7 @@ def test_links_of_the_readmes_exist(readme: str) -> None:
 
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
@@ -78,17 +81,76 @@ def test_pages_that_messages_and_comments_name_exist(folder: str) -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_the_page_of_commands_names_every_command_and_verb() -> None:
-    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-    headings = [line[4:] for line in page.splitlines() if line.startswith("### ")]
-    wanted = [f"edgepack {name}" for name in edgepack.list_commands(click.Context(edgepack))]
-    [verbs] = [action for action in build_parser(Context("edgert", None, None))._actions if action.dest == "verb"]
-    assert isinstance(verbs.choices, dict)
-    wanted += verbs.choices
-    assert [name for name in wanted if not any(f"{heading} ".startswith(f"{name} ") for heading in headings)] == []
+def test_the_page_of_commands_is_current(tmp_path: Path) -> None:
+    page = tmp_path / "commands.md"
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "commands_page.py"), str(page)], check=True)
+    published = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == published, "run `make docs`"
 
 
-PREDICTING = (ROOT / "docs" / "how-to" / "predicting.md").read_text(encoding="utf-8")
+COMMANDS = [(page, command) for page in (*PAGES, *READMES) for command in commands(page)]
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: value.name if isinstance(value, Path) else "")
+def test_the_parser_accepts_every_command_of_the_pages(page: Path, command: list[str]) -> None:
+    program, arguments = command[0], command[1:]
+    if program.endswith("edgepack") and "." not in Path(program).name:
+        parse_build_side(arguments)
+    elif program.endswith("edgert"):
+        build_parser(Context("edgert", None, None)).parse_args(arguments)
+    else:
+        if not program.endswith(".edgepack") and arguments[-1:] and arguments[-1].endswith(".edgepack"):
+            arguments = arguments[:-1]  # an installed release takes the file of a newer one
+        build_parser(Context(program, Path("x.edgepack"), None)).parse_args(arguments)
+
+
+def test_commands_with_wrong_options_are_found() -> None:
+    with pytest.raises(click.UsageError):
+        parse_build_side(["build", "recipe.yaml", "--restart"])
+    with pytest.raises(click.UsageError):
+        parse_build_side(["completion"])
+    with pytest.raises(UsageError):
+        build_parser(Context("x", Path("x.edgepack"), None)).parse_args(["predict", "--restart"])
+    assert len(COMMANDS) > 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_titles_of_command_blocks_are_those_of_the_convention(page: Path) -> None:
+    assert {block.title for block in blocks(page)} <= {"", *TITLES}
+
+
+def test_the_home_page_explains_every_title() -> None:
+    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert [title for title in TITLES if f"*{title}*" not in home] == []
+
+
+TRANSLATED = sorted((ROOT / "docs").rglob("*.zh-CN.md"))
+
+
+def test_every_how_to_and_tutorial_is_translated() -> None:
+    pages = {page.with_suffix("").name for page in PAGES if page.parent.name in ("how-to", "tutorial")}
+    assert {page[: -len(".zh-CN")] for page in pages if page.endswith(".zh-CN")} == {
+        page for page in pages if not page.endswith(".zh-CN")
+    }
+
+
+@pytest.mark.parametrize("page", TRANSLATED, ids=lambda page: page.name)
+def test_translations_have_the_same_commands(page: Path) -> None:
+    english = page.with_name(page.name.replace(".zh-CN.md", ".md"))
+    assert [(b.title, commands_of(b.text)) for b in blocks(page)] == [
+        (b.title, commands_of(b.text)) for b in blocks(english)
+    ]
+    for text in (page.read_text(encoding="utf-8"), english.read_text(encoding="utf-8")):
+        assert text.count("\n## ") == english.read_text(encoding="utf-8").count("\n## ")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: page.name)
+def test_how_tos_and_readmes_are_short(page: Path) -> None:
+    limit = 150 if page in READMES else 75 if page.parent.name == "how-to" else 500
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= limit
+
+
+PREDICTING = (ROOT / "docs" / "reference" / "predict.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PREDICTING, flags=re.DOTALL))
@@ -98,20 +160,20 @@ def test_the_examples_of_predicting_run(
     write_model_folder(tmp_path / "model")
     (tmp_path / "reviews.txt").write_text("很好\n太差\n好\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "predicting.md", "exec"), {"__name__": "__main__"})
+    exec(compile(code, "predict.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out
 
 
-def test_what_the_page_of_predicting_tells_of_bad_rows_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bad_rows_on_the_page_of_predict_are_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model_folder(tmp_path / "model")
     (tmp_path / "reviews.csv").write_text("id,text\n" + "1,好\n" * 15 + "2\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    line = ["predict", "--model", "model", "--input", "reviews.csv", "--output", "out.jsonl"]
-    assert main.run(line, Context("edgert", None, None)) == 0
+    arguments = ["predict", "--model", "model", "--input", "reviews.csv", "--output", "out.jsonl"]
+    assert main.run(arguments, Context("edgert", None, None)) == 0
     for name in ("out.jsonl.errors.jsonl", "out.jsonl"):
-        told = (tmp_path / name).read_text(encoding="utf-8").splitlines()[-1]
-        assert f"`{told}`" in PREDICTING
-        assert json.loads(told)
+        line = (tmp_path / name).read_text(encoding="utf-8").splitlines()[-1]
+        assert f"`{line}`" in PREDICTING
+        assert json.loads(line)
 
 
 def test_the_page_of_predicting_names_every_option() -> None:

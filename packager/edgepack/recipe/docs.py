@@ -17,7 +17,7 @@ _HEAD: Final = """\
 # Recipe reference
 
 Every key of recipe format 1. This page is made from the model that checks recipes (`make docs`); what the keys are
-for, and how they work together, is in [Write a recipe](../how-to/recipe.md).
+for, and how they work together, is in [Recipe file](recipe-file.md).
 
 ## Which value counts
 

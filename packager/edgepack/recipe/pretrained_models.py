@@ -14,7 +14,7 @@ from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first that is there counts, as in transformers
 MOST_EPSILON: Final = 1e-3
 KINDS: Final = ("bert", "ernie")
-UNFIT: Final = "use a checkpoint of a BERT or an ERNIE as docs/how-to/recipe.md describes it"
+UNFIT: Final = "use a checkpoint of a BERT or an ERNIE as docs/reference/recipe-file.md describes it"
 
 _TOKENIZER_FILES: Final = ("tokenizer_config.json", "added_tokens.json")
 # What a checkpoint has where its config.json is silent: the defaults of transformers' BertConfig and ErnieConfig.

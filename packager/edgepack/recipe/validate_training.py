@@ -243,7 +243,7 @@ def _check_folder(document: Document, where: KeyPath, model: str) -> Iterator[Pr
         yield (
             where,
             reason,
-            "docs/how-to/recipe.md tells what a Hugging Face checkpoint has to hold" if checkpoint else fix,
+            "docs/reference/recipe-file.md tells what a Hugging Face checkpoint has to hold" if checkpoint else fix,
         )
         return
     fields = pretrained_models.read_config(folder)

@@ -243,7 +243,7 @@ def _why(codes: Iterable[Code], profile: Profile) -> str:
 def _fix(profile: Profile) -> str:
     if profile.jetpack:
         built = f"was built for JetPack {profile.jetpack}"
-        return f"give a wheel by path that {built} (docs/how-to/targets.md), or build for a CPU target"
+        return f"give a wheel by path that {built} (docs/reference/targets.md), or build for a CPU target"
     return "lock a release that was built for these GPUs, or take them out of the target's `cuda.sm`"
 
 

@@ -129,7 +129,7 @@ _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP do
 _OFFLINE: Final = (
     "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "
     "tokenizer_config.json, if it has one), as PaddleNLP's `ErnieModel.save_pretrained` writes it where there is a "
-    "network, and name it in the recipe: `model: ./FOLDER` (docs/how-to/recipe.md has the lines to type)"
+    "network, and name it in the recipe: `model: ./FOLDER` (docs/reference/recipe-file.md has the lines to type)"
 )
 _OTHER_LABELS: Final = (
     "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"

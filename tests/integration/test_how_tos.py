@@ -1,0 +1,88 @@
+"""The commands of the how-tos run, on the tiny model: each `sh` block that has no title."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_commands import blocks
+from tests.integration.conftest import RECIPE, Project, write_rows
+
+ROOT = Path(__file__).parents[2]
+HOW_TOS = ROOT / "docs" / "how-to"
+PAGES = [
+    page
+    for page in sorted(HOW_TOS.glob("*.md"))
+    if not page.name.endswith(".zh-CN.md") and any(not block.title for block in blocks(page))
+]
+
+
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script as somebody types it in the repository, with the tiny model in the place of the quickstart's."""
+    cache = os.environ.get("EDGEPACK_CACHE", str(Path.home() / ".cache" / "edgepack"))
+    environment = {
+        "PATH": f"{folder / 'bin'}:/usr/bin:/bin",
+        "HOME": str(folder / "home"),
+        "EDGEPACK_CACHE": cache,
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.replace("quickstart", "tiny")],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=120,
+        start_new_session=True,  # no terminal: nothing can ask
+    )
+
+
+@pytest.fixture(scope="module")
+def installed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which the tutorial's model is installed, and the python3 that it was built for."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
+    (folder / "home").mkdir()
+    shutil.copytree(project.folder / "dist", folder / "dist")
+    done = run("python3 dist/quickstart-0.1.0-linux-x86_64-cpu.edgepack install --prefix ~/quickstart", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def repository(project: Project, installed: Path, tmp_path: Path) -> Path:
+    """A folder with what a reader has after the tutorial: .venv, recipe and data, stage results, dist/."""
+    folder = tmp_path / "repository"
+    shutil.copytree(project.folder, folder)
+    (folder / "tiny.yaml").unlink()
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    (folder / "bin").symlink_to(installed / "bin")
+    (folder / "home").symlink_to(installed / "home")
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_how_to_run(page: Path, repository: Path) -> None:
+    scripts = [block.text for block in blocks(page) if not block.title]
+    if any("edgepack init" in script for script in scripts):
+        for name in ("train.tsv", "dev.tsv", "test.tsv"):
+            (repository / name).unlink()
+    else:
+        (repository / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    rows = repository / "rows"
+    rows.mkdir()
+    write_rows(rows)
+    lines = (rows / "train.tsv").read_text(encoding="utf-8").replace(",", "，").replace("\t", ",")
+    (repository / "reviews.csv").write_text(lines, encoding="utf-8")
+    for script in scripts:
+        done = run(script, repository)
+        assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
