@@ -123,9 +123,10 @@ def test_an_example_follows_the_environment_and_the_settings(tmp_path: Path, mon
     assert CliRunner().invoke(main, [*arguments[:-1], "student.max_length=64"]).exit_code == 0
 
 
-def test_the_recipe_of_the_docs_passes_check(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "how-to" / "recipe.md").read_text(encoding="utf-8")
-    written = re.search(r"```yaml\n(edgepack: 1 .*?)```", page, re.DOTALL)
+@pytest.mark.parametrize("page", ["reference/recipe-file.md", "how-to/recipe.md"])
+def test_the_recipes_of_the_docs_pass_check(tmp_path: Path, page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    written = re.search(r"```yaml\n(edgepack: 1\b.*?)```", text, re.DOTALL)
     assert written is not None
     example = tmp_path / "recipe.yaml"
     example.write_text(written[1], encoding="utf-8")

@@ -26,8 +26,10 @@ _KINDS: Final[Mapping[str, str]] = {  # of numbers, as safetensors names them
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": torch_file.BFLOAT16,
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?",
 }  # fmt: skip
-_HEAD: Final = "save the encoder alone, as transformers' BertModel or ErnieModel "
+_HEAD: Final = (
+    "save the encoder alone, as transformers' BertModel or ErnieModel "
     "(docs/reference/recipe-file.md has the lines to type)"
+)
 
 
 def load(folder: Path, kind: Any, n_labels: int) -> tuple[Any, Any]:
