@@ -19,13 +19,15 @@ from typing import Any
 import pytest
 from installing import MakeBundle
 from ssh_keys import make_key
+from tiny_model import TUNED
 
 import edgepack_runtime
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.head import main_source
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
-from edgepack_runtime.install import trust
+from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.install import release_process, trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util import gate_lock
 
@@ -268,6 +270,13 @@ def device(lock_folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]
 def prefix(tmp_path: Path) -> Prefix:
     """One that does not exist yet."""
     return Prefix(tmp_path / "prefix")
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Self-test, tuning and gate pass without starting a process."""
+    passed = (ExitCode.OK, {"verdict": "pass", **TUNED})
+    monkeypatch.setattr(release_process, "run_json", lambda *args, **options: passed)
 
 
 @pytest.fixture(autouse=True)

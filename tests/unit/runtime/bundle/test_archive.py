@@ -21,7 +21,7 @@ def opened(path: Path) -> None:
         pass
 
 
-def test_what_other_tools_write_is_refused(tmp_path: Path) -> None:
+def test_zips_of_other_tools_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("manifest.json", "{}")

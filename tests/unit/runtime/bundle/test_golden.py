@@ -39,12 +39,12 @@ def test_rows_of_one_label(tmp_path: Path) -> None:
 BEFORE = {"text": "好", "label": "good", "float_label": "good", "baseline_label": "bad"}
 
 
-def test_rows_may_say_what_an_earlier_release_answered(tmp_path: Path) -> None:
+def test_rows_with_answers_of_an_earlier_release(tmp_path: Path) -> None:
     assert rows(tmp_path, ONE, BEFORE) == [GoldenRow("好", "good", "good", None, "bad")]
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_all_rows_say_it_or_none(tmp_path: Path, first: bool) -> None:
+def test_all_or_no_rows_have_answers_of_an_earlier_release(tmp_path: Path, first: bool) -> None:
     without = {key: value for key, value in BEFORE.items() if key != "baseline_label"}
     with pytest.raises(BundleInvalidError, match="line 2 of"):
         rows(tmp_path, ONE, *((BEFORE, without) if first else (without, BEFORE)))
@@ -98,7 +98,7 @@ def test_rows_of_spans_are_sorted(tmp_path: Path) -> None:
         (TOKENS, {"text": "好", "spans": [[0, 1, ["place"]]], "float_spans": []}),
     ],
 )
-def test_rows_of_another_form_are_named(tmp_path: Path, config: ModelConfig, row: dict[str, Any]) -> None:
+def test_invalid_rows_are_named(tmp_path: Path, config: ModelConfig, row: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError, match=r"line 1 of golden/rows\.jsonl") as caught:
         rows(tmp_path, config, row)
     assert "should" in caught.value.why
@@ -132,6 +132,6 @@ def test_logits_of_tokens_are_a_table(tmp_path: Path) -> None:
         (TOKENS, {"text": "好", "logits": [[0, 1, 2, 3, float("nan")]]}),
     ],
 )
-def test_logits_of_another_form_are_named(tmp_path: Path, config: ModelConfig, row: dict[str, Any]) -> None:
+def test_invalid_logits_are_named(tmp_path: Path, config: ModelConfig, row: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError, match=r"line 1 of golden/golden\.jsonl"):
         texts(tmp_path, config, row)

@@ -1,4 +1,4 @@
-"""Bundles that somebody made to do harm are refused before anything of them is written, and with one exit code."""
+"""Hostile bundles are refused before anything is written, with one exit code."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CASES = dict(hostile.cases())
 MUTATIONS = 3000
 
 
-def test_the_writer_of_these_bundles_writes_good_ones_too(tmp_path: Path) -> None:
+def test_the_generator_also_writes_valid_bundles(tmp_path: Path) -> None:
     assert hostile.judge(hostile.pack(hostile.good()), tmp_path)
 
 
 @pytest.mark.parametrize("about", CASES)
-def test_each_is_refused_and_leaves_nothing(about: str, tmp_path: Path) -> None:
+def test_each_hostile_bundle_is_refused_and_leaves_nothing(about: str, tmp_path: Path) -> None:
     bundle, prefix = tmp_path / "case.edgepack", tmp_path / "prefix"
     bundle.write_bytes(CASES[about])
     with pytest.raises(BundleInvalidError) as caught:
@@ -37,7 +37,7 @@ def test_each_is_refused_and_leaves_nothing(about: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("about", ["name: one folder up", "a link", "a model with data elsewhere", "no manifest"])
-def test_on_the_command_line_too(about: str, tmp_path: Path, device: Device) -> None:
+def test_hostile_bundles_on_the_command_line(about: str, tmp_path: Path, device: Device) -> None:
     bundle = tmp_path / "case.edgepack"
     bundle.write_bytes(CASES[about])
     for verb in (["verify", bundle], ["install", bundle, "--prefix", tmp_path / "prefix"], ["doctor", bundle]):
@@ -53,7 +53,7 @@ def _paths() -> str:
 
 
 def test_random_changes_are_refused_or_make_another_good_bundle(tmp_path: Path) -> None:
-    """3,000 of them here; benchmarks/hostile.py tries as many as it is told to."""
+    """benchmarks/hostile.py tries any number."""
     refused = 0
     for about, raw in itertools.islice(hostile.mutations(seed=0), MUTATIONS):
         folder = tmp_path / "one"

@@ -46,12 +46,12 @@ def changed(**changes: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_what_is_dumped_is_parsed(tmp_path: Path) -> None:
+def test_dump_and_parse_round_trip(tmp_path: Path) -> None:
     (tmp_path / CONFIG_NAME).write_bytes(dump(CONFIG))
     assert load(tmp_path) == CONFIG
 
 
-def test_the_document_is_the_one_agreed_on() -> None:
+def test_the_keys_of_the_document() -> None:
     assert json.loads(dump(CONFIG)) == {
         "model_format": 1,
         "task": "text-classification",
@@ -119,7 +119,7 @@ def test_the_document_is_the_one_agreed_on() -> None:
         ({"serve": True}, "serve"),
     ],
 )
-def test_nonsense_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
+def test_invalid_values_are_named(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(BundleInvalidError, match=CONFIG_NAME) as caught:
         parse(changed(**changes))
     assert named in caught.value.why
@@ -133,7 +133,7 @@ def test_nonsense_is_refused_by_name(changes: dict[str, Any], named: str) -> Non
         ModelConfig("token-classification", tuple(TAGS), 64, "float32", hides_padding=False),
     ],
 )
-def test_every_task_can_be_told(config: ModelConfig) -> None:
+def test_every_task_round_trips(config: ModelConfig) -> None:
     assert parse(dump(config)) == config
     assert config.takes_pairs == (config.task == "text-pair-classification")
 
@@ -157,13 +157,13 @@ json_values = st.recursive(
 
 
 @given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_anything_else_is_refused(raw: bytes) -> None:
+def test_other_bytes_are_refused(raw: bytes) -> None:
     with pytest.raises(BundleInvalidError):
         parse(raw)
 
 
 @given(st.sampled_from(sorted(json.loads(dump(CONFIG)))), json_values)
-def test_any_value_in_any_place_is_taken_or_refused_but_never_crashes(key: str, value: Any) -> None:
+def test_any_value_in_any_field_gives_a_config_or_an_error(key: str, value: Any) -> None:
     try:
         config = parse(changed(**{key: value}))
     except BundleInvalidError:

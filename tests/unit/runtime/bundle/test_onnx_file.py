@@ -1,4 +1,4 @@
-"""Models with data elsewhere are found, wherever a tensor may stand; models without are read to their end."""
+"""External data is found in any tensor of a model."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def alone(raw: bytes, step: int = 7) -> bool:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_data_elsewhere_are_found_wherever_a_tensor_may_stand(
+def test_external_data_of_any_tensor_is_found(
     place: Callable[[TensorProto], onnx.ModelProto],
 ) -> None:
     assert alone(place(tensor(external=False)).SerializeToString())
     assert not alone(place(tensor(external=True)).SerializeToString())
 
 
-def test_a_location_without_the_mark_and_a_mark_without_a_location() -> None:
+def test_either_mark_of_external_data_is_enough() -> None:
     only_mark, only_location = tensor(external=True), tensor(external=True)
     del only_mark.external_data[:]
     only_location.data_location = TensorProto.DEFAULT
@@ -94,13 +94,12 @@ def test_a_location_without_the_mark_and_a_mark_without_a_location() -> None:
         assert not alone(in_initializer(one).SerializeToString())
 
 
-def test_a_graph_that_comes_in_two_parts() -> None:
-    """Protobuf merges them."""
+def test_a_graph_in_two_parts_is_merged() -> None:
     parts = [of_graph(graph(initializer=[tensor(external=e)])).SerializeToString() for e in (False, True)]
     assert not alone(b"".join(parts))
 
 
-def test_models_that_are_built(tmp_path: Path, make_model: Callable[..., Path]) -> None:
+def test_our_models_are_self_contained(tmp_path: Path, make_model: Callable[..., Path]) -> None:
     raw = (make_model(tmp_path / "model", seed=1) / "model.onnx").read_bytes()
     assert alone(raw, 1 << 20)
 
@@ -112,8 +111,8 @@ def field(key: bytes, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("which", range(3), ids=["graph", "initializer", "external data"])
-def test_a_field_number_with_bits_that_onnx_runtime_drops(which: int) -> None:
-    """Its reader keeps 32 bits of a key: there the field is the one that counts, and not one that nobody knows."""
+def test_field_numbers_beyond_32_bits_are_refused(which: int) -> None:
+    """ONNX Runtime would drop the higher bits and read a known field."""
     keys = [b"\x3a", b"\x2a", b"\x6a"]
     plain = field(keys[0], field(keys[1], field(keys[2], b"")))
     assert not alone(plain)
@@ -132,12 +131,12 @@ def test_a_mark_that_onnx_runtime_cuts_to_32_bits() -> None:
     "raw",
     [b"\0", b"\x3a", b"\x3a\x05\x0a", b"\xff" * 11, b"\x0b", b"\x3a\x02\x2a\x05", b"\x08", b"\x0d\0\0", bytes(1000)],
 )
-def test_what_is_no_model_is_told(raw: bytes) -> None:
+def test_other_bytes_are_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         alone(raw)
 
 
-def test_messages_in_one_another_end_somewhere() -> None:
+def test_deeply_nested_messages_are_refused() -> None:
     raw = b""
     for _ in range(200):  # the graph of an attribute of a node of a graph, and so on
         for key in (b"\x32", b"\x2a", b"\x0a"):
@@ -147,7 +146,7 @@ def test_messages_in_one_another_end_somewhere() -> None:
         alone(b"\x3a" + bytes([len(raw) & 127 | 128, len(raw) >> 7]) + raw)
 
 
-def test_it_stops_reading_when_it_knows() -> None:
+def test_it_stops_reading_at_external_data() -> None:
     raw = in_initializer(tensor(external=True)).SerializeToString()
 
     def chunks() -> Iterator[bytes]:
@@ -158,7 +157,7 @@ def test_it_stops_reading_when_it_knows() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))
-def test_any_bytes_give_an_answer_or_one_kind_of_error(raw: bytes, step: int) -> None:
+def test_any_bytes_give_a_result_or_an_error(raw: bytes, step: int) -> None:
     answers = []
     for size in (step, len(raw) + 1):
         try:

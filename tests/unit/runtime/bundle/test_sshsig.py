@@ -1,4 +1,4 @@
-"""Reading OpenSSH's formats: strictly, and never more than a ValueError."""
+"""Strict parsing of OpenSSH's formats."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def body(blob: bytes = BLOB, namespace: bytes = b"edgepack", *, version: int = 1
 
 
 @pytest.mark.parametrize("columns", [64, 70, 76, 10_000])
-def test_a_signature_tells_its_key_and_what_it_is_for(columns: int) -> None:
+def test_the_key_and_namespace_of_a_signature(columns: int) -> None:
     found = parse_signature(armored(body(), columns=columns))
     assert (found.key.kind, found.key.blob, found.namespace) == ("ssh-ed25519", BLOB, "edgepack")
 
 
 @needs_ssh_keygen
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
-def test_real_ones_are_read(tmp_path: Path, kind: str) -> None:
+def test_real_signatures_are_read(tmp_path: Path, kind: str) -> None:
     key = make_key(tmp_path, "release", kind=kind)
     found = parse_signature(sign(key, b"text", "else"))
     assert (found.key, found.namespace) == (public(key), "else")
@@ -68,7 +68,7 @@ def test_real_ones_are_read(tmp_path: Path, kind: str) -> None:
         (armored(body(namespace=b"\xff")), "utf-8"),
     ],
 )
-def test_what_is_no_signature_is_refused(raw: bytes, why: str) -> None:
+def test_malformed_signatures_are_refused(raw: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_signature(raw)
 
@@ -83,8 +83,7 @@ def test_spare_bits_of_base64_are_refused() -> None:
 
 
 @given(st.data())
-def test_no_flipped_bit_says_the_same(data: st.DataObject) -> None:
-    """Either it is refused, or it names another key, namespace or signature: `ssh-keygen` sees those."""
+def test_a_flipped_bit_changes_or_breaks_a_signature(data: st.DataObject) -> None:
     raw = armored(body())
     at = data.draw(st.integers(0, len(raw) * 8 - 1))
     flipped = bytearray(raw)
@@ -119,7 +118,7 @@ names = st.from_regex(r"[A-Za-z0-9@.,*!-]{1,30}", fullmatch=True)
 
 
 @given(names, st.none() | names, st.binary(max_size=64))
-def test_a_line_that_is_written_is_read_back(who: str, namespaces: str | None, key: bytes) -> None:
+def test_a_signer_round_trips(who: str, namespaces: str | None, key: bytes) -> None:
     signer = Signer(who, PublicKey("ssh-ed25519", string(b"ssh-ed25519") + string(key)), namespaces)
     if who.startswith(("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")):
         return  # reads as the type of a key
@@ -156,7 +155,7 @@ def test_files_of_signers() -> None:
         ("\udcff".encode("utf-8", "surrogatepass").decode("latin-1"), "line 1"),
     ],
 )
-def test_what_a_file_of_signers_may_not_say(text: str, why: str) -> None:
+def test_invalid_signers_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_signers(text.encode())
 

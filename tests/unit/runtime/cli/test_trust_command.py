@@ -53,7 +53,7 @@ def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: py
     assert [(one["verb"], one["verdict"]) for one in receipts] == [("trust", "added")] * 2 + [("trust", "removed")]
 
 
-def test_what_is_pinned_already_is_said_and_changes_nothing(keys: tuple[Path, Path], prefix: Prefix) -> None:
+def test_a_key_that_is_pinned_already_changes_nothing(keys: tuple[Path, Path], prefix: Prefix) -> None:
     trust_command.add(prefix, None, pub(keys[0]))
     again = trust_command.add(prefix, None, pub(keys[0]))
     assert (again["changed"], again["notes"]) == ([], [f"{public(keys[0]).fingerprint} is pinned here already"])
@@ -80,7 +80,7 @@ def test_the_last_key_is_not_removed(
         trust_command.remove(prefix, None, other)
 
 
-def test_a_file_of_signers_is_taken_as_it_is_meant(keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path) -> None:
+def test_a_file_of_signers_is_added(keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path) -> None:
     file = tmp_path / "signers"
     lines = [f"# ours\nann {public(keys[0]).line} x", f'bob namespaces="edgepack,file" {public(keys[1]).line}']
     file.write_text("\n".join([*lines, lines[0]]))
@@ -99,7 +99,7 @@ def test_a_file_of_signers_is_taken_as_it_is_meant(keys: tuple[Path, Path], pref
         ('ann namespaces="file" {line}', 'is for namespaces="file" only', 'write namespaces="edgepack"'),
     ],
 )
-def test_what_cannot_be_pinned(
+def test_invalid_keys_are_refused(
     keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path, text: str | None, why: str, fix: str
 ) -> None:
     file = keys[0]
@@ -113,7 +113,9 @@ def test_what_cannot_be_pinned(
     assert not prefix.root.exists()
 
 
-def test_places_that_are_not_ours(keys: tuple[Path, Path], prefix: Prefix, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_folders_are_refused(
+    keys: tuple[Path, Path], prefix: Prefix, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         trust_command.add(prefix, None, prefix.root / "none.pub")
     prefix.root.mkdir()
@@ -125,13 +127,13 @@ def test_places_that_are_not_ours(keys: tuple[Path, Path], prefix: Prefix, capsy
     assert edgert("trust") == ExitCode.USAGE
 
 
-def test_pinning_waits_for_no_install(keys: tuple[Path, Path], prefix: Prefix) -> None:
+def test_pinning_during_an_install_is_an_error(keys: tuple[Path, Path], prefix: Prefix) -> None:
     prefix.root.mkdir()
     with state.lock(prefix), pytest.raises(EnvironmentUnfitError, match="another install"):
         trust_command.add(prefix, None, pub(keys[0]))
 
 
-def test_a_damaged_list_is_not_written_over(keys: tuple[Path, Path], prefix: Prefix) -> None:
+def test_a_damaged_list_is_not_overwritten(keys: tuple[Path, Path], prefix: Prefix) -> None:
     prefix.root.mkdir()
     (prefix.root / "trusted_signers").write_text("???")
     with pytest.raises(EnvironmentUnfitError, match="nothing can be trusted"):
@@ -139,7 +141,7 @@ def test_a_damaged_list_is_not_written_over(keys: tuple[Path, Path], prefix: Pre
     assert (prefix.root / "trusted_signers").read_text() == "???"
 
 
-def test_what_serves_is_told_of(
+def test_an_untrusted_serving_release_is_noted(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
@@ -156,6 +158,6 @@ def test_what_serves_is_told_of(
     assert "is signed by a key that this device does not trust" in gone["notes"][0]
 
 
-def test_an_empty_list_says_what_it_means(prefix: Prefix) -> None:
+def test_an_empty_list_is_explained(prefix: Prefix) -> None:
     pin(prefix.root)
     assert trust_command.render(trust_command.list_keys(prefix)) == "trusted: no key, so nothing can be installed"

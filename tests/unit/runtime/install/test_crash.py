@@ -1,4 +1,4 @@
-"""Killed, without power, or with failing calls: some of the points that benchmarks/crash.py tries all of."""
+"""Kills, power cuts and failing calls at some points; benchmarks/crash.py tries all."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def test_a_call_that_fails(bench: crash.Bench, stride: int) -> None:
 
 
 @pytest.mark.parametrize("bench", ["update"], indirect=True)
-def test_a_release_that_is_half_there_is_found_out(bench: crash.Bench) -> None:
-    """The checks themselves: what a careless install would leave does not pass them."""
+def test_the_checks_find_a_partial_release(bench: crash.Bench) -> None:
     bench.reset()
     (release,) = (bench.root / "releases").iterdir()
     (release / "model" / "answer.txt").write_bytes(b"")
@@ -130,7 +129,7 @@ Tree = dict[str, tuple[str, bytes]]
 
 
 def left(tmp_path: Path, program: Callable[[], object]) -> tuple[lost_writes.Disk, Tree]:
-    """The model after `program`, and what is left of it when everything that may be lost is."""
+    """The model of the disk after `program`, and its content after the worst power cut."""
 
     def run() -> int:
         program()

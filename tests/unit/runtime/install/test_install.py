@@ -9,14 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent
-from tiny_model import TUNED
 
 from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.device import doctor, tuning
@@ -30,23 +29,10 @@ from edgepack_runtime.errors import (
     StageFailedError,
     UsageError,
 )
-from edgepack_runtime.install import activate, receipts, release_process, status
+from edgepack_runtime.install import activate, receipts, status
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix, read_state
 from edgepack_runtime.install.rollback import rollback
-
-
-@pytest.fixture
-def proven(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Self-test and gate pass without a process being started; the command lines are kept."""
-    lines: list[list[str]] = []
-
-    def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
-        lines.append(list(line))
-        return ExitCode.OK, {"verdict": "pass", **TUNED}
-
-    monkeypatch.setattr(release_process, "run_json", run_json)
-    return lines
 
 
 def test_install_and_update_as_a_device_does_it(bundle: Path, second: Path, prefix: Prefix, device: Device) -> None:
@@ -151,7 +137,7 @@ def test_a_damaged_release_is_repaired_in_place(small_bundle: Path, prefix: Pref
 
 
 def test_one_previous_release_is_kept(
-    make_bundle: MakeBundle, bundle: Path, second: Path, prefix: Prefix, proven: list[list[str]]
+    make_bundle: MakeBundle, bundle: Path, second: Path, prefix: Prefix, proven: None
 ) -> None:
     third = make_bundle(version="1.4.0", sequence=3)
     fourth = make_bundle(version="1.5.0", sequence=4)
@@ -219,7 +205,7 @@ def test_a_release_that_fails_after_the_switch_is_switched_back(
 
 
 def test_damage_at_the_switch_is_rolled_back_and_the_next_install_succeeds(
-    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, proven: object, monkeypatch: pytest.MonkeyPatch
+    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, proven: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(bundle, prefix.root, log=silent)
     update = make_bundle(version="2.0.0", sequence=2)

@@ -1,4 +1,4 @@
-"""Installing where keys are pinned, and never below what was installed before."""
+"""Installs with pinned keys, and the sequence floor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from edgepack_runtime.util import fs
 
 
 def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -> Path:
-    """`bundle` with another content of one file, whole and with a manifest that fits, and with other `fields`."""
+    """A valid copy of `bundle` with another content of one file and other `fields` of the manifest."""
     with Archive(bundle) as archive:
         members = {name: archive.read(name, 10**8) for name in archive.members}
     manifest = parse(members.pop(MANIFEST_NAME))
@@ -44,19 +44,10 @@ def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -
     return out
 
 
-@pytest.fixture
-def proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Self-test and gate pass without a process being started."""
-    monkeypatch.setattr(
-        release_process, "run_json", lambda *args, **options: (ExitCode.OK, {"verdict": "pass", **TUNED})
-    )
-
-
 @needs_ssh_keygen
-def test_updates_as_a_device_does_them(
+def test_signed_updates_on_a_device(
     make_bundle: MakeBundle, bundle: Path, keys: tuple[Path, Path], prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:
-    """Pinned before the first install, refused before anything of a bundle runs, and the way up alone is open."""
     pub = keys[0].with_name("release.pub")
     pinned = device(sys.executable, bundle, "trust", "add", pub, "--prefix", prefix.root)
     assert pinned.returncode == 0, pinned.stderr
@@ -106,7 +97,9 @@ def test_updates_as_a_device_does_them(
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_refused_before_anything_is_written(small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix) -> None:
+def test_an_unsigned_bundle_is_refused_before_anything_is_written(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix
+) -> None:
     pin(prefix.root, keys[0])
     before = sorted(prefix.root.iterdir())
     with pytest.raises(BundleInvalidError, match="is not signed"):
@@ -116,7 +109,7 @@ def test_refused_before_anything_is_written(small_bundle: Path, keys: tuple[Path
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_the_machine_s_keys_and_no_prefix_of_their_own(
+def test_the_machines_keys_apply_to_a_new_prefix(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, machine: Path, tmp_path: Path
 ) -> None:
     pin(machine, keys[0])
@@ -128,7 +121,7 @@ def test_the_machine_s_keys_and_no_prefix_of_their_own(
 
 
 @needs_ssh_keygen
-def test_a_bundle_that_another_tool_runs_is_checked_too(
+def test_a_bundle_run_by_edgert_is_checked(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path
 ) -> None:
     pin(machine, keys[0])
@@ -145,10 +138,10 @@ def test_a_bundle_that_another_tool_runs_is_checked_too(
 
 
 @needs_ssh_keygen
-def test_a_folder_that_another_tool_runs_is_checked_too(
+def test_a_folder_run_by_edgert_is_checked(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unpacked release is no way around the machine's keys, and keys that lie beside it are none of them."""
+    """Keys beside an unpacked release do not count."""
     stick = Prefix(tmp_path / "stick")
     release = stick.releases / id_of(bundle)
     with release_process.unpacked(bundle, check_signature=False) as copy:
@@ -165,7 +158,7 @@ def test_a_folder_that_another_tool_runs_is_checked_too(
 def test_bytecode_beside_a_folder_is_not_run(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A signed release on a stick that is laid out as a prefix brings a cache with it, which no manifest lists."""
+    """A release on a disk with the layout of a prefix may bring a bytecode cache, which no manifest lists."""
     pin(machine, keys[0])
     stick = Prefix(tmp_path / "stick")
     release = stick.releases / id_of(bundle)
@@ -184,7 +177,7 @@ def test_bytecode_beside_a_folder_is_not_run(
 
 
 @pytest.mark.usefixtures("proven")
-def test_nothing_pinned_is_told_and_goes_on(small_bundle: Path, prefix: Prefix) -> None:
+def test_without_pins_the_origin_is_noted(small_bundle: Path, prefix: Prefix) -> None:
     lines: list[str] = []
     receipt = install(small_bundle, prefix.root, log=lines.append)
     note = "origin not verified: not signed, and no key is pinned here (`trust add KEY.pub` pins one)"
@@ -200,10 +193,9 @@ def test_nothing_pinned_is_told_and_goes_on(small_bundle: Path, prefix: Prefix) 
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_keys_that_are_pinned_later(
+def test_keys_pinned_after_an_install(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
 ) -> None:
-    """What serves serves on and is told of; installed again with a signature, it gets that and nothing else."""
     install(small_bundle, prefix.root, log=silent)
     pin(prefix.root, keys[0])
     found = status.status(prefix)
@@ -222,7 +214,7 @@ def test_keys_that_are_pinned_later(
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_a_signature_stays_where_the_same_bundle_comes_without(
+def test_an_unsigned_copy_does_not_remove_the_signature(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
 ) -> None:
     install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
@@ -261,16 +253,15 @@ def test_no_flipped_bit_of_a_signed_bundle_is_a_pass(
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_a_stick_that_changes_its_answers_installs_nothing(
+def test_files_that_change_after_the_check_are_not_installed(
     small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Files of another bundle, with checksums that fit, arrive after all was verified."""
     pin(prefix.root, keys[0])
     other = altered(small_bundle, tmp_path / "other.edgepack", "model/model.onnx", bytes(reversed(range(256))))
     good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
     real = state.lock
 
-    def swap(place: Prefix) -> Any:  # the first thing that an install does when it has verified all
+    def swap(place: Prefix) -> Any:  # the first step after the check
         with Archive(other) as archive:
             swapped = {name: member for name, member in archive.members.items() if name == "model/model.onnx"}
             content = archive.read("model/model.onnx", 256)
@@ -302,7 +293,7 @@ def floor(prefix: Prefix) -> int | None:
 
 
 @pytest.mark.usefixtures("proven")
-def test_the_floor_rises_and_never_sinks(releases: list[Path], prefix: Prefix) -> None:
+def test_the_floor_never_decreases(releases: list[Path], prefix: Prefix) -> None:
     install(releases[1], prefix.root, log=silent)
     assert floor(prefix) == 1
     install(releases[3], prefix.root, log=silent)
@@ -316,8 +307,7 @@ def test_the_floor_rises_and_never_sinks(releases: list[Path], prefix: Prefix) -
 
 
 @pytest.mark.usefixtures("proven")
-def test_the_release_that_serves_may_always_be_repaired(releases: list[Path], prefix: Prefix) -> None:
-    """Also below the floor, as after a rollback."""
+def test_the_serving_release_can_be_repaired_below_the_floor(releases: list[Path], prefix: Prefix) -> None:
     install(releases[1], prefix.root, log=silent)
     found = read_state(prefix)
     assert found is not None
@@ -328,7 +318,7 @@ def test_the_release_that_serves_may_always_be_repaired(releases: list[Path], pr
 
 
 @pytest.mark.usefixtures("proven")
-def test_the_same_sequence_with_other_content_is_told(releases: list[Path], prefix: Prefix, tmp_path: Path) -> None:
+def test_another_bundle_with_the_same_sequence_is_noted(releases: list[Path], prefix: Prefix, tmp_path: Path) -> None:
     install(releases[1], prefix.root, log=silent)
     other = altered(releases[1], tmp_path / "other.edgepack", "golden/n", b"other")
     receipt = install(other, prefix.root, log=silent)
@@ -338,8 +328,8 @@ def test_the_same_sequence_with_other_content_is_told(releases: list[Path], pref
 
 @pytest.mark.usefixtures("proven")
 @pytest.mark.parametrize("damage", [b"\0" * 100, b'{"state_format": 1, "name": "sentiment", "floor": -1}', b"[]"])
-def test_a_state_that_is_rebuilt_keeps_the_floor(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
-    """From the receipts, where `current` was moved back by hand, and from `current` where there are none."""
+def test_a_rebuilt_state_keeps_the_floor(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
+    """The floor comes from the receipts, or without them from `current`."""
     for bundle in releases[1:]:
         install(bundle, prefix.root, log=silent)
     fs.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
@@ -355,7 +345,7 @@ def test_a_state_that_is_rebuilt_keeps_the_floor(releases: list[Path], prefix: P
 
 
 @pytest.mark.usefixtures("proven")
-def test_what_was_never_committed_raises_no_floor(
+def test_an_uncommitted_release_does_not_raise_the_floor(
     releases: list[Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(releases[1], prefix.root, log=silent)

@@ -7,18 +7,15 @@ import fcntl
 import json
 import multiprocessing
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent
 from ssh_keys import make_key, needs_ssh_keygen, pin
-from tiny_model import TUNED
 
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, ExitCode, UsageError
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import release_process, status
+from edgepack_runtime.install import status
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix, State
 from edgepack_runtime.install.rollback import rollback
@@ -154,16 +151,6 @@ def test_what_a_newer_release_wrote_besides_is_left_alone(prefix: Prefix) -> Non
     found = state.read_state(prefix)
     assert found is not None
     assert (found.name, found.floor) == ("x", 3)
-
-
-@pytest.fixture
-def proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would take long always passes."""
-
-    def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
-        return ExitCode.OK, {"verdict": "pass", **TUNED}
-
-    monkeypatch.setattr(release_process, "run_json", run_json)
 
 
 def test_foreign_folders_are_refused(prefix: Prefix) -> None:

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import TUNED
 
-from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import receipts, release_process, status
+from edgepack_runtime.install import receipts, status
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix, State
 
 
 @pytest.fixture
-def installed(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prefix:
-    monkeypatch.setattr(release_process, "run_json", lambda *args, **options: (ExitCode.OK, dict(TUNED)))
-    prefix = Prefix(tmp_path / "prefix")
+def installed(small_bundle: Path, prefix: Prefix, proven: None) -> Prefix:
     install(small_bundle, prefix.root, log=lambda text: None)
     return prefix
 

@@ -7,29 +7,23 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from installing import Device, MakeBundle, silent
-from tiny_model import TUNED
 
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import prefix as owned
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import receipts, release_process, status, uninstall
+from edgepack_runtime.install import receipts, status, uninstall
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 
 
 @pytest.fixture
-def installed(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prefix:
-    def run_json(line: Sequence[str], verb: str, **options: Any) -> tuple[ExitCode, dict[str, Any]]:
-        return ExitCode.OK, {"verdict": "pass", **TUNED}
-
-    monkeypatch.setattr(release_process, "run_json", run_json)
-    prefix = Prefix(tmp_path / "prefix")
+def installed(small_bundle: Path, prefix: Prefix, proven: None) -> Prefix:
     install(small_bundle, prefix.root, log=silent)
     return prefix
 

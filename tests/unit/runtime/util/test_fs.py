@@ -1,4 +1,4 @@
-"""Files are the old ones or the new ones, for everyone to read, and errors of the disk say what helps."""
+"""Atomic writes, modes, and errors of the file system."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS])
-def test_a_file_system_without_modes_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """A FAT stick, where a probe or a receipt is to travel back."""
-
+def test_a_file_system_without_modes_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def none(descriptor: int, mode: int) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -53,7 +51,7 @@ def test_a_file_system_without_modes_will_do(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "probe.json").read_bytes() == b"{}"
 
 
-def test_another_error_of_modes_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_modes_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(descriptor: int, mode: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -75,7 +73,7 @@ def test_os_errors_become_advice(code: int, advice: str) -> None:
     assert advice in caught.value.fix
 
 
-def test_removing_waits_for_a_process_that_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_is_repeated_while_a_process_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     real, failures = shutil.rmtree, [OSError(errno.ENOTEMPTY, "Directory not empty"), OSError(errno.ENOENT, "gone")]
@@ -108,8 +106,7 @@ def test_switching_a_link_replaces_it(prefix: Prefix) -> None:
     assert not (prefix.root / ".current.tmp").exists()
 
 
-def test_a_folder_that_another_process_just_made_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two installs that start at the same instant, of which the lock is to let one wait."""
+def test_a_folder_made_by_another_process_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mkdir = Path.mkdir
 
     def late(self: Path) -> None:
@@ -126,7 +123,7 @@ def test_a_folder_that_another_process_just_made_is_fine(tmp_path: Path, monkeyp
         fs.make_folder(tmp_path / "file")
 
 
-def test_temporary_files_never_lie_where_we_were_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_are_never_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "full"), str(tmp_path)])
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.chdir(tmp_path)
@@ -134,7 +131,7 @@ def test_temporary_files_never_lie_where_we_were_started(tmp_path: Path, monkeyp
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(FileNotFoundError, match="none of /tmp"):
         fs.temporary_base()
-    monkeypatch.setenv("TMPDIR", ".")  # whoever says so, has it
+    monkeypatch.setenv("TMPDIR", ".")  # an explicit choice
     assert fs.temporary_base() == str(tmp_path)
     monkeypatch.chdir("/")
     assert fs.temporary_base() == str(tmp_path)

@@ -1,4 +1,4 @@
-"""How far it is: one line on a terminal, a few elsewhere, none where quiet is wanted."""
+"""Progress on a terminal, in a log, and quiet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_terminal_has_one_line_that_is_written_over(clock: list[float]) -> None:
+def test_a_terminal_has_one_updated_line(clock: list[float]) -> None:
     out = Terminal()
     bar = Progress("rows", 1000, stream=out)
     bar.update(0, 0, 0)
@@ -37,7 +37,7 @@ def test_a_terminal_has_one_line_that_is_written_over(clock: list[float]) -> Non
     ]
 
 
-def test_a_log_has_a_line_now_and_then(clock: list[float]) -> None:
+def test_a_log_gets_a_line_every_ten_seconds(clock: list[float]) -> None:
     out = io.StringIO()
     bar = Progress("rows", None, stream=out)
     for seconds in range(31):
@@ -47,7 +47,7 @@ def test_a_log_has_a_line_now_and_then(clock: list[float]) -> None:
     assert out.getvalue() == "20 rows  2.0/s\n40 rows  2.0/s\n60 rows  2.0/s\n"
 
 
-def test_what_an_earlier_run_did_is_not_this_ones_speed(clock: list[float]) -> None:
+def test_the_rate_excludes_an_earlier_run(clock: list[float]) -> None:
     out = Terminal()
     bar = Progress("rows", 10_000, stream=out)
     bar.update(901, 900, 5000)

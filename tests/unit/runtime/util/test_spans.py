@@ -34,12 +34,12 @@ TAGS = st.sampled_from(["O", *(f"{form}-{name}" for form in "BIES" for name in (
         ("O O", []),
     ],
 )
-def test_tags_tell_spans_of_tokens(tags: str, spans: list[tuple[int, int, str]]) -> None:
+def test_spans_of_tags(tags: str, spans: list[tuple[int, int, str]]) -> None:
     assert list(token_spans(tags.split())) == spans
 
 
 @pytest.mark.parametrize("tag", ["", "B", "I-", "X-PER", "PER-B", "o", "b-PER", "B_PER"])
-def test_what_is_no_tag_is_named(tag: str) -> None:
+def test_invalid_tags_are_refused(tag: str) -> None:
     with pytest.raises(ValueError, match="is not a tag"):
         split_tag(tag)
     with pytest.raises(ValueError, match="is not a tag"):
@@ -87,7 +87,7 @@ def tokens_and_spans(draw: st.DrawFn) -> tuple[list[tuple[int, int]], tuple[Span
 
 
 @given(tokens_and_spans(), st.sampled_from(SCHEMES))
-def test_spans_survive_the_way_over_tags(case: tuple[list[tuple[int, int]], tuple[Span, ...]], scheme: str) -> None:
+def test_spans_round_trip_through_tags(case: tuple[list[tuple[int, int]], tuple[Span, ...]], scheme: str) -> None:
     offsets, spans = case
     assert spans_of_tags(tags_of_spans(spans, offsets, scheme), offsets) == spans
 
