@@ -1,1 +1,1 @@
-"""Recipe: YAML -> findings (file:line, reason, fix) -> frozen resolved recipe."""
+"""Recipes: reading of YAML, findings (file:line, reason, fix), and the frozen resolved recipe."""

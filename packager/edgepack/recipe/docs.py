@@ -1,4 +1,4 @@
-"""JSON Schema and reference page of recipes: `python -m edgepack.recipe.docs FILE...` writes them."""
+"""Writer of the JSON Schema and the reference page of recipes: `python -m edgepack.recipe.docs FILE...`."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ _TYPES: Final = {
     "boolean": "true/false",
     "object": "lists by key",
 }
-BAR: Final = r"\|"  # a bar that does not end its cell
+BAR: Final = r"\|"  # escaped bar of a table
 _FLOAT_BYTES: Final = 4
 _LABELS: Final = 2
 
 
 def page() -> str:
-    """The whole page, as it is published."""
+    """The text of the page."""
     made = Recipe.model_json_schema()
     return _HEAD + "".join(_sections(made, made["$defs"])) + _PRESETS_HEAD + "".join(_presets())
 
 
 def _sections(made: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[str]:
-    """Each section once, in the order of the recipe, under all the paths it may stand at."""
+    """Each section once, in the order of the recipe, with all its paths."""
     yield _section(made, "The recipe")
     for definition, paths in _paths(made, definitions, "").items():
         yield _section(definitions[definition], ", ".join(f"`{path}`" for path in paths))
 
 
 def _paths(section: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, list[str]]:
-    """Where each definition that `section` uses may stand in a recipe."""
+    """The paths of each definition that `section` uses."""
     found: dict[str, list[str]] = {}
     for key, value in section["properties"].items():
         where = f"{path}.{key}".lstrip(".")
@@ -146,11 +146,11 @@ _VARIABLE: Final = {
     "pattern": r"\$\{",
 }
 _TO_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
-_ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default")  # of a key, whatever its value is
+_ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default")  # properties of a key of any type
 
 
 def schema() -> dict[str, Any]:
-    """The schema, as draft 2020-12 has it."""
+    """The schema, in draft 2020-12."""
     made = Recipe.model_json_schema()
     sections: dict[str, Any] = {name: _schema_section(section) for name, section in made.pop("$defs").items()}
     del sections[Student.__name__]["required"]
@@ -163,7 +163,7 @@ def schema() -> dict[str, Any]:
 
 
 def dumps() -> str:
-    """The schema as the file that is published."""
+    """The text of the schema file."""
     return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
 
 
@@ -172,7 +172,7 @@ def _schema_section(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _key(value: Mapping[str, Any]) -> dict[str, Any]:
-    value = {word: said for word, said in value.items() if word != "title"}  # pydantic's is the key once more
+    value = {word: said for word, said in value.items() if word != "title"}  # pydantic's title repeats the key
     choices: list[Mapping[str, Any]] = value.get("anyOf", [value])
     if not any(_is_scalar(choice) for choice in choices) or any(_is_free_text(choice) for choice in choices):
         return value

@@ -1,4 +1,4 @@
-"""A recipe between its text and its validation: plain data, and where each value of it stands."""
+"""Parsed recipe before validation: plain data with the line of each value."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Problem = tuple[KeyPath, str, str]  # where, reason, fix
 
 @dataclass(frozen=True)
 class Document:
-    """One parsed recipe: plain data (dict, list, str, int, float, bool, None) and where each value stands."""
+    """One parsed recipe: plain data (dict, list, str, int, float, bool, None) with the line of each value."""
 
     file: Path
     data: dict[str, Any]
     lines: dict[KeyPath, int]  # line of the key or list item, from 1; () is the first line of the document
-    raw: dict[KeyPath, str]  # scalars as they are written, so that messages can quote `1.20` and not 1.2
-    settings: dict[KeyPath, str] = field(default_factory=dict)  # `--set KEY=VALUE` of what did not come from the file
+    raw: dict[KeyPath, str]  # scalars as written, so that messages quote `1.20` instead of 1.2
+    settings: dict[KeyPath, str] = field(default_factory=dict)  # `--set KEY=VALUE` of values that are not from the file
 
     def holds(self, path: KeyPath) -> bool:
-        """Whether somebody wrote `path`: in the file or with `--set`."""
+        """Whether the file or `--set` gives a value at `path`."""
         return path in self.settings or path in self.lines
 
     def error(self, path: KeyPath, reason: str, fix: str) -> Finding:
-        """A finding at `path`, or at the nearest thing around it that somebody wrote."""
+        """A finding at `path`, or at the nearest section around it that is written."""
         while path and not self.holds(path):
             path = path[:-1]
         if path in self.settings:
@@ -35,7 +35,7 @@ class Document:
         return Finding("error", self.file, self.lines.get(path, 1), reason, fix)
 
     def get(self, *path: str | int) -> Any:
-        """The value at `path`; None where there is none."""
+        """The value at `path`; None if there is none."""
         value: Any = self.data
         for key in path:
             if isinstance(value, dict):

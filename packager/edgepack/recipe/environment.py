@@ -1,4 +1,4 @@
-"""`${NAME}` and `${NAME:-default}` in the scalars of a recipe; `$$` is a dollar sign."""
+"""Environment variables in scalars of a recipe: `${NAME}` and `${NAME:-default}`; `$$` is a dollar sign."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.yaml import has_surrogate
 
-MAX_EXPANDED: Final = 256 * 1024  # characters; a small recipe could otherwise ask for gigabytes of one variable
+MAX_EXPANDED: Final = 256 * 1024  # characters; a small recipe could otherwise expand to gigabytes
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE: Final = re.compile(
     rf"\$(?:(?P<dollar>\$)|\{{(?P<name>{_NAME})(?::-(?P<default>[^${{}}]*))?\}}|(?P<bare>{_NAME})|(?P<broken>\{{[^}}]*\}}?))"
@@ -20,7 +20,7 @@ _REFERENCE: Final = re.compile(
 
 @dataclass
 class Expansion:
-    """Fills in variables, collecting findings instead of stopping at the first. Values are not expanded again."""
+    """Expands variables and collects findings. Values are not expanded again."""
 
     file: Path
     environment: Mapping[str, str]
@@ -28,7 +28,7 @@ class Expansion:
     expanded: int = 0
 
     def __call__(self, text: str, line: int) -> str:
-        """`text` with its variables filled in; one that cannot be is nothing, and a finding at `line`."""
+        """`text` with expanded variables. An invalid variable becomes "" and a finding at `line`."""
         return _REFERENCE.sub(lambda match: self._value(match, line), text) if "$" in text else text
 
     def _value(self, match: re.Match[str], line: int) -> str:

@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a recipe or in the data it names, with the place, the reason and the fix."""
+"""Findings about a recipe or its data: place, reason and fix."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong (`error`: nothing runs) or doubtful (`warning`: recorded and printed)."""
+    """One error (nothing runs) or warning (printed and recorded)."""
 
     severity: Severity
     file: Path
-    line: int | None  # from 1; null when the whole file is meant
+    line: int | None  # from 1; None for the whole file
     reason: str
     fix: str
-    setting: str | None = None  # the `--set KEY=VALUE` that is meant, instead of a line of the file
+    setting: str | None = None  # `--set KEY=VALUE`, instead of a line of the file
 
     @property
     def place(self) -> str:
-        """`file:line` as editors and terminals understand it, or the `--set KEY=VALUE` of the command line."""
+        """`file:line`, or the `--set KEY=VALUE` of the command line."""
         if self.setting is not None:
             return self.setting
         return f"{self.file}:{self.line}" if self.line is not None else str(self.file)
@@ -32,5 +32,5 @@ class Finding:
 
 
 def errors(findings: list[Finding]) -> list[Finding]:
-    """Those that stop a build."""
+    """The findings that stop a build."""
     return [finding for finding in findings if finding.severity == "error"]

@@ -1,4 +1,4 @@
-"""The section `gates` of a recipe: what must hold, and which rows it is measured on."""
+"""Recipe section `gates`: limits on accuracy, latency, memory, size and cold start, and the golden rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ClassGate(Section):
-    """What no class may be worse than, whatever the mean is: recall, precision or F1, from 0 to 1."""
+    """Least recall, precision or F1 (0 to 1) of single classes."""
 
     recall: float | None = Field(None, gt=0, lt=1, description="Least recall of any class.")
     precision: float | None = Field(None, gt=0, lt=1, description="Least precision of any class.")
@@ -35,142 +35,145 @@ class ClassGate(Section):
 
 
 class GoldenRows(Section):
-    """The test rows that gates are measured on: a sample of them, as likely of every kind as there are of it."""
+    """The golden rows, on which gates are measured: a stratified sample of the test rows."""
 
     rows: int = Field(
         2000,
         ge=1,
         le=MOST_GOLDEN_ROWS,
-        description="Most of them. 2000 take 10 s on a device of 5 ms a text, and tell +-1.4 points around 88 %.",
+        description="Maximum number of golden rows. 2000 rows take 10 s at 5 ms per text; "
+        "accuracy has +-1.4 points around 88 %.",
     )
     carry: bool = Field(
         True,
-        description="Whether they travel in the bundle. If not, no text of the data does, and devices cannot gate "
-        "accuracy by themselves: `gate --rows FILE` can, with the file that a build leaves beside the bundle.",
+        description="Whether the bundle carries them. If not, it holds no text of the data, and devices cannot gate "
+        "accuracy alone: `gate --rows FILE` can, with the file that the build writes beside the bundle.",
     )
 
 
 class AccuracyGate(Section):
-    """How right the answers are, on the golden rows, on the target."""
+    """Accuracy on the golden rows, on the target."""
 
     metric: Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1"] | None = Field(
         None,
-        description="Share of rows answered right as a whole; F1 over all labels or their mean; `f1` of the rarer of "
-        "two labels (of `1`, if there is one); `entity_f1` of exact spans. Without it what models of the task are "
-        "compared by: `accuracy`; `micro_f1` for several labels; `entity_f1` for tokens.",
+        description="`accuracy`: share of rows with the right answer; F1 over all labels (micro) or their mean "
+        "(macro); `f1`: of the rarer of two labels (of `1`, if there is one); `entity_f1`: of exact spans. Default: "
+        "`accuracy`; `micro_f1` for several labels; `entity_f1` for tokens.",
     )
-    min: float | None = Field(None, gt=0, lt=1, description="Lowest value of the metric that passes, from 0 to 1.")
+    min: float | None = Field(None, gt=0, lt=1, description="Least value of the metric that passes, from 0 to 1.")
     max_drop_points: float | None = Field(
         None,
         gt=0,
         le=100,
-        description="Most percentage points the shipped file may lose against the float ONNX, on the same rows.",
+        description="Maximum loss of the shipped model against float ONNX on the same rows, in percentage points.",
     )
-    per_class: ClassGate | None = Field(None, description="What no single class may be worse than.")
+    per_class: ClassGate | None = Field(None, description="Limits for single classes.")
     baseline: str | None = Field(
-        None, min_length=1, description="Bundle of the release that is out there, of any target; same task and labels."
+        None, min_length=1, description="Bundle of the deployed release, for any target, with the same task and labels."
     )
     max_regression_points: float | None = Field(
         None,
         gt=0,
         le=100,
-        description="Most percentage points the shipped file may lose against `baseline`, on the same rows.",
+        description="Maximum loss of the shipped model against `baseline` on the same rows, in percentage points.",
     )
     confidence: float = Field(
         0.95,
         gt=ABOVE_CONFIDENCE,
         le=MOST_CONFIDENCE,
-        description="Of every interval that these gates compare; beyond 0.99 F1 takes up to ten times as long.",
+        description="Confidence of the intervals of these gates. Above 0.99, F1 takes up to ten times as long.",
     )
 
 
 class LengthBudget(Section):
-    """Limits for texts of some lengths: of at most `max_tokens`, and more than those of the budget before."""
+    """Limits for texts of some lengths: at most `max_tokens`, and more than in the budget before."""
 
-    max_tokens: int = Field(ge=3, le=2048, description="Most tokens of a text, `[CLS]` and `[SEP]` among them.")
+    max_tokens: int = Field(ge=3, le=2048, description="Maximum number of tokens of a text, with `[CLS]` and `[SEP]`.")
     p50_ms: float | None = Field(None, gt=0, description="Longest median.")
     p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
-    p99_ms: float | None = Field(None, gt=0, description="Longest 99th percentile; it takes 662 texts.")
+    p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts.")
 
 
 class OpenLoop(Section):
-    """Texts that arrive at random, whether the one before is answered or not: arrival to answer, one predictor."""
+    """Open loop: texts arrive at random times, independently of answers. Time from arrival to answer, one predictor."""
 
-    rate_per_s: float = Field(gt=0, le=100_000, description="Texts a second that arrive on average.")
+    rate_per_s: float = Field(gt=0, le=100_000, description="Mean arrivals per second.")
     seconds: float = Field(
         OPEN_LOOP_S,
         ge=LEAST_OPEN_LOOP_S,
         le=MOST_OPEN_LOOP_S,
-        description="How long at least. A machine that is slow now and then, but not in that time, may pass.",
+        description="Minimum duration. A machine that is slow only at other times may pass.",
     )
     p50_ms: float | None = Field(None, gt=0, description="Longest median.")
     p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
-    p99_ms: float | None = Field(None, gt=0, description="Longest 99th percentile; it takes 662 texts or more.")
+    p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts or more.")
 
 
 class Sustained(Section):
-    """One text after the other for a long time, in which a device may become hot."""
+    """Sustained load: one text after the other for a long time, in which a device may become hot."""
 
     seconds: float = Field(ge=LEAST_SUSTAINED_S, le=MOST_SUSTAINED_S, description="How long.")
     max_slowdown_percent: float = Field(
-        gt=0, description="Most percent by which the median of the last third may lie above that of the first."
+        gt=0, description="Maximum increase of the median from the first third to the last, in percent."
     )
 
 
 class LatencyGate(Section):
-    """Text in to label out, batch 1."""
+    """Latency from text to label, batch 1."""
 
     p50_ms: float | None = Field(None, gt=0, description="Longest median.")
     p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
-    p99_ms: float | None = Field(None, gt=0, description="Longest 99th percentile; it takes 662 texts.")
-    threads: Threads = Field(1, description="Most threads of one prediction. A device finds out how many pay.")
+    p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts.")
+    threads: Threads = Field(
+        1, description="Maximum number of threads of one prediction. `tune` on the device finds the best number."
+    )
     by_length: tuple[LengthBudget, ...] = Field(
-        (), description="Limits for texts by their tokens, each for longer ones than the one before."
+        (), description="Limits by number of tokens, each for longer texts than the one before."
     )
     open_loop: OpenLoop | None = Field(None, description="Limits for texts that arrive at a rate; null for none.")
-    sustained: Sustained | None = Field(None, description="Limit of what heat may cost; null for none.")
+    sustained: Sustained | None = Field(None, description="Limit of the slowdown under sustained load; null for none.")
 
 
 class MemoryGate(Section):
-    """What a device must have free."""
+    """Memory of a device."""
 
     peak_rss_mib: float = Field(gt=0, description="Peak resident set of a process that loads the model and predicts.")
 
 
 class SizeGate(Section):
-    """What is copied to a device."""
+    """Sizes of the files for a device."""
 
     model_mib: float | None = Field(None, gt=0, description="Largest ONNX file.")
-    bundle_mib: float | None = Field(None, gt=0, description="Largest bundle, with everything it carries.")
+    bundle_mib: float | None = Field(None, gt=0, description="Maximum size of the bundle.")
 
 
 class ColdStartGate(Section):
-    """What the first caller waits for."""
+    """Time until the first answer."""
 
     ms: float = Field(gt=0, description="Process start to first answer, in a fresh process.")
 
 
 class Gates(Section):
-    """What must hold on the target before a bundle ships and before an install goes live."""
+    """Limits on the target that must hold before a bundle ships and before an install becomes active."""
 
-    accuracy: AccuracyGate | None = Field(None, description="How often the label must be right.")
-    latency: LatencyGate | None = Field(None, description="How soon an answer must come.")
-    memory: MemoryGate | None = Field(None, description="How much memory it may take.")
-    size: SizeGate | None = Field(None, description="How many MiB may travel.")
-    cold_start: ColdStartGate | None = Field(None, description="How soon the first answer must come.")
-    golden: GoldenRows = Field(GoldenRows(), description="Which rows all of it is measured on.")
+    accuracy: AccuracyGate | None = Field(None, description="Limits on accuracy.")
+    latency: LatencyGate | None = Field(None, description="Limits on latency.")
+    memory: MemoryGate | None = Field(None, description="Limit on memory.")
+    size: SizeGate | None = Field(None, description="Limits on sizes.")
+    cold_start: ColdStartGate | None = Field(None, description="Limit on the time to the first answer.")
+    golden: GoldenRows = Field(GoldenRows(), description="Golden rows, on which the gates are measured.")
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether there is no limit; a section without one is an error of the recipe."""
+        """Whether no limit is set."""
         return all(getattr(self, name) is None for name in Gates.model_fields if name != "golden")
 
     @property
     def metric(self) -> str | None:
-        """What they name to judge accuracy by; null is what models of the task are compared by."""
+        """The metric of the accuracy gate; None for the metric of the task."""
         return self.accuracy.metric if self.accuracy else None
 
     @property
     def baseline(self) -> Path | None:
-        """The bundle that the accuracy is held against."""
+        """The bundle with which accuracy is compared."""
         return Path(self.accuracy.baseline) if self.accuracy and self.accuracy.baseline else None

@@ -1,4 +1,4 @@
-"""Recipe file -> frozen, resolved `Recipe`, or every finding at once."""
+"""Loader of recipe files: a frozen, resolved `Recipe`, or all findings at once."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def load_recipe(
     settings: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Recipe:
-    """Read, check and resolve one recipe: defaults filled in, every path absolute.
+    """Read, check and resolve one recipe, with defaults and absolute paths.
 
-    A value is what the last of these says: the default, the file (with its variables filled in), `settings`.
+    `settings` override values of the file, which override defaults.
 
     Args:
-        path: the recipe file; findings name it as it is given.
-        known_targets: the target profiles that `targets` may use.
-        settings: `KEY=VALUE` each, as `--set` takes them; the later wins.
-        environment: variables that the file may use; those of this process unless given.
+        path: the recipe file, as findings name it.
+        known_targets: profiles that `targets` may name.
+        settings: `KEY=VALUE` of `--set`; later ones override earlier ones.
+        environment: variables for the file; of this process by default.
 
     Raises:
-        RecipeInvalidError: with everything that is wrong in `.findings`: the file's in its order, then the settings'.
+        RecipeInvalidError: `.findings` has all errors, those of the file before those of `settings`.
     """
     expansion = Expansion(path, os.environ if environment is None else environment)
     document, findings = parse(_read(path), path, expansion)
@@ -61,7 +61,7 @@ def load_recipe(
         findings += more
         said = {finding.place for finding in findings}
         recipe, more = _checked(document, tried, known_targets)
-        # A value that could not be read is null from here on: what is said about that null is only confusing.
+        # A value that could not be read is null from here on; findings about this null would be confusing.
         findings += [finding for finding in more if finding.place not in said]
     if findings or recipe is None:
         ranks = {overrides.place(text): rank for rank, text in enumerate(settings, 1)}
@@ -93,7 +93,7 @@ def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
 def _checked(
     document: Document, tried: Sequence[search.Trial], known_targets: Collection[str]
 ) -> tuple[Recipe | None, list[Finding]]:
-    """The recipe of the first trial with those of all as its candidates; None with what keeps it from being one."""
+    """The recipe of the first combination with all as candidates; None and the findings if one is invalid."""
     recipes, found = [], []
     for trial in tried:
         recipe, findings = _validate(trial.document, known_targets)
@@ -113,7 +113,7 @@ def _validate(document: Document, known_targets: Collection[str]) -> tuple[Recip
     found: dict[KeyPath, Finding] = {}
     recipe = None
     try:
-        # Strict, so that "3" is no number and 1 is no truth value; by JSON, where a list may become a tuple.
+        # Strict, so that "3" is not a number and 1 is not a boolean; by JSON, so that a list may become a tuple.
         recipe = Recipe.model_validate_json(json.dumps(document.data), strict=True)
     except ValidationError as error:
         found = explain(document, error.errors(include_url=False))
@@ -138,7 +138,7 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
         pruning = _changed(pruning, texts=absolute(pruning.texts))
         student = _changed(student, vocabulary=_changed(student.vocabulary, prune=pruning))
     if teacher is None:
-        # The default asks for distillation; without a teacher there is nothing to distil.
+        # The default is distillation, which needs a teacher.
         student = _changed(student, distill=None)
     else:
         teacher = _changed(teacher, model=located(teacher.model))
@@ -157,7 +157,7 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
 
 
 def _spelt_out(recipe: Recipe) -> Recipe:
-    """With the layers that a student starts from named one by one, where it is known which they are."""
+    """The recipe with the numbers of the layers that a student starts from, if they are known."""
     start, teacher = recipe.student.model, recipe.teacher
     if not isinstance(start, FromTeacher) or not isinstance(start.layers, int) or teacher is None:
         return recipe
@@ -169,7 +169,7 @@ def _spelt_out(recipe: Recipe) -> Recipe:
 
 
 def _judged(gates: Gates, task: TaskName, columns: Columns) -> Gates:
-    """By the task's usual metric where the recipe names none."""
+    """The recipe with the default metric of the task, unless it names one."""
     if gates.accuracy is None or gates.accuracy.metric is not None:
         return gates
     usual = metrics.usual(multi_label=columns.answer == "labels", tokens=task == "token-classification")
@@ -177,7 +177,7 @@ def _judged(gates: Gates, task: TaskName, columns: Columns) -> Gates:
 
 
 def _changed(section: S, **values: Any) -> S:
-    """A copy with other values that still tells which of its fields the recipe sets."""
+    """A copy with other values that keeps the record of fields which the recipe sets."""
     copy = section.model_copy(update=values)
     copy.model_fields_set.intersection_update(section.model_fields_set)
     return copy

@@ -1,4 +1,4 @@
-"""Pydantic's errors about a recipe -> findings, by a table of what each kind of error wanted."""
+"""Conversion of pydantic's errors to findings, by a table of messages; removed keys."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ REMOVED: Final[dict[str, str]] = {  # dotted key -> the fix of the finding
 }
 
 
-# Pydantic puts the name of a union's branch into the path of an error; each belongs to one kind of value.
+# Names of union branches in the paths of pydantic's errors, with the type of value of each.
 _BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary")
-# Those of a field that is a choice, has a form, or is one or several.
+# Descriptions of fields with a choice or a pattern.
 _PARTS: Final = re.compile(r"literal\[.*\]|constrained-(str|int)|tuple\[.*\]")
 _MASTER: Final = "write an address and a port, as in `master: 10.0.0.1:8379`; IPv6 cannot be used"
 _SECTION: Final = "a section with keys of its own"
-# Kind of pydantic's error -> what the key takes; names in braces are of the error's context.
+# Type of pydantic's error -> the expected value; names in braces are from the error's context.
 _WANTED: Final[Mapping[str, str]] = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -56,7 +56,7 @@ _FORMS: Final[Mapping[KeyPath, str]] = {
 
 
 def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
-    """One finding for each path at which something is wrong."""
+    """One finding for each path with an error."""
     findings: dict[KeyPath, Finding] = {}
     no_numbers: set[KeyPath] = set()
     for error in details:
@@ -77,7 +77,7 @@ def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath
 
 
 def did_you_mean(word: str, choices: Iterable[str], otherwise: str) -> str:
-    """The fix for a word that is none of `choices`: the nearest of them, or else `otherwise`."""
+    """The fix for a word that is not one of `choices`: the nearest one, else `otherwise`."""
     near = difflib.get_close_matches(word.lower(), list(choices), n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else otherwise
 
@@ -93,7 +93,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def recipe_keys() -> list[KeyPath]:
-    """The path of every key that a recipe may hold, sections before what stands below them."""
+    """The path of every key of a recipe, sections before their keys."""
 
     def below(path: KeyPath, sections: Iterable[type[BaseModel]]) -> Iterator[KeyPath]:
         for section in sections:
@@ -105,7 +105,7 @@ def recipe_keys() -> list[KeyPath]:
 
 
 def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
-    """Where an error stands in the recipe; None when it is about a branch that the value does not take."""
+    """The path of an error in the recipe; None if it is about a union branch of another type."""
     path: KeyPath = ()
     for key in location:
         if _PARTS.fullmatch(str(key)) and not document.holds((*path, key)):
@@ -121,7 +121,7 @@ def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
 
 
 def _takes(value: Any, branch: str) -> bool:
-    """Whether a value is meant for a branch of a union; one that fits none is told of the first."""
+    """Whether a value has the type of a union branch. A value of no branch counts for the first."""
     if isinstance(value, dict):
         return branch not in ("str", "FromScratch" if "from" in value else "FromTeacher")
     return branch == "str"
@@ -181,9 +181,9 @@ def _missing(path: KeyPath) -> tuple[str, str]:
 
 
 def _sections(path: KeyPath) -> list[type[BaseModel]]:
-    """The models of the section at `path`: several where it has several forms, none where there is no section.
+    """The models of the section at `path`: several for a union, none if it is not a section.
 
-    The items of a list of sections are such sections, and so is the list itself to those who ask for its keys.
+    A list of sections, and its items, have the model of its items.
     """
     while path and isinstance(path[-1], int):
         path = path[:-1]
@@ -196,19 +196,19 @@ def _section(path: KeyPath) -> type[BaseModel] | None:
 
 
 def _meant(document: Document, path: KeyPath) -> list[type[BaseModel]]:
-    """Of the `_sections` those whose form the value at `path` takes."""
+    """The models of `_sections` that match the value at `path`."""
     sections = _sections(path)
     return [one for one in sections if len(sections) == 1 or _takes(document.get(*path), one.__name__)]
 
 
 def _field(path: KeyPath) -> FieldInfo | None:
-    """What the model says about the key at `path`; None where it knows no such key."""
+    """The field of the model at `path`; None if the key is unknown."""
     found = (_fields(section).get(str(path[-1])) for section in _sections(path[:-1]))
     return next((field for field in found if field is not None), None)
 
 
 def _annotated(path: KeyPath) -> list[type]:
-    """The classes that the field at `path` may hold, those of a union one by one."""
+    """The types of the field at `path`, those of a union one by one."""
     field = _field(path)
     kinds = (get_args(field.annotation) or (field.annotation,)) if field is not None else ()
     return [kind for kind in kinds if isinstance(kind, type)]
@@ -224,7 +224,7 @@ def _is_required(path: KeyPath) -> bool:
 
 
 def _keys_of(name: str) -> list[str]:
-    """The keys of the recipe's section `name`; none where a single value stands."""
+    """The keys of the recipe's section `name`; none for a single value."""
     section = _section((name,))
     return list(_fields(section)) if section is not None else []
 
@@ -239,13 +239,13 @@ def _required(section: type[BaseModel]) -> list[str]:
 
 
 def _described(path: KeyPath, fix: str) -> str:
-    """`fix`, with what the model says about the field at `path` added."""
+    """`fix` with the description of the field at `path`."""
     field = _field(path) if path else None
     return f"{fix} ({field.description.rstrip('.')})" if field is not None and field.description else fix
 
 
 def _shown(document: Document, path: KeyPath) -> str:
-    """The value at `path` in words, as it is written in the file."""
+    """The value at `path` for messages, as written in the file."""
     value: Any = document.get(*path)
     if value is None or value == []:
         return "empty"

@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`: values from the command line, which win over those of the recipe file."""
+"""Overrides of recipe values from the command line (`--set KEY=VALUE`)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SHOWN: Final = 80  # characters of a setting that its findings quote
 
 
 def apply(document: Document, settings: Sequence[str]) -> tuple[Document, list[Finding]]:
-    """The document with every `KEY=VALUE` of `settings` put in, the later over the earlier.
+    """The document with every `KEY=VALUE` of `settings`; later ones override earlier ones.
 
-    A key is a path as `teacher.epochs`; sections on its way that are absent or null are made. A value is YAML, a
-    scalar or a list or section in brackets; its variables are not filled in, which the shell has done.
+    A key is a path such as `teacher.epochs`; missing sections on it are created. A value is YAML: a scalar, or a list
+    or section in brackets. Variables are not expanded, because the shell does it.
 
     Returns:
-        A new document, and a finding for each setting that could not be put in.
+        A new document, and a finding for each invalid setting.
     """
     made = copied(document)
     findings: list[Finding] = []
@@ -34,7 +34,7 @@ def apply(document: Document, settings: Sequence[str]) -> tuple[Document, list[F
 
 
 def copied(document: Document) -> Document:
-    """A document of its own, to `put` values into."""
+    """A copy of the document, for `put`."""
     return replace(
         document,
         data=copy.deepcopy(document.data),
@@ -45,7 +45,7 @@ def copied(document: Document) -> Document:
 
 
 def put(document: Document, path: KeyPath, value: Document) -> None:
-    """Put into `document` what `value` holds at `path`, and where that was written. Sections on the way are made."""
+    """Set `path` in `document` to the value of `value`, with its lines. Missing sections are created."""
     section: dict[str, Any] = document.data
     for depth, key in enumerate(path[:-1], 1):
         if section.get(str(key)) is None:
@@ -64,19 +64,19 @@ def put(document: Document, path: KeyPath, value: Document) -> None:
 
 
 def in_the_way(document: Document, path: KeyPath) -> KeyPath | None:
-    """What stands above `path` and is neither a section nor nothing, so that no value can be put there."""
+    """The path above `path` that holds a value instead of a section; None if there is none."""
     above = (path[:depth] for depth in range(1, len(path)))
     return next((here for here in above if not isinstance(document.get(*here), dict | None)), None)
 
 
 def place(text: str) -> str:
-    """How findings name a setting: on one line, cut, with what no terminal can print as an escape."""
+    """A setting for findings: one line, shortened, with unprintable characters escaped."""
     whole = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN])
     return f"--set {whole}" + ("..." if len(text) > _SHOWN else "")
 
 
 def _set(document: Document, text: str) -> list[Finding]:
-    """Put one setting into `document`; what is wrong with it, instead."""
+    """Set one setting in `document`; return the finding if it is invalid."""
     shown = place(text)
     key, equals, written = text.partition("=")
     path: KeyPath = tuple(key.split("."))
@@ -110,7 +110,7 @@ def _too_long(text: str) -> tuple[str, str] | None:
 
 
 def _no_way(document: Document, path: KeyPath) -> tuple[str, str] | None:
-    """Why no value can be put at `path`, when what stands on the way is neither a section nor nothing."""
+    """The finding for a `path` below a value that is not a section."""
     here = in_the_way(document, path)
     if here is None:
         return None

@@ -1,6 +1,6 @@
-"""`search`: one recipe with several values for some of its keys -> a whole recipe for each combination that is tried.
+"""Expansion of `search`: a recipe with several values for some keys becomes one recipe per combination.
 
-Each combination is a document of its own that is checked like any recipe; its values keep the lines that they stand on.
+Each combination is checked like any recipe. Its values keep their line numbers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import REMOVED, did_you_mean, dotted, recipe_keys
 from edgepack.recipe.model import Recipe, Search, distinct
 
-# What can be searched over: the keys below these sections. Whatever else a recipe says is
-# the same for all candidates.
+# Sections whose keys can be searched over. All other values are the same for all candidates.
 SEARCHED: Final = ("student.", "quantize.", "data.calibration.")
 _SAME: Final[Mapping[str, str]] = {  # section -> why
     "data": "candidates are compared on the same rows",
-    "gates": "candidates are held against the same gates",
+    "gates": "candidates are judged by the same gates",
     "teacher": "all students learn from one teacher",
 }
 _OVER: KeyPath = ("search", "over")
@@ -34,25 +33,23 @@ _Values = Mapping[str, Sequence[Any]]  # dotted key -> what is tried for it
 
 @dataclass(frozen=True)
 class Trial:
-    """One combination: its values in words (`model` -> `./nano`), and the whole recipe with them."""
+    """One combination: its values in words (`model` -> `./nano`), and the recipe with them."""
 
     values: tuple[tuple[str, str], ...]
     document: Document
 
     @property
     def name(self) -> str:
-        """`model=./nano, hidden=false`; two that only differ in folders above may share it."""
+        """`model=./nano, hidden=false`. Two models with equal folder names may share it."""
         return ", ".join(f"{key}={value}" for key, value in self.values)
 
 
 def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
-    """The combinations of the values of `search.over`, in the order of the recipe, the last key's changing first.
-
-    Of more than `search.sample` of them that many, drawn.
+    """The combinations of the values of `search.over`, the last key changing first; at most `search.sample` of them.
 
     Returns:
-        At least one: without `search` the document itself; where something is wrong with `search.over`, what the first
-        values make, so that the rest of the recipe can be checked. And what is wrong with it.
+        At least one combination: without `search` the document itself; if `search.over` is invalid, that of the first
+        values, so that the rest of the recipe can be checked. And the findings about `search`.
     """
     over = document.get(*_OVER)
     if not isinstance(over, dict):  # the model tells what it should be
@@ -68,12 +65,12 @@ def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
 
 
 def names(tried: Sequence[Trial]) -> list[str]:
-    """The name of each, with its number where others have the same."""
+    """The name of each combination, numbered if it occurs more than once."""
     return distinct([trial.name for trial in tried])
 
 
 def merged(checked: Sequence[tuple[Trial, Sequence[Finding]]]) -> list[Finding]:
-    """What was found in the trials, each finding once, saying which candidates have it unless all have."""
+    """The findings of all combinations, each once, with the candidates that have it unless all have it."""
     having: dict[Finding, list[Trial]] = {}
     for trial, findings in checked:
         for finding in dict.fromkeys(findings):
@@ -88,7 +85,7 @@ def merged(checked: Sequence[tuple[Trial, Sequence[Finding]]]) -> list[Finding]:
 
 
 def twins(document: Document, tried: Sequence[Trial], recipes: Sequence[Recipe]) -> list[Finding]:
-    """Candidates that are written differently and are the same."""
+    """Candidates that are equal although they are written differently."""
     return [
         document.error(_OVER, f"the candidates {one} and {other} are one and the same", "remove a value of one of them")
         for (one, first), (other, second) in combinations(zip(names(tried), recipes, strict=True), 2)
@@ -97,7 +94,7 @@ def twins(document: Document, tried: Sequence[Trial], recipes: Sequence[Recipe])
 
 
 def _told(some: Sequence[Trial], everyone: Sequence[Trial]) -> str:
-    """Which candidates `some` are: by the values that they and no others have, else by the first of them."""
+    """The candidates `some` in words: by values that only they have, else by the first of them."""
     shared = [pair for pair in some[0].values if all(pair in trial.values for trial in some)]
     alike = sum(all(pair in trial.values for pair in shared) for trial in everyone)
     word = "candidate" if len(some) == 1 else "candidates"
@@ -117,11 +114,11 @@ def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
             path: KeyPath = tuple(key.split("."))
             if path in document.settings:
                 reason = f"`{key}` is set, and `search.over` tries values of its own for it"
-                yield path, reason, "leave it out, or set `search=null` as well"
+                yield path, reason, "remove it, or set `search=null` as well"
 
 
 def _check_key(document: Document, key: str, values: object, known: Sequence[KeyPath]) -> tuple[str, str] | None:
-    """What is wrong with a key of `search.over`, and how to put it right."""
+    """Reason and fix of a key of `search.over` that cannot be searched over; None if it can."""
     path: KeyPath = tuple(key.split("."))
     inside = [dotted(other) for other in known if dotted(other).startswith(SEARCHED)]
     if isinstance(values, dict):
@@ -134,7 +131,7 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         fix = REMOVED.get(key) or did_you_mean(key, inside, _searched())
         return f"unknown key `{key[:60]}` in `search.over`", fix
     if key not in inside:
-        why = _SAME.get(str(path[0]), "the candidates of a search make one bundle")
+        why = _SAME.get(str(path[0]), "a search ships one bundle")
         reason = f"`search.over`: `{key}` cannot differ between candidates: {why}"
         if key.startswith(SEARCHED):
             reason = f"`search.over`: this version of edgepack does not search over `{key}` yet"
@@ -185,7 +182,7 @@ def _too_many(document: Document, tried: _Values) -> Iterator[Problem]:
 
 
 def _whole(document: Document, key: str) -> int:
-    """A whole number of the section; its default where there is none or something else, of which the model tells."""
+    """An integer of the section; its default if it is missing or invalid, which validation reports."""
     value = document.get("search", key)
     return value if type(value) is int else int(Search.model_fields[key].default)
 
@@ -200,14 +197,14 @@ def _combinations(tried: _Values) -> int:
 
 
 def _drawn(document: Document, count: int) -> list[int]:
-    """Numbers of the combinations that are tried, of `count`, from 0, in order; a larger sample holds a smaller one."""
+    """Numbers (from 0) of the combinations to try, in order. A larger sample includes a smaller one."""
     sample, seed = _sample(document), _whole(document, "seed")
     if sample is None or sample >= count:
         return list(range(count))
     drawn = {0}
     turn = 0
     while len(drawn) < sample:
-        # By digests, which are the same with every version of Python; numbers of 256 bits leave no bias to see.
+        # By digests, which are the same in every version of Python; 256 bits leave no visible bias.
         digest = hashlib.sha256(f"search/{seed}/{turn}".encode()).digest()
         drawn.add(int.from_bytes(digest, "big") % count)
         turn += 1
@@ -215,7 +212,7 @@ def _drawn(document: Document, count: int) -> list[int]:
 
 
 def _pick(tried: _Values, number: int) -> list[int]:
-    """Which value of each key a combination has, the last key's changing first."""
+    """The index of the value of each key in a combination, the last key changing first."""
     pick = []
     for values in reversed(list(tried.values())):
         number, index = divmod(number, len(values))
@@ -234,14 +231,14 @@ def _trial(document: Document, tried: _Values, pick: Sequence[int]) -> Trial:
 
 
 def _short(key: str, keys: Sequence[str]) -> str:
-    """As much of the end of a key as tells it from the others: `layers`, or `distill.layers`."""
+    """The shortest unique suffix of a key: `layers`, or `distill.layers`."""
     parts = key.split(".")
     ends = (".".join(parts[-length:]) for length in range(1, len(parts)))
     return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
 
 
 def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:
-    """A document that holds nothing but the value at `source`, at `path`, with the places where it was written."""
+    """A document that holds only the value at `source`, at `path`, with its line numbers."""
     value = document.get(*source)
     for key in reversed(path):
         value = {key: value}
@@ -254,7 +251,7 @@ def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:
 
 
 def _shown(value: Any) -> str:
-    """A value in a name: as in a recipe, but of an absolute path the last part alone."""
+    """A value for a name: as in a recipe, but only the last part of an absolute path."""
     if isinstance(value, str):
         return Path(value).name if Path(value).is_absolute() else value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What every section of a recipe is, and types that several of them use."""
+"""Base class of recipe sections, and types that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the section `data`: columns that do not fit the task, files that are missing or of another kind."""
+"""Checks of the recipe section `data`: columns that do not match the task, missing or wrong files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_number(name: str) -> bool:
 
 
 def check_columns(document: Document) -> Iterator[Problem]:
-    """Where, reason and fix of everything that is wrong with `data.columns`, and with what is read by it."""
+    """Path, reason and fix of every error in `data.columns` and in its files."""
     task = document.get("task") or "text-classification"
     columns = document.get(*_WHERE)
     columns = columns if isinstance(columns, dict) else {}
@@ -76,7 +76,7 @@ def _contradictions(given: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _check_names(task: str, given: Mapping[str, str]) -> Iterator[Problem]:
-    """Two columns that are one; numbers for some columns and names for others."""
+    """Columns that are named twice, and columns by number beside columns by name."""
     columns = Columns(**given)
     wanted = columns.model_copy(update=columns.implied(task)).wanted  # type: ignore[arg-type]  # one of _OF_TASK
     keys: dict[str, str] = {}
@@ -106,7 +106,7 @@ UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
 
 
 def check_data(document: Document) -> Iterator[Problem]:
-    """Of the rows to train and judge on."""
+    """Errors of the files of labelled rows."""
     splits = {name: document.get("data", name) for name in ("train", "dev", "test")}
     train = splits["train"]
     if isinstance(train, str) and is_builtin(train):
@@ -128,7 +128,7 @@ def check_data(document: Document) -> Iterator[Problem]:
 
 
 def check_unlabelled(document: Document) -> Iterator[Problem]:
-    """Of the texts without labels."""
+    """Errors of the file of unlabelled texts."""
     where: KeyPath = ("data", "unlabelled")
     if not isinstance(document.get(*where), str):
         return
@@ -140,7 +140,7 @@ def check_unlabelled(document: Document) -> Iterator[Problem]:
 
 
 def check_vocabulary(document: Document) -> Iterator[Problem]:
-    """Of the texts that a vocabulary is pruned by."""
+    """Errors of the file of texts for vocabulary pruning."""
     where: KeyPath = ("student", "vocabulary", "prune", "texts")
     if isinstance(document.get(*where), str):
         yield from _check_texts(document, where)

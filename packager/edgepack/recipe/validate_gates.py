@@ -1,4 +1,4 @@
-"""What is wrong with the gates of a recipe: limits as a device reads them, and what contradicts other sections."""
+"""Checks of the recipe section `gates`: limits as a device reads them, and contradictions to other sections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may 
 
 
 def check_gates(document: Document) -> Iterator[Problem]:
-    """Where, reason and fix of each such finding."""
+    """Path, reason and fix of every error."""
     gates = document.get("gates")
     if not isinstance(gates, dict):
         return
@@ -25,7 +25,7 @@ def check_gates(document: Document) -> Iterator[Problem]:
     accuracy = gates.get("accuracy")
     if isinstance(accuracy, dict) and isinstance(baseline := accuracy.get("baseline"), str) and baseline:
         yield from check_there(document, ("gates", "accuracy", "baseline"), baseline)
-        # A bundle names the release in place of its file.
+        # A bundle names the release instead of its file.
         gates["accuracy"] = {**accuracy, "baseline": {"name": baseline, "version": ""}}
     _, problems = limits.read(gates)
     for path, reason, fix in problems:
@@ -35,7 +35,7 @@ def check_gates(document: Document) -> Iterator[Problem]:
 
 
 def _check_metric(document: Document) -> Iterator[Problem]:
-    """How many labels there are, only the data tell: what needs two of them is seen when they are read."""
+    """Errors of the metric. Those that depend on the number of labels are found when the data are read."""
     where: KeyPath = ("gates", "accuracy", "metric")
     metric, columns = document.get(*where), document.get("data", "columns")
     several = isinstance(columns, dict) and columns.get("labels") is not None
@@ -47,7 +47,7 @@ def _check_metric(document: Document) -> Iterator[Problem]:
 
 
 def _check_lengths(document: Document) -> Iterator[Problem]:
-    """Budgets for texts that are cut before the model reads them."""
+    """Errors of budgets for texts that are longer than the model reads."""
     budgets, length = document.get(*_LENGTHS), document.get("student", "max_length")
     length = length if type(length) is int else int(Student.model_fields["max_length"].default)
     before = 0

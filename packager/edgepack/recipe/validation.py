@@ -1,4 +1,4 @@
-"""Checks of a recipe across its keys: files, models, targets, signing key, and keys that contradict each other."""
+"""Checks of a recipe across its keys: files, models, targets, signing key, contradictions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or
 
 
 def check_sign(document: Document) -> Iterator[Problem]:
-    """Where, reason and fix of each such finding."""
+    """Path, reason and fix of every error."""
     value = document.get(*_WHERE)
     if not isinstance(value, str) or not value:
         return
@@ -56,7 +56,7 @@ def check_sign(document: Document) -> Iterator[Problem]:
 
 
 def check_targets(document: Document, known: Collection[str]) -> Iterator[Problem]:
-    """Of targets that are not known, or stand twice, of those that are `known`."""
+    """Errors of `targets`: unknown or repeated names."""
     targets = document.get("targets")
     if not isinstance(targets, list):
         return
@@ -70,7 +70,7 @@ def check_targets(document: Document, known: Collection[str]) -> Iterator[Proble
 
 
 def check_wheels(document: Document, known: Collection[str]) -> Iterator[Problem]:
-    """Of wheels that a target is given."""
+    """Errors of `wheels`."""
     wheels, targets = document.get("wheels"), document.get("targets")
     for target, files in wheels.items() if isinstance(wheels, dict) else ():
         where: KeyPath = ("wheels", target)
@@ -95,7 +95,7 @@ def check_wheels(document: Document, known: Collection[str]) -> Iterator[Problem
 
 
 def _known_target(target: str, known: Collection[str]) -> str:
-    """The nearest target, and all there are: names of devices are hard to guess."""
+    """The nearest target and all known targets, since their names are hard to guess."""
     every = f"there are {listed(sorted(known))}"
     near = did_you_mean(target, sorted(known), "")
     return f"{near} {every}" if near else every
@@ -104,12 +104,12 @@ def _known_target(target: str, known: Collection[str]) -> str:
 _WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
 
 
-def cross_checks(document: Document, known_targets: Collection[str], said: Collection[KeyPath]) -> list[Finding]:
-    """Every such finding. Runs on the raw data, so that it speaks even when a field is wrong.
+def cross_checks(document: Document, known_targets: Collection[str], reported: Collection[KeyPath]) -> list[Finding]:
+    """All findings across keys. The checks run on raw data, so that they work if other fields are invalid.
 
     Args:
-        known_targets: the target profiles that `targets` may use.
-        said: paths that have their finding already.
+        known_targets: profiles that `targets` may name.
+        reported: paths that have a finding already.
     """
     checks: tuple[Callable[[Document], Iterator[Problem]], ...] = (
         _check_format,
@@ -130,7 +130,7 @@ def cross_checks(document: Document, known_targets: Collection[str], said: Colle
         check_sign,
     )
     problems = (problem for check in checks for problem in check(document))
-    return [document.error(path, reason, fix) for path, reason, fix in problems if path not in said]
+    return [document.error(path, reason, fix) for path, reason, fix in problems if path not in reported]
 
 
 def _check_format(document: Document) -> Iterator[Problem]:

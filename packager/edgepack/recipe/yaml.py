@@ -1,4 +1,4 @@
-"""YAML text -> plain data with a line number for every key. No validation, no defaults, no objects."""
+"""Parser of YAML to plain data with a line number for every key, without validation and defaults."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.findings import Finding
 from edgepack.util.encodings import is_binary, not_utf8
 
-MAX_BYTES: Final = 256 * 1024  # a long commented recipe has some kilobytes; a data file given by mistake, more
-MAX_DEPTH: Final = 32  # the deepest key of a recipe lies four levels down
+MAX_BYTES: Final = 256 * 1024  # a long recipe has some kilobytes; a data file by mistake has more
+MAX_DEPTH: Final = 32  # the deepest key of a recipe is at level four
 
-Expand = Callable[[str, int], str]  # (text of a scalar, its line from 1) -> text with variables filled in
+Expand = Callable[[str, int], str]  # (text of a scalar, its line from 1) -> text with expanded variables
 
 _TAG: Final = "tag:yaml.org,2002:"
 _START: Final = "write it as recipes/quickstart.yaml is written"
@@ -36,14 +36,14 @@ _OTHERWISE: Final = "check the indentation, the colons and the quotes here and o
 
 
 def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Document | None, list[Finding]]:
-    """Read the bytes of a recipe; `file` is only named in the findings.
+    """Parse the bytes of a recipe.
 
     Args:
-        expand: fills in the variables of every scalar that is no key; it keeps its own findings.
+        file: name of the file, for findings.
+        expand: expands the variables of every scalar except keys; it collects its own findings.
 
     Returns:
-        The document, or None when nothing can be said about its content, and everything that is wrong with
-        the YAML itself: encoding, syntax, duplicate keys, tags.
+        The document (None if it cannot be parsed), and the findings about YAML: encoding, syntax, duplicate keys, tags.
     """
     if len(raw) > MAX_BYTES:
         reason = f"this file has {len(raw)} bytes; a recipe has at most {MAX_BYTES}"
@@ -64,10 +64,10 @@ def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Documen
 
 
 def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None, list[Finding]]:
-    """Read the value that `--set` puts at `path`, a scalar or a list or section in brackets.
+    """Parse the value of `--set` for `path`: a scalar, or a list or section in brackets.
 
     Returns:
-        A document that holds nothing but `path`, or None, and everything that is wrong with the text.
+        A document that holds only `path` (None if it cannot be parsed), and the findings.
     """
 
     def accept(node: Node | None) -> Finding | None:
@@ -85,7 +85,7 @@ def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None
 
 
 def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
-    """UTF-8 text of a file, with or without a byte order mark; else the finding that says why."""
+    """UTF-8 text of a file, with or without a byte order mark; else the finding."""
     try:
         return raw.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:
@@ -94,14 +94,14 @@ def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
 
 
 def has_surrogate(text: str) -> bool:
-    r"""Whether `text` holds half a character, as an escape like `\ud83d` alone makes; no file can hold it."""
+    r"""Whether `text` holds a lone surrogate, such as the escape `\ud83d`, which no file can hold."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _read(
     text: str, file: Path, path: KeyPath, accept: Callable[[Node | None], Finding | None], expand: Expand | None = None
 ) -> tuple[Document | None, list[Finding]]:
-    """The data of `text`, which stands at `path`; or the one finding that says why it cannot be read."""
+    """The data of `text` at `path`; or the finding why it cannot be parsed."""
     yaml: Any = YAML(typ="safe", pure=True)
     builder = _Builder(yaml, file, expand)
     try:
@@ -127,10 +127,10 @@ def _read(
 
 
 def _check_depth(text: str) -> None:
-    """Refuse text that nests deeper than MAX_DEPTH, whatever recursion this interpreter allows.
+    """Refuse text that is nested deeper than MAX_DEPTH, independent of the interpreter's recursion limit.
 
     Raises:
-        RecursionError: it does.
+        RecursionError: it is.
     """
     depth = 0
     for event in YAML(typ="safe", pure=True).parse(text):
@@ -140,7 +140,7 @@ def _check_depth(text: str) -> None:
 
 
 class _Builder:
-    """Turns nodes into plain data. Keeps lines, and collects findings instead of stopping at the first."""
+    """Converts nodes to plain data with lines, and collects findings."""
 
     def __init__(self, yaml: Any, file: Path, expand: Expand | None) -> None:
         self._yaml, self._file, self._expand = yaml, file, expand
@@ -149,7 +149,7 @@ class _Builder:
         self.findings: list[Finding] = []
 
     def value(self, node: Node, path: KeyPath) -> Any:
-        """The data of a node and all below it."""
+        """The data of a node."""
         if len(path) > MAX_DEPTH:
             raise RecursionError
         self.lines.setdefault(path, _line(node))
@@ -188,7 +188,7 @@ class _Builder:
         return result
 
     def _merged(self, node: Node) -> list[tuple[Node, Node]]:
-        """The keys and values that `<<: *anchor`, or a list of anchors, brings in."""
+        """The keys and values of `<<: *anchor`, or of a list of anchors."""
         pairs: list[tuple[Node, Node]] = []
         sources = node.value if isinstance(node, SequenceNode) else [node]
         for source in sources:
@@ -208,7 +208,7 @@ class _Builder:
         if has_surrogate(text):
             self._add(node, "this text holds half a character (a surrogate)", "write the character itself")
             return None
-        kind = self._kind(node, text)  # a plain scalar is typed by what it expands to
+        kind = self._kind(node, text)  # the type of a plain scalar is that of its expansion
         if kind.removeprefix(_TAG) not in ("null", "bool", "int", "float"):
             return text
         value = self._yaml.constructor.construct_object(ScalarNode(kind, text, node.start_mark, node.end_mark))
@@ -218,7 +218,7 @@ class _Builder:
         return value
 
     def _kind(self, node: ScalarNode, text: str) -> str:
-        """The tag of `text` in place of a scalar that has none; text in quotes or a block is a string."""
+        """The tag of a scalar without one; quoted text and blocks are strings."""
         plain = node.style is None
         return str(self._yaml.resolver.resolve(ScalarNode, text, (True, False))) if plain else f"{_TAG}str"
 
