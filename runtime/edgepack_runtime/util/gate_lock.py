@@ -52,15 +52,12 @@ def _open(path: str) -> int:
 
 
 def _take(descriptor: int, folder: str, log: Callable[[str], None]) -> None:
-    begin = time.monotonic()
-    message = f"another gate is running on this device and holds the lock in {folder}; waiting for it to end"
-    while time.monotonic() - begin <= WAIT_S:
+    for attempt in range(1 + int(WAIT_S / _POLL_S)):
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if message:
-                log(message)
-            message = ""
+            if attempt == 0:
+                log(f"another gate is running on this device and holds the lock in {folder}; waiting for it to end")
             time.sleep(_POLL_S)
     raise EnvironmentUnfitError(
         f"another gate held the lock in {folder} for {WAIT_S / 60:.0f} minutes",
