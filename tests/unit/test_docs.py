@@ -82,10 +82,11 @@ def test_pages_that_messages_and_comments_name_exist(folder: str) -> None:
 
 
 def test_the_page_of_commands_is_current(tmp_path: Path) -> None:
-    page = tmp_path / "commands.md"
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "commands_page.py"), str(page)], check=True)
+    script, page = ROOT / "scripts" / "commands_page.py", tmp_path / "commands.md"
+    subprocess.run([sys.executable, str(script), str(page)], check=True)
     published = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == published, "run `make docs`"
+    fix = "run `.venv/bin/python scripts/commands_page.py docs/reference/commands.md`"
+    assert page.read_text(encoding="utf-8") == published, fix
 
 
 COMMANDS = [(page, command) for page in (*PAGES, *READMES) for command in commands(page)]
