@@ -1,6 +1,6 @@
 """Models that exist as chances only: how often each is passed and failed by the accuracy gates, at a known truth.
 
-The verdicts are those of `gate_accuracy` and `gate_classes`, on rows and answers made for the outcome that was drawn.
+The verdicts are those of `gate.accuracy`, on rows and answers made for the outcome that was drawn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.gate import accuracy as gate_accuracy
-from edgepack_runtime.gate import accuracy as gate_classes
 from edgepack_runtime.gate.limits import Floors, Limits
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS
@@ -233,8 +232,8 @@ class Spanning:
         found: list[list[tuple[bool, str]]] = [[] for _ in limits]
         for truths, theirs, _ in self._drawn(models, n, seed):
             rows = metrics.tallies_of_rows(zip(truths, theirs, strict=True))
-            share = gate_classes.share_of("recall", rows["X"])
-            interval = gate_classes.interval("recall", share, CONFIDENCE, CONFIDENCE)
+            share = gate_accuracy.class_share("recall", rows["X"])
+            interval = gate_accuracy.class_interval("recall", share, CONFIDENCE, CONFIDENCE)
             for limit, verdicts in zip(limits, found, strict=True):
                 verdicts.append((self.right >= limit, intervals.verdict_at_least(interval, limit)))
         return found
@@ -267,7 +266,7 @@ def floors(
     for _ in range(models):
         right = [sum(source.random() < recall for _ in range(n)) for recall in recalls]
         rows = {label: one_each(metrics.Tally(tp, 0, n - tp)) for label, tp in zip(labels, right, strict=True)}
-        (check,) = gate_classes.class_checks(rows, {"recall": Floors(limit, {})}, labels, confidence)
+        (check,) = gate_accuracy.class_checks(rows, {"recall": Floors(limit, {})}, labels, confidence)
         yield min(recalls) >= limit, check.verdict
 
 

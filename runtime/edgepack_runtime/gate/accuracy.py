@@ -1,4 +1,4 @@
-"""The accuracy gates, means and floors of classes: the shipped file on the golden rows, through the predictor."""
+"""Accuracy gates: the shipped model on the golden rows, against limits on all rows and floors per class."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from edgepack_runtime.stats.metrics import Answer, Pair, Tally
 from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.util.texts import counted
 
-MOST_CLASSES = 50  # in a receipt: the worst ones; with more classes, the confusion matrix is left out
-_SHOWN_CLASSES = 3
-_ROWS_BETWEEN_LINES = 500
+MOST_CLASSES = 50  # in a receipt; with more classes it holds the worst ones and no confusion matrix
+_SHOWN_CLASSES = 3  # in messages
+_PROGRESS_ROWS = 500
 _MOSTLY_DISTINCT = 0.9
+TallyCounts = Mapping[Tally, int]  # tally of a class in a row -> number of rows
 
 
 class Measured(NamedTuple):
-    """What came out on the golden rows. `answers` are those of the shipped file, `counts` are whole answers.
+    """The shipped model's `answers` on the golden rows, and their scores. `counts` are of whole answers.
 
-    `interval` is of `metric`, from 0 to 1; `positive` is the label that the metric `f1` is about. `classes` are those
-    of the model, and `unseen` those that the metric is about and that no row has.
+    `interval` is the interval of `metric`, 0 to 1; `positive` is the positive label of `f1`. `classes` are the
+    model's, `unseen` those among the metric's classes that no row has.
     """
 
     rows: Sequence[GoldenRow]
@@ -40,20 +41,20 @@ class Measured(NamedTuple):
 
     @property
     def pairs(self) -> List[Pair]:
-        """What each row says, and what was answered."""
+        """(truth, answer) of each row."""
         return [(row.answer, found) for row, found in zip(self.rows, self.answers)]
 
     @property
     def distinct(self) -> int:
-        """How many rows there are whose texts differ."""
+        """Number of distinct texts."""
         return len({row.item for row in self.rows})
 
 
 def metric_for(asked: Optional[str], config: ModelConfig) -> str:
-    """What the model is measured by: what was asked for, or without that what such models are compared by.
+    """The metric to gate with: `asked`, or the default of the model's task.
 
     Raises:
-        BundleInvalidError: what was asked for has no meaning for the model.
+        BundleInvalidError: the metric is not defined for the model.
     """
     tokens = config.task == TOKENS
     metric = metrics.usual(multi_label=config.multi_label, tokens=tokens) if asked is None else asked
@@ -68,13 +69,13 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
 
 
 def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[str], None]) -> List[Answer]:
-    """Predict every row by itself, as an application would."""
+    """Predict row by row, as an application does."""
     answers: List[Answer] = []
     right = 0
     for number, row in enumerate(rows, start=1):
         answers.append(predictor.predict(row.item).answer)
         right += metrics.same(row.answer, answers[-1])
-        if number % _ROWS_BETWEEN_LINES == 0 or number == len(rows):
+        if number % _PROGRESS_ROWS == 0 or number == len(rows):
             progress(f"accuracy: {number} of {counted(len(rows), 'row')}, {right} right")
     return answers
 
@@ -82,10 +83,10 @@ def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[
 def measure(
     rows: Sequence[GoldenRow], answers: Sequence[Answer], metric: str, confidence: float, classes: Sequence[str]
 ) -> Measured:
-    """Compare `answers` with what `rows` say; `classes` are the model's: its labels, or the types of its spans."""
+    """Score `answers` on `rows`; `classes` are the model's labels, or the types of its spans."""
     truths = [row.answer for row in rows]
     positive = metrics.positive_label(classes, truths) if metric == metrics.F1 else None
-    meant = {metrics.MACRO_F1: classes, metrics.F1: [positive]}.get(metric, ())
+    averaged = {metrics.MACRO_F1: classes, metrics.F1: [positive]}.get(metric, ())
     seen = metrics.class_tallies((truth, truth) for truth in truths)
     return Measured(
         rows=rows,
@@ -95,14 +96,14 @@ def measure(
         interval=scoring.interval(metric, truths, answers, confidence, positive, classes),
         counts=scoring.count(truths, [row.float_answer for row in rows], answers),
         classes=classes,
-        unseen=[name for name in meant if name is not None and name not in seen],
+        unseen=[name for name in averaged if name is not None and name not in seen],
     )
 
 
 def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
-    """The receipt's `accuracy`: which metric, its value as a fraction with its interval, and on which rows.
+    """The receipt's `accuracy`: metric, value as a fraction with its interval, and number of rows.
 
-    `distinct_texts` is less than `n` where texts, or pairs of texts, repeat.
+    `distinct_texts` is less than `n` if texts, or pairs of texts, repeat.
     """
     return {
         "metric": measured.metric,
@@ -115,12 +116,12 @@ def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
 
 
 def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
-    """The receipt's `classes`: how each class fares, so that a mean hides none.
+    """The receipt's `classes`: scores per class, since a mean can hide a bad one.
 
     Returns:
-        `metrics`: every metric that has a meaning for the model; `classes`: how many classes occur; `scores`: for
-        each, the worst first and at most 50, its `precision`, `recall`, `f1` (0 to 1) and `support` (rows or spans);
-        `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels a row.
+        `metrics`: every metric that is defined for the model; `classes`: number of classes that occur; `scores`: per
+        class, the worst first and at most 50, its `precision`, `recall`, `f1` (0 to 1) and `support` (rows or spans);
+        `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels per row.
     """
     pairs = measured.pairs
     tokens = config.task == TOKENS
@@ -131,82 +132,67 @@ def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
     tallies = metrics.class_tallies(pairs)
     few = len(tallies) <= MOST_CLASSES
     values = metrics.values(pairs, tokens=tokens, positive=positive)
+    scores = [
+        {
+            "label": name,
+            "precision": round(tallies[name].precision, 6),
+            "recall": round(tallies[name].recall, 6),
+            "f1": round(tallies[name].f1, 6),
+            "support": tallies[name].support,
+        }
+        for name in metrics.worst(tallies, MOST_CLASSES)
+    ]
     return {
         "metrics": {name: round(value, 6) for name, value in values.items()},
         "classes": len(tallies),
-        "scores": [_class_score(name, tallies[name]) for name in metrics.worst(tallies, MOST_CLASSES)],
+        "scores": scores,
         "confusion": metrics.confusion(pairs) if few and not config.multi_label else None,
     }
 
 
-def worst_line(told: Mapping[str, Any]) -> str:
-    """The receipt's `classes` in a line: those that fare worst."""
-    worst = told["scores"][:_SHOWN_CLASSES]
+def worst_line(class_scores: Mapping[str, Any]) -> str:
+    """One line about the classes with the lowest F1, from the receipt's `classes`."""
+    worst = class_scores["scores"][:_SHOWN_CLASSES]
     each = ["{} {} (n = {})".format(row["label"], shown(row["f1"], "fraction"), row["support"]) for row in worst]
-    return "lowest F1 of {}: {}".format(counted(told["classes"], "class", "classes"), ", ".join(each) or "-")
+    return "lowest F1 of {}: {}".format(counted(class_scores["classes"], "class", "classes"), ", ".join(each) or "-")
 
 
-def repeats(told: Mapping[str, Any]) -> Optional[str]:
-    """What to know of the receipt's `accuracy` where texts repeat so often that `n` promises too much; else None."""
-    n, distinct = told["n"], told["distinct_texts"]
-    return None if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
-
-
-def _class_score(name: str, tally: metrics.Tally) -> Dict[str, Any]:
-    return {
-        "label": name,
-        "precision": round(tally.precision, 6),
-        "recall": round(tally.recall, 6),
-        "f1": round(tally.f1, 6),
-        "support": tally.support,
-    }
+def repeats(n: int, distinct: int) -> str:
+    """Warning if only `distinct` of the texts of `n` rows differ, which makes the interval too narrow; else empty."""
+    return "" if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
 
 
 def checks(measured: Measured, limits: Limits) -> List[Check]:
-    """The rows of the receipt that `limits` asks for."""
+    """The receipt rows of `limits` on accuracy, classes included."""
     found = []
     if limits.accuracy_min is not None:
-        found.append(_minimum(measured, limits.accuracy_min, limits.confidence))
+        found.append(_min_check(measured, limits.accuracy_min, limits.confidence))
     if limits.max_drop_points is not None:
-        theirs = [row.float_answer for row in measured.rows]
-        found.append(
-            _drop("accuracy.max_drop_points", measured, theirs, "the float model", limits.max_drop_points, limits)
-        )
+        reference = [row.float_answer for row in measured.rows]
+        name = "the float model"
+        found.append(_drop_check("accuracy.max_drop_points", measured, reference, name, limits.max_drop_points, limits))
     if limits.max_regression_points is not None:
-        theirs = _of_baseline(measured.rows)
+        reference = [row.baseline_answer for row in measured.rows if row.baseline_answer is not None]
+        if len(reference) < len(measured.rows):
+            raise BundleInvalidError(
+                "the gate accuracy.max_regression_points cannot be measured",
+                why="the golden rows do not hold the answers of the earlier release",
+                fix="build the bundle again",
+            )
         name = limits.baseline or "the earlier release"
-        found.append(
-            _drop("accuracy.max_regression_points", measured, theirs, name, limits.max_regression_points, limits)
-        )
-    return found
+        points = limits.max_regression_points
+        found.append(_drop_check("accuracy.max_regression_points", measured, reference, name, points, limits))
+    tallies = metrics.tallies_of_rows(measured.pairs)
+    return found + class_checks(tallies, limits.per_class, measured.classes, limits.confidence)
 
 
-def _of_baseline(rows: Sequence[GoldenRow]) -> List[Answer]:
-    """What the earlier release answered.
-
-    Raises:
-        BundleInvalidError: the rows do not tell.
-    """
-    answers = [row.baseline_answer for row in rows if row.baseline_answer is not None]
-    if len(answers) < len(rows):
-        raise BundleInvalidError(
-            "the gate accuracy.max_regression_points cannot be measured",
-            why="the golden rows do not say what the earlier release answered",
-            fix="build the bundle again",
-        )
-    return answers
-
-
-def _minimum(measured: Measured, limit: float, confidence: float) -> Check:
+def _min_check(measured: Measured, limit: float, confidence: float) -> Check:
     interval, counts = measured.interval, measured.counts
     verdict = intervals.verdict_at_least(interval, limit)
-    detail = f"{_of_what(measured)}{counts.right} of {counted(counts.n, 'row')} right" + _on_what(measured)
-    if verdict == intervals.INCONCLUSIVE:
-        detail += "; " + (
-            would_decide(intervals.n_for_proportion(interval.value, limit, confidence, beyond=counts.n), "rows")
-            if measured.metric == metrics.ACCURACY
-            else _more_rows(measured.metric)
-        )
+    notes = [f"{counts.right} of {counted(counts.n, 'row')} right", *_row_notes(measured)]
+    if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
+        needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=counts.n)
+        notes.append(would_decide(needed, "rows"))
     return sampled(
         "accuracy.min",
         verdict,
@@ -215,79 +201,65 @@ def _minimum(measured: Measured, limit: float, confidence: float) -> Check:
         unit="fraction",
         n=counts.n,
         confidence=confidence,
-        detail=detail,
+        detail=_detail(measured, verdict, notes),
     )
 
 
-def _drop(
-    gate: str, measured: Measured, theirs: Sequence[Answer], whose: str, limit_points: float, limits: Limits
+def _drop_check(
+    gate: str, measured: Measured, reference: Sequence[Answer], name: str, limit_points: float, limits: Limits
 ) -> Check:
-    """Paired: both models saw the same rows, so only those count on which they differ. `whose` answers are `theirs`."""
+    """Paired drop against the answers `reference` of the model `name`, so only rows count on which the two differ."""
     truths, confidence = [row.answer for row in measured.rows], limits.confidence
-    counts = scoring.count(truths, theirs, measured.answers)
+    counts = scoring.count(truths, reference, measured.answers)
     interval = scoring.drop(
-        measured.metric, truths, theirs, measured.answers, confidence, measured.positive, measured.classes
+        measured.metric, truths, reference, measured.answers, confidence, measured.positive, measured.classes
     )
     verdict = intervals.verdict_at_most(interval, limit_points / 100)
-    detail = f"{_of_what(measured)}{counted(counts.lost, 'row')} lost against {whose}, {counts.won} won"
-    detail += _on_what(measured)
-    if verdict == intervals.INCONCLUSIVE:
-        detail += "; " + (
-            would_decide(
-                intervals.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence), "rows"
-            )
-            if measured.metric == metrics.ACCURACY
-            else _more_rows(measured.metric)
-        )
-    points = intervals.Interval(*(100 * number for number in interval))
+    notes = [f"{counted(counts.lost, 'row')} lost against {name}, {counts.won} won", *_row_notes(measured)]
+    if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
+        needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence)
+        notes.append(would_decide(needed, "rows"))
     return sampled(
         gate,
         verdict,
-        points,
+        intervals.Interval(*(100 * number for number in interval)),
         limit=limit_points,
         unit="points",
         n=counts.n,
         confidence=confidence,
-        detail=detail,
+        detail=_detail(measured, verdict, notes),
     )
 
 
-def _of_what(measured: Measured) -> str:
-    """Which metric the figure is, where it is not what everybody expects."""
+def _detail(measured: Measured, verdict: str, notes: Sequence[str]) -> str:
+    """The detail of a check; for metrics other than accuracy it begins with the metric's name."""
     if measured.metric == metrics.ACCURACY:
-        return ""
+        return "; ".join(notes)
     of_label = "" if measured.positive is None else f" of {measured.positive!r}"
-    return f"{measured.metric}{of_label}; "
+    more = [f"more rows may decide; how many is not known for {measured.metric}"]
+    return "; ".join([measured.metric + of_label, *notes, *(more if verdict == intervals.INCONCLUSIVE else [])])
 
 
-def _on_what(measured: Measured) -> str:
-    """What the golden rows cannot show, however many they are."""
-    unseen, repeated = measured.unseen, repeats({"n": measured.counts.n, "distinct_texts": measured.distinct})
-    told = ["", *([] if repeated is None else [repeated])]
+def _row_notes(measured: Measured) -> List[str]:
+    """Warnings about golden rows that repeat, and about classes without golden rows."""
+    unseen, repeated = measured.unseen, repeats(measured.counts.n, measured.distinct)
+    notes = [repeated] if repeated else []
     if unseen:
         more = f" and {len(unseen) - _SHOWN_CLASSES} more" if len(unseen) > _SHOWN_CLASSES else ""
-        told.append(f"no golden row has {', '.join(unseen[:_SHOWN_CLASSES])}{more}")
-    return "; ".join(told)
-
-
-def _more_rows(metric: str) -> str:
-    return f"more rows would tell; how many is not known for {metric}"
-
-
-_SHOWN = 3
-Rows = Mapping[Tally, int]  # in how many rows a class has which tally
+        notes.append(f"no golden row has {', '.join(unseen[:_SHOWN_CLASSES])}{more}")
+    return notes
 
 
 class Share(NamedTuple):
-    """Right ones among `n`, and how many independent ones those are worth."""
+    """Right units (labels or spans) among `n`; `worth` is the effective number of independent units."""
 
     right: int
     n: int
     worth: float
 
 
-class _Judged(NamedTuple):
-    """One class: its share of right ones, and how far that is from its floor (negative: beyond it)."""
+class _ClassResult(NamedTuple):
+    """Share, interval and verdict of one class; `margin` is the distance to its floor, negative below it."""
 
     label: str
     share: Share
@@ -297,11 +269,11 @@ class _Judged(NamedTuple):
     margin: float
 
 
-def of_model(config: ModelConfig, floors: Mapping[str, Floors]) -> Sequence[str]:
+def model_classes(config: ModelConfig, floors: Mapping[str, Floors]) -> Sequence[str]:
     """The classes of a model: its labels, or the types of its spans.
 
     Raises:
-        BundleInvalidError: a floor is for none of them.
+        BundleInvalidError: `floors` names a class that the model does not have.
     """
     classes = config.classes
     unknown = sorted({label for asked in floors.values() for label in asked.named} - set(classes))
@@ -315,25 +287,26 @@ def of_model(config: ModelConfig, floors: Mapping[str, Floors]) -> Sequence[str]
 
 
 def class_checks(
-    rows: Mapping[str, Rows], floors: Mapping[str, Floors], classes: Sequence[str], confidence: float
+    tallies: Mapping[str, TallyCounts], floors: Mapping[str, Floors], classes: Sequence[str], confidence: float
 ) -> List[Check]:
-    """A row of the receipt for each of recall, precision and F1 that has floors.
+    """One check for each of recall, precision and F1 that has floors.
 
     Args:
-        rows: of the classes that occur, as `metrics.tallies_of_rows` gives them.
-        floors: by figure, as in `Limits.per_class`.
-        classes: those of the model.
+        tallies: result of `metrics.tallies_of_rows`.
+        floors: as in `Limits.per_class`.
+        classes: the model's classes.
         confidence: of the intervals, 0 to 1, two-sided.
     """
-    return [_check(figure, rows, asked, classes, confidence) for figure, asked in floors.items()]
+    return [_class_check(figure, tallies, asked, classes, confidence) for figure, asked in floors.items()]
 
 
-def share_of(figure: str, rows: Rows) -> Share:
-    """What `figure` (`recall`, `precision` or `f1`) of one class is made of: what is there, what was answered, or both
-    (`stats.f1_of_share`).
+def class_share(figure: str, tallies: TallyCounts) -> Share:
+    """Share of right units for `figure` (`recall`, `precision` or `f1`) of one class.
+
+    The whole are the true units, the answered ones, or for F1 both (`intervals.f1_of_share`).
     """
     right = n = squares = 0
-    for tally, count in rows.items():
+    for tally, count in tallies.items():
         units = tally.tp + {"recall": tally.fn, "precision": tally.fp, "f1": tally.fn + tally.fp}[figure]
         right += tally.tp * count
         n += units * count
@@ -341,10 +314,10 @@ def share_of(figure: str, rows: Rows) -> Share:
     return Share(right, n, n**2 / max(squares, 1))
 
 
-def interval(figure: str, share: Share, confidence: float, to_fail: float) -> intervals.Interval:
-    """`figure` (0 to 1) of one class whose share is given; `to_fail` is the confidence of its high end.
+def class_interval(figure: str, share: Share, confidence: float, to_fail: float) -> intervals.Interval:
+    """Interval of `figure` (0 to 1) of one class; `to_fail` is the confidence of its high end.
 
-    Recall and precision are proportions, and F1 grows with one. Nothing is known of a class that has nothing of either.
+    Recall and precision are proportions, and F1 is a function of one. Without units the figure is unknown: 0 to 1.
     """
     if share.n == 0:
         return intervals.Interval(0.0, 0.0, 1.0)
@@ -353,20 +326,28 @@ def interval(figure: str, share: Share, confidence: float, to_fail: float) -> in
     return intervals.f1_of_share(found) if figure == "f1" else found
 
 
-def _check(figure: str, rows: Mapping[str, Rows], floors: Floors, classes: Sequence[str], confidence: float) -> Check:
+def _class_check(
+    figure: str, tallies: Mapping[str, TallyCounts], floors: Floors, classes: Sequence[str], confidence: float
+) -> Check:
     asked = {label: floor for label in classes for floor in [floors.of(label)] if floor is not None}
     to_fail = 1 - (1 - confidence) / len(asked)
-    judged = [_judge(figure, label, rows.get(label, {}), floor, confidence, to_fail) for label, floor in asked.items()]
-    verdict = intervals.overall([one.verdict for one in judged])
-    deciding = sorted((one for one in judged if one.verdict == verdict), key=lambda one: (one.margin, one.label))
+    results = []
+    for label, floor in asked.items():
+        share = class_share(figure, tallies.get(label, {}))
+        found = class_interval(figure, share, confidence, to_fail)
+        verdict = intervals.verdict_at_least(found, floor)
+        margin = (found.high if verdict == intervals.FAIL else found.low) - floor
+        results.append(_ClassResult(label, share, found, floor, verdict, margin))
+    verdict = intervals.overall([one.verdict for one in results])
+    deciding = sorted((one for one in results if one.verdict == verdict), key=lambda one: (one.margin, one.label))
     worst = deciding[0]
-    detail = "; ".join(_told(figure, one) for one in deciding[:_SHOWN])
-    if verdict == intervals.PASS and len(judged) > 1:
-        detail = f"lowest of {len(judged)} classes: {_told(figure, worst)}"
-    elif len(deciding) > _SHOWN:
-        detail += f"; and {len(deciding) - _SHOWN} more of {len(judged)} classes"
+    detail = "; ".join(_class_detail(figure, one) for one in deciding[:_SHOWN_CLASSES])
+    if verdict == intervals.PASS and len(results) > 1:
+        detail = f"lowest of {len(results)} classes: {_class_detail(figure, worst)}"
+    elif len(deciding) > _SHOWN_CLASSES:
+        detail += f"; and {len(deciding) - _SHOWN_CLASSES} more of {len(results)} classes"
     if verdict == intervals.INCONCLUSIVE:
-        detail += f"; {_more(figure, worst, confidence, to_fail)}"
+        detail += f"; {_class_would_decide(figure, worst, confidence, to_fail)}"
     if verdict != intervals.PASS and len(asked) > 1:
         detail += f"; the high end allows for {len(asked)} classes"
     return sampled(
@@ -381,31 +362,23 @@ def _check(figure: str, rows: Mapping[str, Rows], floors: Floors, classes: Seque
     )
 
 
-def _judge(figure: str, label: str, rows: Rows, floor: float, confidence: float, to_fail: float) -> _Judged:
-    share = share_of(figure, rows)
-    found = interval(figure, share, confidence, to_fail)
-    verdict = intervals.verdict_at_least(found, floor)
-    margin = (found.high if verdict == intervals.FAIL else found.low) - floor
-    return _Judged(label, share, found, floor, verdict, margin)
-
-
-def _told(figure: str, one: _Judged) -> str:
+def _class_detail(figure: str, one: _ClassResult) -> str:
     n = one.share.n
     of = {
-        "recall": f"of {n} that are there",
+        "recall": f"of {n} in the golden rows",
         "precision": f"of {counted(n, 'answer')}",
-        "f1": f"of {n} that are there or answered",
+        "f1": f"of {n} in the golden rows or the answers",
     }
-    told = f"{one.label}: {one.share.right} right {of[figure]}"
+    detail = f"{one.label}: {one.share.right} right {of[figure]}"
     worth = math.floor(one.share.worth)
-    return told if worth == n else f"{told}, worth {worth} since they come in the same texts"
+    return detail if worth == n else f"{detail}, worth {worth} since some share a text"
 
 
-def _more(figure: str, worst: _Judged, confidence: float, to_fail: float) -> str:
-    """What would decide the worst class, in words."""
+def _class_would_decide(figure: str, worst: _ClassResult, confidence: float, to_fail: float) -> str:
+    """Sentence about the sample size that would decide the worst class."""
     right, n, worth = worst.share
     if n == 0:
-        return "no answer gives it" if figure == "precision" else "nothing of it in the golden rows"
+        return "no answer has this class" if figure == "precision" else "no golden row has this class"
     limit = worst.floor / (2 - worst.floor) if figure == "f1" else worst.floor
     kind = "answers" if figure == "precision" else "rows" if worth == n else "spans"
     needed = intervals.n_for_proportion(right / n, limit, confidence, to_fail=to_fail, beyond=math.floor(worth))

@@ -1,8 +1,8 @@
-"""How much CPU time other programs took while something was timed, read from /proc/stat.
+"""CPU time of other programs during a measurement, from /proc/stat.
 
-Other programs only add time: a limit that holds beside them holds, and one that is missed beside them may hold on a
-quiet machine. So a disturbed timing may pass, but not fail. What takes memory bandwidth, or the other thread of a core,
-from outside this system (another guest of the same host) is not seen.
+Other programs only add latency: a limit met despite them is met, but a limit missed might be met on an idle machine.
+So a disturbed timing may pass, but not fail. Memory bandwidth or hyper-threads used by other guests of the same host
+are not visible.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from edgepack_runtime.device import info
 from edgepack_runtime.util.texts import counted
 
-# Cores that others may use on average before a timing counts as disturbed: kernel threads and daemons of an idle
-# system take a few percent of one core.
+# Mean number of cores used by others above which a timing is disturbed. Kernel threads and daemons of an idle system
+# take a few percent of one core.
 DISTURBED_CORES = 0.1
-# /proc/stat counts in ticks, each of its numbers rounded down.
-TICK_MS = 1e3 / os.sysconf("SC_CLK_TCK")
-_IDLE = (3, 4)  # idle and iowait, among the numbers of a line of /proc/stat
+TICK_MS = 1e3 / os.sysconf("SC_CLK_TCK")  # resolution of /proc/stat, which rounds down
+_IDLE = (3, 4)  # columns idle and iowait of /proc/stat
 _STOLEN = 7
-_FIELDS = 8  # those behind are part of the others
-_STANDS_STILL_MS = 2 * _FIELDS * TICK_MS  # some sandboxes have the file, and nothing in it moves
+_FIELDS = 8  # later columns are included in the earlier ones
+_FROZEN_MS = 2 * _FIELDS * TICK_MS  # in some sandboxes the counters never move
 
 
 class Reading(NamedTuple):
-    """Counters at one moment, in ms since they began; None where the device does not report them."""
+    """Counters at one moment, in ms; None if the device does not report them."""
 
     clock_ms: float
     own_cpu_ms: float  # of this process, and of its children that ended
@@ -39,12 +38,12 @@ class Reading(NamedTuple):
     stolen_ms: Optional[float] = None
 
 
-class Interval(NamedTuple):
-    """What happened between two readings.
+class Interference(NamedTuple):
+    """CPU use of others between two readings.
 
-    `others_ms` is CPU time of all cores that was neither idle nor of this process and its children; it may be some
-    ticks below 0. `stolen_ms` is the part of it that other guests of the host took. Both are None where the device does
-    not report them.
+    `others_ms` is the CPU time of all cores that was neither idle nor used by this process and its children; rounding
+    may leave it some ticks below 0. `stolen_ms` is the part that other guests of the host used. Both are None if the
+    device does not report them.
     """
 
     wall_ms: float
@@ -55,16 +54,16 @@ class Interval(NamedTuple):
 
     @property
     def others_cores(self) -> Optional[float]:
-        """How many cores others used on average."""
+        """Mean number of cores used by others."""
         return None if self.others_ms is None else max(self.others_ms, 0.0) / max(self.wall_ms, 1e-9)
 
     @property
     def disturbed(self) -> bool:
-        """Whether others used more than DISTURBED_CORES, beyond what ticks can hide; true where it is not known."""
+        """Whether others used more than DISTURBED_CORES, allowing for rounding to ticks; true if unknown."""
         return self.others_ms is None or self.others_ms - 2 * TICK_MS > DISTURBED_CORES * self.wall_ms
 
     def describe(self) -> str:
-        """For the detail of a check."""
+        """Sentence for the detail of a check."""
         if self.others_cores is None or self.cores is None:
             return "this device does not report the CPU time of other programs"
         found = f"others used {self.others_cores:.2f} of {counted(self.cores, 'core')} meanwhile"
@@ -73,7 +72,7 @@ class Interval(NamedTuple):
         return found
 
     def as_json(self) -> Dict[str, Any]:
-        """For a receipt."""
+        """JSON object for a receipt."""
         row: Dict[str, Any] = {
             key: round(value, 3) if isinstance(value, float) else value for key, value in self._asdict().items()
         }
@@ -83,7 +82,7 @@ class Interval(NamedTuple):
 
 
 def read(root: Path = info.ROOT) -> Reading:
-    """The counters now; `root` is where /proc lies."""
+    """Read the counters; `root` is the folder that contains `proc`."""
     stat = (info.read(root / "proc/stat") or "").splitlines()
     total = _ticks(stat[0]) if stat else None
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -98,25 +97,26 @@ def read(root: Path = info.ROOT) -> Reading:
     )
 
 
-def between(before: Reading, after: Reading) -> Interval:
-    """What happened from one reading to the other.
+def between(before: Reading, after: Reading) -> Interference:
+    """CPU use of others between two readings.
 
-    The kernel counts idling exactly and running by sampling, so `others_ms` is what is missing to the whole.
+    The kernel counts idle time exactly and busy time by sampling, so `others_ms` is the wall time of all cores less
+    idle and own time.
     """
     wall_ms, own_ms = after.clock_ms - before.clock_ms, after.own_cpu_ms - before.own_cpu_ms
     total_ms, idle_ms = _grown(before.total_ms, after.total_ms), _grown(before.idle_ms, after.idle_ms)
     if total_ms is None or idle_ms is None or after.cores is None or after.cores != before.cores:
-        return Interval(wall_ms, own_ms)
+        return Interference(wall_ms, own_ms)
     whole_ms = after.cores * wall_ms
-    if total_ms == 0 and whole_ms > _STANDS_STILL_MS:
-        return Interval(wall_ms, own_ms)
+    if total_ms == 0 and whole_ms > _FROZEN_MS:
+        return Interference(wall_ms, own_ms)
     stolen_ms = _grown(before.stolen_ms, after.stolen_ms)
-    return Interval(wall_ms, own_ms, after.cores, whole_ms - idle_ms - own_ms, stolen_ms)
+    return Interference(wall_ms, own_ms, after.cores, whole_ms - idle_ms - own_ms, stolen_ms)
 
 
-def together(parts: Sequence[Interval]) -> Interval:
-    """All of `parts`, at least one, as one; what one of them does not report, the whole does not."""
-    return Interval(
+def together(parts: Sequence[Interference]) -> Interference:
+    """Sum of `parts` (at least one); a value that is None in one of them is None in the sum."""
+    return Interference(
         wall_ms=math.fsum(part.wall_ms for part in parts),
         own_cpu_ms=math.fsum(part.own_cpu_ms for part in parts),
         cores=parts[-1].cores,
@@ -135,7 +135,7 @@ def _sum(values: Sequence[Optional[float]]) -> Optional[float]:
 
 
 def _ticks(line: str) -> Optional[List[int]]:
-    """The numbers of `cpu  1 2 3 ...`; kernels before 2.6.33 have fewer of them."""
+    """The numbers of a line `cpu  1 2 3 ...`; None if it has too few of them."""
     words = line.split()
     if len(words) <= _FIELDS or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
         return None

@@ -1,12 +1,12 @@
-"""The latency gates: text in to label out, batch 1, on texts drawn from the golden rows.
+"""Latency gates: text in to label out, batch 1, on texts from the golden rows.
 
-Texts are taken evenly from all lengths, as many as the percentiles need, and timed in two windows of the same lengths.
-Where the windows' medians differ by more than 10 % (the threshold at which Triton Model Navigator accepts its windows),
-or other programs ran and a limit is not kept, everything is measured once more in a fresh process. Then
+Texts are sampled evenly over all lengths, as many as the percentiles need, and timed in two windows with the same
+lengths. If the medians of the windows differ by more than 10 % (as in Triton Model Navigator), or a limit is missed
+while other programs run, everything is measured once more in a fresh process. Then
 
-- *pass*: the percentile's interval lies below the limit, whatever others did, since they only add time; where the
-  windows differ, the slower one keeps the limit as well;
-- *fail*: the interval lies above the limit, the windows agree, and nobody disturbed them;
+- *pass*: the percentile's interval is below the limit, even if other programs ran, since they only add time; if the
+  windows differ, the slower one must be below the limit too;
+- *fail*: the interval is above the limit, the windows agree, and no other programs ran;
 - *inconclusive* otherwise, with the reason.
 """
 
@@ -18,7 +18,7 @@ import statistics
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.gate import interference
-from edgepack_runtime.gate.interference import Interval
+from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.limits import P95, LengthBudget, Limits, Percentiles
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor, Split
@@ -29,16 +29,16 @@ from edgepack_runtime.util.texts import Item
 WINDOWS = 2
 MAX_DRIFT = 0.10
 _SEED = 20240229  # the same texts on every device and in every process
-_BUDGET_MS = 5000.0  # for all windows together, unless the percentiles need more samples than fit
+_BUDGET_MS = 5000.0  # for all windows together, unless the percentiles need more samples
 _MOST_TEXTS = 1000
-_SHARES = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
-Say = Callable[[str], None]
+_FRACTIONS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)  # percentiles of `distribution`
+Progress = Callable[[str], None]
 
 
 class Kind(NamedTuple):
-    """A timed text's tokens (0 without budgets by length), and whether it counts for the figures of all texts.
+    """Number of tokens of a timed text (0 without limits by length), and whether it is part of the overall figures.
 
-    Others are timed for the budget of their length alone, so that figures of all texts keep the golden rows' lengths.
+    Texts added for the limit of their length alone are not, so that overall figures keep the golden rows' lengths.
     """
 
     tokens: int
@@ -53,56 +53,56 @@ class TimedText(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Timings of some texts, the kind of each, and what others did meanwhile."""
+    """Timings of texts, the kind of each, and the interference during the window."""
 
     samples: List[Split]
     kinds: List[Kind]
-    interference: Interval
+    interference: Interference
 
     @property
     def usual(self) -> List[Split]:
-        """The timings that count for the figures of all texts."""
+        """The timings of the overall figures."""
         return [sample for sample, kind in zip(self.samples, self.kinds) if kind.usual]
 
     def totals_ms(self, asked: Asked) -> List[float]:
-        """The timings that a limit is about."""
+        """The timings that a limit applies to."""
         return [sample.total_ms for sample, kind in zip(self.samples, self.kinds) if asked.concerns(kind)]
 
     def as_json(self) -> Dict[str, Any]:
-        """For the way out of another process."""
+        """JSON object, to pass a window between processes."""
         return self._asdict()
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Window:
-        """What `as_json` made, after JSON."""
+        """Restore a window from `as_json`."""
         samples = [Split(*sample) for sample in row["samples"]]
-        return cls(samples, [Kind(*kind) for kind in row["kinds"]], Interval(*row["interference"]))
+        return cls(samples, [Kind(*kind) for kind in row["kinds"]], Interference(*row["interference"]))
 
 
 class Timing(NamedTuple):
-    """Two windows, and in how many processes the measurement was tried."""
+    """Two windows, and the number of processes that were measured until these."""
 
     windows: List[Window]
     processes: int = 1
 
     @property
     def samples(self) -> List[Split]:
-        """Those of the usual texts."""
+        """The timings of the overall figures, of both windows."""
         return [sample for window in self.windows for sample in window.usual]
 
     @property
     def medians_ms(self) -> List[float]:
-        """Of the usual texts, for each window."""
+        """Median of the overall figures, per window."""
         return [statistics.median(sample.total_ms for sample in window.usual) for window in self.windows]
 
     @property
-    def interference(self) -> Interval:
-        """Of both windows."""
+    def interference(self) -> Interference:
+        """Interference during both windows."""
         return interference.together([window.interference for window in self.windows])
 
     @property
     def drift(self) -> float:
-        """How much larger the larger median is, as a fraction."""
+        """Relative difference of the medians, as a fraction."""
         return max(self.medians_ms) / min(self.medians_ms) - 1
 
     @property
@@ -110,12 +110,12 @@ class Timing(NamedTuple):
         return self.drift <= MAX_DRIFT
 
     def totals_ms(self, asked: Asked) -> List[float]:
-        """The timings that a limit is about, of both windows."""
+        """The timings that a limit applies to, of both windows."""
         return [ms for window in self.windows for ms in window.totals_ms(asked)]
 
 
 class Asked(NamedTuple):
-    """One limit: the name of its gate, the percentile (0 to 1), the most it may be, and of texts of which length."""
+    """One limit: its gate's name, the percentile (0 to 1), its maximum in ms, and the text lengths it applies to."""
 
     gate: str
     fraction: float
@@ -123,12 +123,12 @@ class Asked(NamedTuple):
     budget: Optional[LengthBudget] = None
 
     def concerns(self, kind: Kind) -> bool:
-        """Whether a text of this kind counts."""
+        """Whether the limit applies to a text of this kind."""
         return kind.usual if self.budget is None else self.budget.holds(kind.tokens)
 
 
-def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Say) -> Timing:
-    """Time `predictor` on texts that `choose` takes from `texts`, in two windows."""
+def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Progress) -> Timing:
+    """Time `predictor` in two windows, on texts that `choose` selects from `texts`."""
     progress("latency: two windows")
     drawn = shuffled(texts)
     tokens = [predictor.tokens(text) if limits.latency.by_length else 0 for text in drawn]
@@ -138,7 +138,7 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
     chosen = choose(drawn, limits, probe_ms, tokens)
     timing = Timing([])
     for number in range(WINDOWS):
-        # Neighbours in length take turns, so both windows have the same lengths; each is timed in a random order.
+        # Alternate texts in order of length, so that both windows have the same lengths; shuffle within the window.
         ordered = random.Random(_SEED + number).sample(chosen[number::WINDOWS], len(chosen[number::WINDOWS]))
         before = interference.read()
         samples = [predictor.timed_predict(text.item)[1] for text in ordered]
@@ -154,14 +154,14 @@ def shuffled(texts: Sequence[Item]) -> List[Item]:
 
 
 def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Sequence[int]) -> List[TimedText]:
-    """What is timed: up to 1,000 of `drawn`, evenly from all lengths, in the order of length.
+    """Select up to 1,000 of `drawn` to time, evenly over all lengths, in order of length.
 
-    As many as fit into the time budget, at least those that the percentiles need; where the texts are fewer, some are
-    timed more than once. A length with a budget that is seldom among them gets more of its own.
+    As many as fit into the time budget, and at least as many as the percentiles need; texts repeat if there are too
+    few. Lengths with a limit that are rare among them get additional texts.
 
     Args:
-        probe_ms: about how long one text takes.
-        tokens: of each of `drawn`, as the model reads it; 0 without budgets by length.
+        probe_ms: approximate latency of one text.
+        tokens: number of tokens of each of `drawn`; 0 without limits by length.
     """
     fit = int(_BUDGET_MS / max(probe_ms, 1e-3))
     count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, fit))
@@ -177,13 +177,13 @@ def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Seque
 
 
 def _evenly(places: Iterable[int], lengths: Sequence[int], count: int) -> List[int]:
-    """`count` of `places`, as many of each length as its share is; where there are fewer, some more than once."""
+    """`count` of `places`, in proportion to their lengths; places repeat if there are fewer."""
     ordered = sorted(places, key=lambda place: lengths[place])
     return [ordered[int((number + 0.5) * len(ordered) / count)] for number in range(count)]
 
 
 def _least_often(times: Mapping[int, int], count: int) -> List[int]:
-    """`count` places, each time one of those that were taken least often so far, as `times` counts."""
+    """`count` places, each time the one with the lowest count so far; `times` holds the initial counts."""
     queue = [(taken, place) for place, taken in times.items()]
     heapq.heapify(queue)
     found = []
@@ -195,15 +195,15 @@ def _least_often(times: Mapping[int, int], count: int) -> List[int]:
 
 
 def _needed(limits: Percentiles) -> int:
-    """Samples that bound the rarest percentile asked for, and p95 in any case (p95 130, p99 662)."""
+    """Samples that bound the highest limited percentile, and at least p95 (p95 130, p99 662)."""
     fraction = max([P95, *(part for _, part, _ in limits.asked())])
     return intervals.n_for_percentile(fraction, bench.CONFIDENCE)
 
 
 def settle(
-    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Say
+    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Progress
 ) -> Timing:
-    """`first` where it can be judged; else what `again` measures, in a fresh process."""
+    """`first` if it is stable and not disturbed; else the result of `again`, measured in a fresh process."""
     why = ""
     if not first.stable:
         why = f"unstable, the medians differ by {first.drift:.0%}"
@@ -231,23 +231,22 @@ def summary(timing: Timing, threads: int) -> Dict[str, Any]:
 
 
 def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
-    """How long answers took, as at most eleven figures in ms: `min_ms`, `p1_ms` to `p99_ms`, `max_ms`.
+    """Distribution of latencies in at most eleven values: `min_ms`, `p1_ms` to `p99_ms`, `max_ms`.
 
-    A percentile is left out where the samples are too few to bound it from outside (p1 and p99 take 662); without
-    samples there are no figures.
+    Percentiles that the samples are too few to bound are left out (p1 and p99 need 662). Empty without samples.
     """
     ordered = sorted(totals_ms)
     if not ordered:
         return {}
     enough = [
-        part for part in _SHARES if len(ordered) >= intervals.n_for_percentile(max(part, 1 - part), bench.CONFIDENCE)
+        part for part in _FRACTIONS if len(ordered) >= intervals.n_for_percentile(max(part, 1 - part), bench.CONFIDENCE)
     ]
     figures = {f"p{round(100 * part)}_ms": round(intervals.percentile(ordered, part), 4) for part in enough}
     return {"min_ms": round(ordered[0], 4), **figures, "max_ms": round(ordered[-1], 4)}
 
 
 def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[Check]:
-    """The rows of the receipt that `limits` asks for."""
+    """One check per limit on latency."""
     return [_check(timing, asked, emulated_why) for asked in _asked(limits)]
 
 
@@ -282,7 +281,7 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
 
 
 def _judge(timing: Timing, asked: Asked) -> Tuple[intervals.Interval, str, str]:
-    """The percentile's interval, its verdict, and why that is no certain one (empty for a certain one)."""
+    """The percentile's interval, its verdict, and the reason if it is inconclusive."""
     interval = intervals.percentile_interval(timing.totals_ms(asked), asked.fraction, bench.CONFIDENCE)
     verdict = intervals.verdict_at_most(interval, asked.limit_ms)
     if not timing.stable:
@@ -298,8 +297,8 @@ def _judge(timing: Timing, asked: Asked) -> Tuple[intervals.Interval, str, str]:
     return interval, *undisturbed(verdict, timing.interference)
 
 
-def undisturbed(verdict: str, beside: Interval) -> Tuple[str, str]:
-    """The verdict that holds beside others, and why it is none: a fail needs a quiet machine."""
+def undisturbed(verdict: str, beside: Interference) -> Tuple[str, str]:
+    """The verdict and the reason if it is inconclusive: with interference there is no fail."""
     if verdict == intervals.PASS or (verdict == intervals.FAIL and not beside.disturbed):
         return verdict, ""
     if beside.disturbed:
@@ -308,7 +307,7 @@ def undisturbed(verdict: str, beside: Interval) -> Tuple[str, str]:
 
 
 def refuse_if_emulated(verdict: str, detail: str, why: Optional[str]) -> Tuple[str, str]:
-    """No verdict on time from an emulator: it is slower than any device, by no fixed factor."""
+    """Make a verdict on time inconclusive on an emulator: it is slower than any device, by no fixed factor."""
     if why is None:
         return verdict, detail
     return intervals.INCONCLUSIVE, detail + f"; emulated ({why}): measure on the device itself"

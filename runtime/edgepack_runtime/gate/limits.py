@@ -1,4 +1,4 @@
-"""The limits of the gates: the manifest's `gates`, read and checked. A recipe is checked by the same code."""
+"""Limits of the gates: parses and validates the manifest's `gates`. Recipes are validated by the same code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KeyPath = Tuple[Union[str, int], ...]
 
 
 class Problem(NamedTuple):
-    """What is wrong with the gates, at which key, and what to do about it in a recipe."""
+    """An invalid value of the gates: its key, the reason, and the fix in a recipe."""
 
     path: KeyPath
     reason: str
@@ -22,7 +22,7 @@ class Problem(NamedTuple):
 
 
 class Section:
-    """One section of the gates. A value that is wrong reads as None, and its problem is added to `problems`."""
+    """One section of the gates. Reading an invalid value returns None and adds to `problems`."""
 
     def __init__(self, values: Any, path: KeyPath, known: Sequence[str], problems: List[Problem]) -> None:
         self.path, self.problems = path, problems
@@ -30,24 +30,24 @@ class Section:
         self._readable = True
         if values is not None and not isinstance(values, Mapping):
             self.refuse(None, "is not an object")
-            self._readable = False  # nothing more is said of it
+            self._readable = False  # no further problems for this section
         for key in self._values:
             if key not in known:
                 self.refuse(key, "is not a key that this version knows")
 
     def get(self, key: str) -> Any:
-        """The value of `key`, unchecked; None where there is none."""
+        """The value of `key`, not validated; None if it is missing."""
         return self._values.get(key)
 
     def below(self, key: str, known: Sequence[str]) -> Optional[Section]:
-        """The section `key`; None where there is none."""
+        """The subsection `key`; None if it is missing."""
         value = self.get(key)
         return None if value is None else Section(value, (*self.path, key), known, self.problems)
 
     def number(
         self, key: str, *, below: float = math.inf, least: float = 0.0, most: float = math.inf
     ) -> Optional[float]:
-        """A number above 0, below `below`, and from `least` to `most`; None where there is none."""
+        """A number above 0, below `below`, and from `least` to `most`; None if it is missing or invalid."""
         value = self.get(key)
         if value is None:
             return None
@@ -57,57 +57,53 @@ class Section:
         return float(value)
 
     def required(self, key: str, *, least: float = 0.0, most: float = math.inf) -> float:
-        """As `number`, where one has to be there."""
+        """As `number` for a mandatory key; infinity if it is missing or invalid."""
         value = self.number(key, least=least, most=most)
         if self.get(key) is None:
             self.refuse(key, "is missing")
         return math.inf if value is None else value
 
     def require_one_of(self, keys: Sequence[str]) -> None:
-        """That one of `keys` sets a limit."""
+        """Add a problem unless one of `keys` sets a limit."""
         if all(self.get(key) is None for key in keys):
             names = ", ".join(f"`{key}`" for key in keys)
             self.refuse(None, "sets no limit, so nothing would be gated", f"set one of {names}, or remove it")
 
     def refuse(self, key: Optional[str], what: str, fix: str = "") -> None:
-        """Add a problem of `key`, or of the section itself: `what` follows its name."""
+        """Add a problem with `key`, or with the section itself; the message is its name followed by `what`."""
         if not self._readable:
             return
         path = self.path if key is None else (*self.path, key)
-        self.problems.append(Problem(path, f"`gates.{_dotted(path)}` {what}", fix))
-
-
-def _dotted(path: KeyPath) -> str:
-    """`latency.by_length[0].p50_ms`."""
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+        dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+        self.problems.append(Problem(path, f"`gates.{dotted}` {what}", fix))
 
 
 ACCURACY_LIMITS = ("min", "max_drop_points", "max_regression_points", "per_class")
 ACCURACY_KEYS = ("metric", "min", "max_drop_points", "baseline", "max_regression_points", "per_class", "confidence")
 GOLDEN_KEYS = ("rows", "carry", "sha256")
-# Of two-sided intervals. Up to one half says nothing; beyond the other, F1 takes more resamples than there is time for.
+# For two-sided intervals; above the maximum, the bootstrap of F1 needs too many resamples.
 ABOVE_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.999
 FIGURES = ("recall", "precision", "f1")  # of a class
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Floors(NamedTuple):
-    """What a figure of a class must reach, 0 to 1: one number for every class, and those of named ones instead."""
+    """Minimum of recall, precision or F1 per class, 0 to 1: a default, and values for named classes."""
 
     every: Optional[float]
     named: Mapping[str, float]
 
     def of(self, label: str) -> Optional[float]:
-        """That of one class; None where nothing is asked of it."""
+        """The floor of one class; None without one."""
         return self.named.get(label, self.every)
 
 
 def baseline(accuracy: Section) -> Optional[str]:
-    """Name and version of the earlier release, of which the manifest holds `name`, `version`, `target` and a digest."""
+    """Name and version of the earlier release, from the manifest's `name`, `version`, `target` and digest of it."""
     facts, points = accuracy.get("baseline"), accuracy.get("max_regression_points")
     if facts is None:
         if points is not None:
-            accuracy.refuse("max_regression_points", "is against no release", "set `baseline` to the bundle of one")
+            accuracy.refuse("max_regression_points", "needs an earlier release", "set `baseline` to its bundle")
         return None
     if points is None:
         fix = "set `max_regression_points`: how much worse than that release the new one may be"
@@ -120,7 +116,7 @@ def baseline(accuracy: Section) -> Optional[str]:
 
 
 def parse_confidence(accuracy: Section) -> Optional[float]:
-    """The confidence of every interval on accuracy, above 0.5 and at most 0.999; None for the default."""
+    """Confidence of the accuracy intervals, above 0.5 and at most 0.999; None for the default."""
     value = accuracy.number("confidence", most=MOST_CONFIDENCE)
     if value is not None and value <= ABOVE_CONFIDENCE:
         accuracy.refuse("confidence", f"is {value!r}")
@@ -128,7 +124,7 @@ def parse_confidence(accuracy: Section) -> Optional[float]:
 
 
 def rows_at_home(golden: Section) -> Optional[str]:
-    """The sha256 of the labelled rows where they do not travel with the bundle (`carry` is false), else None."""
+    """SHA-256 of the labelled rows if they are kept out of the bundle (`carry` is false), else None."""
     carry, digest = golden.get("carry"), golden.get("sha256")
     if type(carry) not in (type(None), bool) or (carry is not False) is not (digest is None):
         golden.refuse("carry", f"is {carry!r}, and `sha256` {digest!r}")
@@ -140,10 +136,11 @@ def rows_at_home(golden: Section) -> Optional[str]:
 
 
 def floors(accuracy: Section) -> Dict[str, Floors]:
-    """`accuracy.per_class`: `recall` holds for every class, `recall_of` for those that it names; so for the others.
+    """Parse `accuracy.per_class`: `recall` is for all classes, `recall_of` overrides it for named ones; likewise
+    precision and F1.
 
     Returns:
-        By figure, of `FIGURES` those that floors are set for.
+        The floors by figure, for the `FIGURES` that have any.
     """
     section = accuracy.below("per_class", [key for figure in FIGURES for key in (figure, figure + "_of")])
     if section is None:
@@ -166,24 +163,24 @@ def floors(accuracy: Section) -> Dict[str, Floors]:
 P50, P95, P99 = 0.5, 0.95, 0.99
 _PERCENTILES = (("p50_ms", P50), ("p95_ms", P95), ("p99_ms", P99))
 _KEYS = tuple(key for key, _ in _PERCENTILES)
-_SAMPLES = (130, 130, 662)  # that a verdict on each of them takes at least
-_LONGEST_S = 1200.0  # of a gate at a rate: nobody waits longer for a verdict that may need five times as many
-OPEN_LOOP_S = 30.0  # unless a recipe says otherwise
+_SAMPLES = (130, 130, 662)  # needed for a verdict on each percentile
+_LONGEST_S = 1200.0  # longest time that an open-loop run may take for its samples
+OPEN_LOOP_S = 30.0  # default
 LEAST_OPEN_LOOP_S, MOST_OPEN_LOOP_S = 5.0, 3600.0
 MOST_SUSTAINED_S = 3600.0
-LEAST_SUSTAINED_S = 6.0  # thirds of two seconds
+LEAST_SUSTAINED_S = 6.0  # three thirds of two seconds
 LATENCY_KEYS = (*_KEYS, "threads", "by_length", "open_loop", "sustained")
 
 
 class Percentiles(NamedTuple):
-    """The most that percentiles may be, in ms; None where nothing is asked."""
+    """Maximum of latency percentiles in ms; None for no limit."""
 
     p50_ms: Optional[float] = None
     p95_ms: Optional[float] = None
     p99_ms: Optional[float] = None
 
     def asked(self) -> List[Tuple[str, float, float]]:
-        """Of each that is limited: its key, which percentile it is (0 to 1), and its limit in ms."""
+        """(key, percentile from 0 to 1, limit in ms) for each limited percentile."""
         return [(key, part, limit) for (key, part), limit in zip(_PERCENTILES, self) if limit is not None]
 
 
@@ -195,15 +192,12 @@ class LengthBudget(NamedTuple):
     limits: Percentiles
 
     def holds(self, tokens: int) -> bool:
-        """Whether a text of so many tokens is one of them."""
+        """Whether a text of so many tokens is in the range."""
         return self.above_tokens < tokens <= self.max_tokens
 
 
 class OpenLoop(NamedTuple):
-    """Limits for texts that arrive at random, so many a second on average, whether the last one is answered or not.
-
-    They arrive for `seconds` at least: what happens more seldom than that may not be seen.
-    """
+    """Limits for texts that arrive at random with a mean rate, independent of the answers, for at least `seconds`."""
 
     rate_per_s: float
     limits: Percentiles
@@ -211,14 +205,14 @@ class OpenLoop(NamedTuple):
 
 
 class Sustained(NamedTuple):
-    """How much slower answers may become while texts come one after the other for so many seconds."""
+    """Maximum slowdown during a run of so many seconds without pauses."""
 
     seconds: float
     max_slowdown_percent: float
 
 
 class LatencyLimits(NamedTuple):
-    """The manifest's `latency`, less its threads."""
+    """The manifest's `latency` without its threads."""
 
     percentiles: Percentiles = Percentiles()
     by_length: Tuple[LengthBudget, ...] = ()
@@ -230,7 +224,7 @@ NO_LIMITS = LatencyLimits()
 
 
 def parse_latency(latency: Section) -> LatencyLimits:
-    """The manifest's `latency`, whose keys are LATENCY_KEYS."""
+    """Parse the manifest's `latency`, which has the keys LATENCY_KEYS."""
     return LatencyLimits(
         percentiles=_percentiles(latency),
         by_length=_by_length(latency),
@@ -240,7 +234,7 @@ def parse_latency(latency: Section) -> LatencyLimits:
 
 
 def _percentiles(section: Section) -> Percentiles:
-    """Limits of percentiles; one that may be larger than that of a higher percentile limits nothing."""
+    """Parse limits of percentiles. A limit above the limit of a higher percentile is refused: it has no effect."""
     found = Percentiles(*(section.number(key) for key in _KEYS))
     asked = found.asked()
     for place, (above, _, most) in enumerate(asked[1:]):
@@ -294,7 +288,7 @@ def _sustained(latency: Section) -> Optional[Sustained]:
     return Sustained(seconds, section.required("max_slowdown_percent"))
 
 
-# Every gate that this runtime can measure. One that it cannot is refused: skipping it would look like passing it.
+# Gates that this runtime can measure. Others are refused: a skipped gate would look like a passed one.
 _KNOWN: Mapping[str, Tuple[str, ...]] = {
     "accuracy": ACCURACY_KEYS,
     "latency": LATENCY_KEYS,
@@ -307,12 +301,11 @@ _KNOWN: Mapping[str, Tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The manifest's gates; None where nothing is asked for. `confidence` and `threads` hold for what is measured.
+    """The manifest's gates; None for no limit.
 
-    `accuracy_min` and `max_drop_points` are about `metric`, one of `metrics.METRICS`; None is what such models are
-    compared by (`gate_accuracy.metric_for`). `per_class` has those of `FIGURES` that floors are set for.
-    `baseline` names the earlier release that `max_regression_points` is against. `rows_sha256` is that of the file of
-    labelled rows, where they do not travel.
+    `accuracy_min` and `max_drop_points` apply to `metric`, one of `metrics.METRICS`; None is the default of the
+    model's task (`gate.accuracy.metric_for`). `per_class` maps `FIGURES` to floors. `max_regression_points` is
+    against the earlier release `baseline`. `rows_sha256` is set if the labelled rows are kept out of the bundle.
     """
 
     accuracy_min: Optional[float] = None
@@ -332,15 +325,15 @@ class Limits:
 
 
 def parse(gates: Mapping[str, Any]) -> Limits:
-    """Check the manifest's `gates`.
+    """Parse the manifest's `gates`.
 
     Raises:
-        BundleInvalidError: it asks for something that this runtime does not know, or for nonsense.
+        BundleInvalidError: a key is unknown to this runtime, or a value is invalid.
     """
     limits, problems = read(gates)
     if problems:
         raise BundleInvalidError(
-            "the manifest's gates are not ones this runtime can measure",
+            "this runtime cannot measure the gates of the manifest",
             why="; ".join(problem.reason for problem in problems[:3]),
             fix="build the bundle again",
         )
@@ -348,7 +341,7 @@ def parse(gates: Mapping[str, Any]) -> Limits:
 
 
 def read(gates: Mapping[str, Any]) -> Tuple[Limits, List[Problem]]:
-    """The limits of `gates`, and everything that is wrong with them; the limits hold only where nothing is."""
+    """The limits of `gates` and their problems; the limits are valid only without problems."""
     problems: List[Problem] = []
     Section(gates, (), tuple(_KNOWN), problems)
     sections = {name: Section(gates.get(name), (name,), keys, problems) for name, keys in _KNOWN.items()}

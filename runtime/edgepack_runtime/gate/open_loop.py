@@ -1,9 +1,8 @@
-"""Latency at an offered rate: texts arrive at random, whether the one before is answered or not.
+"""Open-loop latency: texts arrive at random at a given rate, independent of the answers.
 
-A loop that asks for the next text when the last one is answered asks less while the model is slow, and so leaves out
-the waiting that others would have done (coordinated omission). Here arrivals are drawn beforehand, as a Poisson
-process, and a text's latency counts from its arrival. There is one server, as an application with one predictor is:
-texts are answered in their order. Figures are those of the run as it was measured.
+A closed loop sends fewer texts while the model is slow, and so omits waiting times (coordinated omission). Here
+arrivals are a Poisson process drawn in advance, and latency counts from the arrival. One predictor answers all texts
+in order of arrival.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.gate import interference, latency
-from edgepack_runtime.gate.interference import Interval
+from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.limits import P95, OpenLoop, Percentiles
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
@@ -23,18 +22,17 @@ from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import Check, sampled
 from edgepack_runtime.util.texts import Item, counted
 
-# Busier than this, texts queue up for as long as they arrive: percentiles say how long one looked, and not how fast the
-# model is.
+# Above this utilisation the queue keeps growing: percentiles depend on the length of the run, not on the model.
 MOST_BUSY = 0.9
 _LEAST_S = 5.0
 _LEAD_S = 0.05  # before the first text
 _SEED = 20240229
 GATE = "latency.open_loop"
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-class Answered(NamedTuple):
-    """One text, in ms since the begin: its arrival, when work on it began, and when it was answered."""
+class Arrival(NamedTuple):
+    """Times of one text, in ms since the start of the run: its arrival, the begin of its prediction, its answer."""
 
     due_ms: float
     begin_ms: float
@@ -46,12 +44,12 @@ class Answered(NamedTuple):
         return self.done_ms - self.due_ms
 
 
-class Run(NamedTuple):
-    """Texts at one rate, and what others did meanwhile."""
+class OpenLoopRun(NamedTuple):
+    """A run at one rate, and the interference during it."""
 
     rate_per_s: float
-    answered: List[Answered]
-    interference: Interval
+    answered: List[Arrival]
+    interference: Interference
 
     @property
     def latencies_ms(self) -> List[float]:
@@ -60,28 +58,28 @@ class Run(NamedTuple):
 
     @property
     def utilisation(self) -> float:
-        """The share of the time in which the server would work at exactly this rate; above 1 the queue grows."""
+        """Fraction of the time that the predictor works at this rate; above 1 the queue grows."""
         work_ms = math.fsum(one.done_ms - one.begin_ms for one in self.answered)
         return work_ms / len(self.answered) / 1e3 * self.rate_per_s
 
     @property
     def reached(self) -> bool:
-        """Whether the server keeps up with the rate."""
+        """Whether the predictor keeps up with the rate."""
         return self.utilisation <= MOST_BUSY
 
 
 def how_many(rate_per_s: float, limits: Percentiles, seconds: float) -> int:
-    """Texts of a run that takes `seconds` or more and bounds the percentiles."""
+    """Number of texts of a run that takes at least `seconds` and bounds the percentiles."""
     needed = max(
         intervals.n_for_percentile(part, bench.CONFIDENCE) for part in [P95, *(p for _, p, _ in limits.asked())]
     )
     return max(needed, math.ceil(seconds * rate_per_s))
 
 
-def measure(predictor: Predictor, texts: Sequence[Item], rate_per_s: float, count: int) -> Run:
-    """Answer `count` of `texts`, starting over if they are fewer, as they arrive: `rate_per_s` on average."""
+def measure(predictor: Predictor, texts: Sequence[Item], rate_per_s: float, count: int) -> OpenLoopRun:
+    """Predict `count` texts, cycling through `texts`, as they arrive at `rate_per_s` on average."""
     draw = random.Random(_SEED)
-    answered: List[Answered] = []
+    answered: List[Arrival] = []
     due_s = 0.0
     before = interference.read()
     origin = time.perf_counter() + _LEAD_S
@@ -93,12 +91,12 @@ def measure(predictor: Predictor, texts: Sequence[Item], rate_per_s: float, coun
         begin = time.perf_counter()
         predictor.predict(texts[number % len(texts)])
         done = time.perf_counter()
-        answered.append(Answered(due_s * 1e3, (begin - origin) * 1e3, (done - origin) * 1e3))
-    return Run(rate_per_s, answered, interference.between(before, interference.read()))
+        answered.append(Arrival(due_s * 1e3, (begin - origin) * 1e3, (done - origin) * 1e3))
+    return OpenLoopRun(rate_per_s, answered, interference.between(before, interference.read()))
 
 
-def summary(run: Run) -> Dict[str, Any]:
-    """For a receipt, and for `bench`."""
+def summary(run: OpenLoopRun) -> Dict[str, Any]:
+    """JSON object for a receipt, and for `bench`."""
     latencies = sorted(run.latencies_ms)
     row: Dict[str, Any] = {"rate_per_s": run.rate_per_s, "n": len(latencies), "utilisation": round(run.utilisation, 4)}
     for key, part in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99)):
@@ -110,9 +108,9 @@ def summary(run: Run) -> Dict[str, Any]:
 
 
 def compare(
-    folders: Sequence[Path], texts: Sequence[Item], rate_per_s: float, *, threads: Optional[int], progress: Say
+    folders: Sequence[Path], texts: Sequence[Item], rate_per_s: float, *, threads: Optional[int], progress: Progress
 ) -> List[Dict[str, Any]]:
-    """A `summary` of each of the model `folders`, one after the other, of as many texts as p99 needs.
+    """Measure the model `folders` one after the other, with enough texts for p99; return a `summary` of each.
 
     Errors as `Predictor`.
     """
@@ -128,7 +126,7 @@ def compare(
 
 
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
-    """`compare`'s result as lines for people."""
+    """Format the result of `compare`."""
     lines = []
     for row in rows:
         figures = ", ".join(f"{key[:3]} {row[key]:.3f} ms" for key in ("p50_ms", "p95_ms", "p99_ms") if row[key])
@@ -141,12 +139,12 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def checks(run: Run, asked: OpenLoop) -> List[Check]:
-    """A row for each limit. If the rate is not reached none passes; if other programs interfered, none fails."""
+def checks(run: OpenLoopRun, asked: OpenLoop) -> List[Check]:
+    """One check per limit. If the rate is not reached none passes; if other programs interfered none fails."""
     return [_check(run, f"{GATE}.{key}", part, limit_ms) for key, part, limit_ms in asked.limits.asked()]
 
 
-def _check(run: Run, gate: str, fraction: float, limit_ms: float) -> Check:
+def _check(run: OpenLoopRun, gate: str, fraction: float, limit_ms: float) -> Check:
     interval = intervals.percentile_interval(run.latencies_ms, fraction, bench.CONFIDENCE)
     verdict, why = latency.undisturbed(intervals.verdict_at_most(interval, limit_ms), run.interference)
     detail = f"{counted(run.rate_per_s, 'text')} a second on average, busy {run.utilisation:.0%} of the time"

@@ -1,6 +1,6 @@
-"""The gates on whole processes: peak memory, start to first answer, and the second try of an unstable timing.
+"""Gates on whole processes: peak memory, cold start, and the repetition of an unstable latency measurement.
 
-Each is measured in a fresh process that is started as the launcher starts a release: `python -I -S`.
+Each runs in a fresh process, started as the launcher starts a release: `python -I -S`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgepack_runtime.bundle import golden
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate import interference
 from edgepack_runtime.gate import latency as gate_latency
-from edgepack_runtime.gate.interference import Interval
+from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.latency import Timing, Window
 from edgepack_runtime.gate.limits import parse
 from edgepack_runtime.inference import bench
@@ -27,15 +27,15 @@ from edgepack_runtime.stats.checks import Check, read_once, sampled
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.texts import Item
 
-# Fewest samples whose smallest and largest bound the median at 99 % on each side: 2^-7 < 1 %.
+# Fewest samples with which minimum and maximum bound the median at 99 % on each side: 2^-7 < 1 %.
 RUNS = 7
-# A peak as near to its limit as this share of it is measured so often. Peaks of one bundle lay within 3.1 %.
+# Peaks this close to their limit, as a fraction of it, are measured `RUNS` times. Peaks of one bundle varied by 3.1 %.
 NEAR = 0.05
 _TIMEOUT_S = 600.0
-_TIMING_TIMEOUT_S = 3600.0  # p99 of several lengths takes thousands of texts, which some devices answer one a second
-# This package's own folder goes first: an editable install is found by a hook that a fresh process does not have.
+_TIMING_TIMEOUT_S = 3600.0  # p99 of several lengths needs thousands of texts, and some devices answer one per second
+# Goes first: an editable install is found by an import hook, which the fresh process does not have.
 _PACKAGES = str(Path(__file__).resolve().parents[2])
-# The child sees exactly what this process sees, and keeps bytecode where this process keeps it.
+# The child uses the import path and the bytecode settings of this process.
 _BOOT = """\
 import json, sys
 job = json.loads(sys.argv[1])
@@ -50,7 +50,7 @@ except errors.EdgepackError as error:
     print(json.dumps({"error": errors.to_json(error)}))
     sys.exit(int(error.exit_code))
 """
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 def peak_rss_mib(release: Path, threads: int) -> float:
@@ -62,8 +62,8 @@ def peak_rss_mib(release: Path, threads: int) -> float:
     return float(_ask({"kind": "memory", "release": str(release), "threads": threads})["peak_rss_mib"])
 
 
-def peaks_mib(release: Path, threads: int, limit_mib: float, progress: Say) -> List[float]:
-    """`peak_rss_mib` of one process, or of `RUNS` of them where the first is within `NEAR` of the limit."""
+def peaks_mib(release: Path, threads: int, limit_mib: float, progress: Progress) -> List[float]:
+    """`peak_rss_mib` of one process, or of `RUNS` processes if the first is within `NEAR` of the limit."""
     peaks = [peak_rss_mib(release, threads)]
     progress(f"memory: {peaks[0]:.1f} MiB at most")
     if abs(peaks[0] - limit_mib) > NEAR * limit_mib:
@@ -82,14 +82,13 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     return Timing([Window.from_json(window) for window in windows])
 
 
-def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Interval]:
-    """Start `python -I -S RELEASE/__main__.py predict TEXT` seven times: how long each took, and beside what.
+def cold_starts(release: Path, texts: Sequence[Item], progress: Progress) -> List[Interference]:
+    """Time `python -I -S RELEASE/__main__.py predict TEXT` seven times, with the interference during each run.
 
-    A model of pairs is given both texts. One more run goes before and is not counted: it leaves the files in the page
-    cache and the bytecode on the disk, as they are whenever the application starts for the second time. Raises as
-    `peak_rss_mib`.
+    A model of pairs gets both texts. A first run is not counted: it fills the page cache and writes the bytecode, so
+    that the counted runs are like every later start of the application. Raises as `peak_rss_mib`.
     """
-    # The bytes on the command line are UTF-8 whatever the locale of this process is.
+    # Arguments are UTF-8 in any locale of this process.
     words = [os.fsdecode(word.encode("utf-8")) for word in _presentable(texts)]
     command = release_process.command(release, ["predict", *words])
     runs = []
@@ -105,13 +104,10 @@ def cold_starts(release: Path, texts: Sequence[Item], progress: Say) -> List[Int
 
 
 def memory_check(peaks_mib: Sequence[float], limit_mib: float, n_texts: int, emulated_why: Optional[str]) -> Check:
-    """What `peaks_mib` found: several by the interval of their median; one by itself, being far from the limit."""
+    """Check of the result of `peaks_mib`: several peaks by the interval of their median, a single one by its value."""
     gate, texts = "memory.peak_rss_mib", wording.counted(n_texts, "golden text")
     if len(peaks_mib) == 1:
-        detail = (
-            f"fresh process: load, then {texts}; "
-            f"one run, since the limit is more than {100 * NEAR:g} % away: nearer ones are measured {RUNS} times"
-        )
+        detail = f"fresh process: load, then {texts}; one run, since the limit is more than {100 * NEAR:g} % away"
         found = read_once(gate, peaks_mib[0], limit=limit_mib, unit="MiB", detail=detail)
     else:
         interval = intervals.percentile_interval(peaks_mib, 0.5, bench.CONFIDENCE)
@@ -119,13 +115,13 @@ def memory_check(peaks_mib: Sequence[float], limit_mib: float, n_texts: int, emu
         found = _by_median(gate, interval, limit_mib, "MiB", len(peaks_mib), detail)
         if found.verdict == intervals.INCONCLUSIVE:
             found = found._replace(detail=f"{detail}; the runs lie on both sides of the limit")
-    if found.verdict != intervals.PASS and emulated_why is not None:  # an emulator needs memory of its own
+    if found.verdict != intervals.PASS and emulated_why is not None:  # the emulator itself takes memory
         return found._replace(verdict=intervals.INCONCLUSIVE, detail=f"{found.detail}; emulated ({emulated_why})")
     return found
 
 
-def cold_start_check(runs: Sequence[Interval], limit_ms: float, emulated_why: Optional[str]) -> Check:
-    """The median of the runs, bounded by the smallest and by the largest."""
+def cold_start_check(runs: Sequence[Interference], limit_ms: float, emulated_why: Optional[str]) -> Check:
+    """Check of the median of the runs, with minimum and maximum as its interval."""
     interval = intervals.percentile_interval([run.wall_ms for run in runs], 0.5, bench.CONFIDENCE)
     found = _by_median("cold_start.ms", interval, limit_ms, "ms", len(runs), "median, process start to end")
     verdict, why = gate_latency.undisturbed(found.verdict, interference.together(runs))
@@ -135,13 +131,13 @@ def cold_start_check(runs: Sequence[Interval], limit_ms: float, emulated_why: Op
 
 
 def _by_median(gate: str, interval: intervals.Interval, limit: float, unit: str, n: int, detail: str) -> Check:
-    """A row for the interval of a median of `n` processes."""
+    """Check of the median of `n` processes."""
     verdict = intervals.verdict_at_most(interval, limit)
     return sampled(gate, verdict, interval, limit=limit, unit=unit, n=n, confidence=bench.CONFIDENCE, detail=detail)
 
 
 def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
-    """What the fresh process does and prints; called by `_BOOT` only."""
+    """Measure what `job` asks for, in the fresh process; called by `_BOOT` only."""
     release = Path(job["release"])
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=job["threads"])
     if job["kind"] == "memory":
@@ -150,6 +146,10 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
     texts = golden.read_items(release, predictor.config)
     timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
     return {"windows": [window.as_json() for window in timing.windows]}
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
 
 
 def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:
@@ -165,11 +165,11 @@ def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:
 
 
 def _own_peak_rss_mib() -> float:
-    """VmHWM rather than `ru_maxrss`: Linux hands the latter down from the process that started this one."""
+    """VmHWM rather than `ru_maxrss`, which a process on Linux inherits from its parent."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
-        status = ""  # no /proc: what is left is an upper bound
+        status = ""  # without /proc, `ru_maxrss` is an upper bound
     for line in status.splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -177,15 +177,11 @@ def _own_peak_rss_mib() -> float:
 
 
 def _presentable(texts: Sequence[Item]) -> Tuple[str, ...]:
-    """The middle one by length of the texts, or pairs, that can stand on a command line and are no option."""
+    """The text or pair of median length among those that can be arguments of a command: printable and no option."""
+
+    def is_argument(text: str) -> bool:
+        return bool(text.strip()) and text.isprintable() and text[0] != "-"
+
     words = [(item,) if isinstance(item, str) else item for item in texts]
-    fit = sorted((item for item in words if all(map(_is_plain, item))), key=lambda item: sum(map(len, item)))
+    fit = sorted((item for item in words if all(map(is_argument, item))), key=lambda item: sum(map(len, item)))
     return fit[len(fit) // 2] if fit else ("好",) * len(words[0])
-
-
-def _is_plain(text: str) -> bool:
-    return bool(text.strip()) and text.isprintable() and text[0] != "-"
-
-
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")

@@ -1,8 +1,8 @@
-"""The labelled rows of an accuracy gate: those that the release carries, or those that stayed where it was built.
+"""Labelled rows of the accuracy gates: carried by the release, or given as a file with `--rows`.
 
-Rows that stay at home leave their digest in the manifest. Whoever has the file can still gate with it, on any device,
-and nothing else passes for it. Without it the accuracy is not measured, and the receipt says so. Whether the rest may
-pass alone is for the caller to say: an install has to, a release manager has not.
+If the rows are kept out of the bundle, the manifest holds their SHA-256, and only that file is accepted. Without it
+accuracy is not measured, and the receipt lists the gates as unmeasured. The caller decides whether the other gates
+may pass alone: an install accepts this, a release gate does not.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from edgepack_runtime.errors import UsageError
 from edgepack_runtime.gate.limits import Limits
 from edgepack_runtime.stats.checks import PER_CLASS
 
-WHY_NOT = "the labelled rows stayed where the bundle was built; whoever has them gates with --rows FILE"
+WHY_NOT = "the labelled rows are not in the bundle; gate with --rows FILE"
 
 
 def read(release: Path, config: ModelConfig, limits: Limits, given: Optional[Path]) -> Optional[List[GoldenRow]]:
-    """The rows to measure the accuracy on; None where they stayed at home and are not `given`.
+    """The rows to measure accuracy on; None if they are kept out of the bundle and not `given`.
 
     Raises:
-        UsageError: `given` cannot be read, is another file than that of the build, or is not needed.
+        UsageError: `given` cannot be read, is not the file of the build, or is not needed.
         BundleInvalidError: as `golden.read_rows`.
     """
     if given is None:
@@ -36,7 +36,7 @@ def read(release: Path, config: ModelConfig, limits: Limits, given: Optional[Pat
 
 
 def read_file(given: Path) -> bytes:
-    """The bytes of a file that holds rows.
+    """Read a file of rows.
 
     Raises:
         UsageError: it cannot be read.
@@ -48,26 +48,26 @@ def read_file(given: Path) -> bytes:
 
 
 def require(raw: bytes, file_name: str, limits: Limits, bundle: str) -> None:
-    """That `raw`, of a file of that name, is what a build wrote of the rows of `bundle`, whose limits these are.
+    """Check that `raw`, read from `file_name`, holds the rows that the build of `bundle` kept out of it.
 
     Raises:
-        UsageError: it is something else, or the bundle carries its rows.
+        UsageError: the SHA-256 differs from `limits`, or the bundle carries its rows.
     """
     if limits.rows_sha256 is None:
-        raise UsageError("--rows is for bundles whose rows stayed at home", why=f"{bundle} carries them")
+        raise UsageError("--rows is for bundles without their rows", why=f"{bundle} carries them")
     found = hashlib.sha256(raw).hexdigest()
     if found != limits.rows_sha256:
         raise UsageError(
             f"{file_name} does not hold the rows of {bundle}",
-            why=f"its sha256 is {found}, and the manifest says {limits.rows_sha256}",
+            why=f"its sha256 is {found}; the manifest has {limits.rows_sha256}",
             fix="give the file that the build wrote beside this bundle",
         )
 
 
 def unmeasured(limits: Limits, *, waived: bool) -> List[Dict[str, Any]]:
-    """The receipt's `unmeasured` where there are no rows: each gate on accuracy, and why it has no verdict.
+    """The receipt's `unmeasured` without rows: each accuracy gate with the reason.
 
-    `waived`: the rest is to be judged alone.
+    `waived`: the other gates alone decide the verdict.
     """
     asked = {
         "accuracy.min": limits.accuracy_min,

@@ -1,7 +1,7 @@
-"""The gate: whether this release, on this machine, is as accurate, fast and small as its recipe demands.
+"""The gate: measures a release on this machine, checks it against its limits, and writes the receipt.
 
-Every figure comes from the shipped files through the predictor, text in to label out, and gets one of three
-verdicts. The receipt says under which conditions it was measured.
+Every value comes from the shipped files through the predictor, text in to label out. Verdicts are pass, fail or
+inconclusive; the receipt records the conditions of the measurement.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from edgepack_runtime.bundle.model_config import MODEL_NAME
 from edgepack_runtime.device import conditions
 from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.gate import accuracy as gate_accuracy
-from edgepack_runtime.gate import accuracy as gate_classes
 from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate import open_loop, process, sustained
 from edgepack_runtime.gate import rows as gate_rows
-from edgepack_runtime.gate.accuracy import Measured
 from edgepack_runtime.gate.limits import Limits, parse
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
-from edgepack_runtime.stats import intervals, metrics
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import NO_GATES, Check, at_least, figure, interval, read_once, shown
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.texts import Item
@@ -37,7 +35,7 @@ _EXIT = {
     intervals.FAIL: ExitCode.GATE_FAILED,
     intervals.INCONCLUSIVE: ExitCode.GATE_INCONCLUSIVE,
 }
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 def run(
@@ -45,38 +43,38 @@ def run(
     manifest: Manifest,
     *,
     bundle_bytes: Optional[int],
-    progress: Say,
+    progress: Progress,
     rows_file: Optional[Path] = None,
     without_rows: bool = False,
     without_gates: bool = False,
 ) -> Dict[str, Any]:
-    """Measure everything that `manifest.gates` asks for, and accuracy and latency in any case; return the receipt.
+    """Measure accuracy, latency, and what `manifest.gates` limits; return the receipt.
 
     Args:
-        release: an unpacked release whose manifest is `manifest`.
-        bundle_bytes: size of the bundle file; None where it is not known (the size gate on it is then inconclusive).
-        progress: gets one line for each thing that was done.
-        rows_file: the labelled rows, if they stayed where the bundle was built. Without them the accuracy of such a
-            release is not measured: `accuracy` and `classes` of the receipt are null, and `unmeasured` lists the gates.
-        without_rows: whether the verdict is about the other gates then. If not, it is at best inconclusive.
-        without_gates: whether a release that nothing is asked of passes, as a build or an install lets it. If not,
-            it is inconclusive: a gate that judged nothing must not look like one that was kept.
+        release: an unpacked release with the manifest `manifest`.
+        bundle_bytes: size of the bundle file; None if it is not known, which leaves its size gate inconclusive.
+        progress: called with one line per step.
+        rows_file: the labelled rows, if they are kept out of the bundle. Without them `accuracy` and `classes` of the
+            receipt are null, and `unmeasured` lists the accuracy gates.
+        without_rows: let the other gates alone decide in that case. Otherwise the verdict is at best inconclusive.
+        without_gates: let a release without limits pass, as in a build or an install. Otherwise it is inconclusive.
 
     Raises:
-        UsageError: `rows_file` is not theirs.
-        BundleInvalidError: the release lacks something, or its gates are not ones this runtime can measure.
+        UsageError: `rows_file` does not belong to the release.
+        BundleInvalidError: the release is incomplete, or this runtime cannot measure its gates.
         EnvironmentUnfitError: the model's execution provider is not active.
-        StageFailedError: the model or one of the measuring processes broke down.
+        StageFailedError: the model or one of the measuring processes failed.
     """
     begin = time.perf_counter()
     limits = parse(manifest.gates)
     found, raw = verify.read_manifest(release)
     if found != manifest:
         raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
-    threads = _threads(release, limits)
+    tuned = locate.locate(release).tuning()
+    threads = min(tuned.threads, limits.threads) if tuned else limits.threads
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
     metric = gate_accuracy.metric_for(limits.metric, predictor.config)
-    classes = gate_classes.of_model(predictor.config, limits.per_class)
+    classes = gate_accuracy.model_classes(predictor.config, limits.per_class)
     rows = gate_rows.read(release, predictor.config, limits, rows_file)
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
     measured = None
@@ -93,10 +91,10 @@ def run(
         lambda: process.latency(release, threads, manifest.gates),
         progress,
     )
-    at_rate, long_run = _loads(predictor, texts, limits, where["emulated_why"], progress)
+    at_rate, long_run = _measure_loads(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.collect_changing()  # before other processes load the machine
     checks = [
-        *([] if measured is None else _accuracy_checks(measured, limits, classes)),
+        *([] if measured is None else gate_accuracy.checks(measured, limits)),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
         *_load_checks(at_rate, long_run, limits, where["emulated_why"]),
         *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
@@ -105,15 +103,17 @@ def run(
     unmeasured = gate_rows.unmeasured(limits, waived=without_rows) if measured is None else []
     if not checks and not unmeasured:
         unmeasured = [{"gate": "gates", "why": NO_GATES, "waived": without_gates}]
+    undecided = [intervals.INCONCLUSIVE for one in unmeasured if not one["waived"]]
+    promised = manifest.ledger[-1].get("score") if manifest.ledger else None  # of the shipped file, when it was built
     return {
         "receipt": 1,
         "verb": "gate",
         "bundle": receipts.bundle_facts(manifest, raw),
-        "verdict": intervals.overall([*(check.verdict for check in checks), *_undecided(unmeasured)]),
+        "verdict": intervals.overall([*(check.verdict for check in checks), *undecided]),
         "checks": [check.as_json() for check in checks],
         "unmeasured": unmeasured,
         "accuracy": measured and gate_accuracy.summary(measured, limits.confidence),
-        "promised": _promised(manifest),
+        "promised": dict(promised) if isinstance(promised, dict) else None,
         "classes": measured and gate_accuracy.classes(measured, predictor.config),
         "latency": {
             **gate_latency.summary(timing, threads),
@@ -126,19 +126,13 @@ def run(
     }
 
 
-def _threads(release: Path, limits: Limits) -> int:
-    """As many as a prediction here will have: those that `tune` found best, though no more than the recipe allows."""
-    tuned = locate.locate(release).tuning()
-    return min(tuned.threads, limits.threads) if tuned else limits.threads
-
-
 def exit_code(receipt: Mapping[str, Any]) -> ExitCode:
     """0 for pass, 6 for fail, 7 for inconclusive."""
     return _EXIT[receipt["verdict"]]
 
 
 def render(receipt: Mapping[str, Any]) -> str:
-    """The receipt as a table for people, with what was found out about each gate that was not passed."""
+    """Format the receipt as a table, with the detail of each gate that did not pass."""
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
     for row in receipt["checks"]:
         sign = ">=" if at_least(row["gate"]) else "<="
@@ -162,9 +156,9 @@ def render(receipt: Mapping[str, Any]) -> str:
     if accuracy is not None:
         score = shown(accuracy["value"], "fraction")
         span = interval({**accuracy, "unit": "fraction"})
-        told = ["{metric} {score} ({span}, n = {n})".format(score=score, span=span, **accuracy)]
-        told += [why for why in [gate_accuracy.repeats(accuracy)] if why is not None]
-        lines.append("; ".join(told))
+        repeated = gate_accuracy.repeats(accuracy["n"], accuracy["distinct_texts"])
+        line = "{metric} {score} ({span}, n = {n})".format(score=score, span=span, **accuracy)
+        lines.append(f"{line}; {repeated}" if repeated else line)
         lines.append(gate_accuracy.worst_line(receipt["classes"]))
     lines.append(
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
@@ -177,29 +171,10 @@ def render(receipt: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _accuracy_checks(measured: Measured, limits: Limits, classes: Sequence[str]) -> List[Check]:
-    rows = metrics.tallies_of_rows(measured.pairs)
-    return [
-        *gate_accuracy.checks(measured, limits),
-        *gate_classes.class_checks(rows, limits.per_class, classes, limits.confidence),
-    ]
-
-
-def _undecided(unmeasured: Sequence[Mapping[str, Any]]) -> List[str]:
-    """What gates that nothing was measured of have to say in the verdict."""
-    return [intervals.INCONCLUSIVE for one in unmeasured if not one["waived"]]
-
-
-def _promised(manifest: Manifest) -> Optional[Dict[str, Any]]:
-    """What the shipped file scored when it was built, on the rows of the gate."""
-    score = manifest.ledger[-1].get("score") if manifest.ledger else None
-    return dict(score) if isinstance(score, dict) else None
-
-
-def _loads(
-    predictor: Predictor, texts: Sequence[Item], limits: Limits, emulated_why: Optional[str], progress: Say
-) -> Tuple[Optional[open_loop.Run], Optional[sustained.Run]]:
-    """The run at a rate and the long run, where they are asked for; on an emulated machine no time means anything."""
+def _measure_loads(
+    predictor: Predictor, texts: Sequence[Item], limits: Limits, emulated_why: Optional[str], progress: Progress
+) -> Tuple[Optional[open_loop.OpenLoopRun], Optional[sustained.SustainedRun]]:
+    """The open-loop run and the sustained run, if limited; neither on an emulated machine."""
     asked, drawn = limits.latency, gate_latency.shuffled(texts)
     at_rate = long_run = None
     if asked.open_loop is not None and emulated_why is None:
@@ -214,7 +189,10 @@ def _loads(
 
 
 def _load_checks(
-    at_rate: Optional[open_loop.Run], long_run: Optional[sustained.Run], limits: Limits, emulated_why: Optional[str]
+    at_rate: Optional[open_loop.OpenLoopRun],
+    long_run: Optional[sustained.SustainedRun],
+    limits: Limits,
+    emulated_why: Optional[str],
 ) -> List[Check]:
     asked, found = limits.latency, []
     refused = f"emulated ({emulated_why}): measure on the device itself"
@@ -235,7 +213,7 @@ def _unmeasured(gate: str, limit: float, unit: str, why: str) -> Check:
 
 
 def _process_checks(
-    release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Say
+    release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Progress
 ) -> List[Check]:
     checks = []
     texts = [item.item for item in golden.read_golden(release, predictor.config)]
@@ -254,11 +232,11 @@ def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> 
         ("size.model_mib", model_bytes, limits.model_mib, MODEL_NAME),
         ("size.bundle_mib", bundle_bytes, limits.bundle_mib, "the bundle file"),
     )
-    return [_size_check(name, size, limit, what) for name, size, limit, what in asked if limit is not None]
-
-
-def _size_check(name: str, size_bytes: Optional[int], limit_mib: float, what: str) -> Check:
-    if size_bytes is None:
-        detail = f"the size of {what} is not known here: run the gate on that file"
-        return _unmeasured(name, limit_mib, "MiB", detail)
-    return read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=what)
+    checks = []
+    for name, size_bytes, limit_mib, file in asked:
+        if limit_mib is not None and size_bytes is None:
+            detail = f"the size of {file} is not known here: run the gate on that file"
+            checks.append(_unmeasured(name, limit_mib, "MiB", detail))
+        elif limit_mib is not None and size_bytes is not None:
+            checks.append(read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=file))
+    return checks

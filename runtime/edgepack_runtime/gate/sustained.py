@@ -1,4 +1,4 @@
-"""Whether answers become slower while texts come one after the other for a long time, and what throttled the device."""
+"""Sustained load: slowdown of a long run without pauses, and the throttling that the device reports meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 from edgepack_runtime.device import throttling
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.gate import interference, latency
-from edgepack_runtime.gate.interference import Interval
+from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.limits import Sustained
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
@@ -18,26 +18,26 @@ from edgepack_runtime.stats.checks import Check, sampled
 from edgepack_runtime.util.texts import Item
 
 GATE = "latency.sustained.max_slowdown_percent"
-_LOOK_S = 2.0  # between two looks at what throttles; a device with many cores has many files
+_POLL_S = 2.0  # between readings of the throttling counters; a device with many cores has many files
 
 
-class Run(NamedTuple):
-    """One text again and again: times in ms, what others did, and what the device reported of throttling meanwhile."""
+class SustainedRun(NamedTuple):
+    """Latencies of one repeated text, the interference, and the throttling counters during the run."""
 
     times_ms: List[float]
-    interference: Interval
+    interference: Interference
     moments: List[Throttle]
 
     @property
     def medians_ms(self) -> List[intervals.Interval]:
-        """Of the first and of the last third."""
+        """Medians of the first and of the last third."""
         third = max(len(self.times_ms) // 3, 1)
         thirds = (self.times_ms[:third], self.times_ms[-third:])
         return [intervals.percentile_interval(times, 0.5, bench.CONFIDENCE) for times in thirds]
 
     @property
     def slowdown_percent(self) -> intervals.Interval:
-        """How much slower the last third is than the first, in percent; its ends come from the far ends of both."""
+        """Slowdown of the last third against the first, in percent; the ends combine the far ends of both."""
         first, last = self.medians_ms
         most = last.high / first.low if first.low > 0 else math.inf
         return intervals.Interval(
@@ -46,31 +46,31 @@ class Run(NamedTuple):
 
     @property
     def reasons(self) -> List[str]:
-        """What slowed the device down meanwhile, as far as it reports that."""
+        """What throttled the device during the run, as far as it reports that."""
         return throttling.reasons(self.moments[0], throttling.worst(self.moments))
 
 
-def measure(predictor: Predictor, texts: Sequence[Item], seconds: float) -> Run:
-    """Ask for the text of middle length among `texts` for so long: thirds then differ by nothing but their time."""
+def measure(predictor: Predictor, texts: Sequence[Item], seconds: float) -> SustainedRun:
+    """Predict the text of median length in `texts` for `seconds`, so that all thirds have the same work."""
     item = sorted(texts, key=predictor.tokens)[len(texts) // 2]
     for _ in range(bench.WARM_UP_TEXTS):
         predictor.predict(item)
     times_ms: List[float] = []
     moments = [throttling.read_throttle()]
     before = interference.read()
-    begin = looked = now = time.perf_counter()
+    begin = polled = now = time.perf_counter()
     while now - begin < seconds or not times_ms:
         times_ms.append(predictor.timed_predict(item)[1].total_ms)
         now = time.perf_counter()
-        if now - looked >= _LOOK_S:
+        if now - polled >= _POLL_S:
             moments.append(throttling.read_throttle())
-            looked = now
+            polled = now
     moments.append(throttling.read_throttle())
-    return Run(times_ms, interference.between(before, interference.read()), moments)
+    return SustainedRun(times_ms, interference.between(before, interference.read()), moments)
 
 
-def summary(run: Run) -> Dict[str, Any]:
-    """For a receipt."""
+def summary(run: SustainedRun) -> Dict[str, Any]:
+    """The receipt's `latency.sustained`."""
     first, last = run.medians_ms
     return {
         "seconds": round(run.interference.wall_ms / 1e3, 1),
@@ -84,16 +84,16 @@ def summary(run: Run) -> Dict[str, Any]:
     }
 
 
-def check(run: Run, asked: Sustained) -> Check:
-    """How much slower the last third is, with what throttled the device as the reason."""
+def check(run: SustainedRun, asked: Sustained) -> Check:
+    """Check of the slowdown; its detail names what throttled the device."""
     interval = run.slowdown_percent
-    # A neighbour may slow down either third, so beside one nothing passes either.
+    # Interference may slow down either third, so a disturbed run can neither pass nor fail.
     verdict = intervals.verdict_at_most(interval, asked.max_slowdown_percent)
     if run.interference.disturbed:
         verdict = intervals.INCONCLUSIVE
     _, why = latency.undisturbed(verdict, run.interference)
     seconds = run.interference.wall_ms / 1e3
-    details = [f"the last third of {seconds:.0f} s of one text after the other against the first", why]
+    details = [f"last third of {seconds:.0f} s without pauses against the first", why]
     if run.reasons:
         details.append(", ".join(run.reasons))
     elif verdict != intervals.PASS:

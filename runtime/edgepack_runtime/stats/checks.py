@@ -1,4 +1,4 @@
-"""A check: a figure with its interval, limit and verdict, as a row of the receipt and as text."""
+"""Checks of a gate: a measured value with its interval, limit and verdict, as a receipt row and as text."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from edgepack_runtime.stats.intervals import FAIL, PASS, Interval
 
-PER_CLASS = "accuracy.per_class."  # with one of them behind it: the name of its check
-_SIGNS = {"percent": " %", "fraction": " %"}  # how units are written for people, where they are not words of their own
-_DECIMALS = 4  # of figures for people
-_TIMES = {"fraction": 100.0}  # and what figures in them are multiplied by for that
-NO_GATES = "the recipe sets no gates"  # why nothing was judged, in receipts
+PER_CLASS = "accuracy.per_class."  # prefix of the check names for recall, precision and F1 of classes
+NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
+_SIGNS = {"percent": " %", "fraction": " %"}  # other units are printed by their name
+_DECIMALS = 4
 
 
 class Check(NamedTuple):
-    """One row of the receipt. `low`, `high` and `confidence` are null for a figure that was not sampled (a size).
+    """One row of the receipt. `low`, `high` and `confidence` are null for a value read once (a size).
 
-    `high` alone is null where the samples are too few to bound the figure from above. `detail` says what was measured
-    and why it did not pass, and none of the figures that stand beside it.
+    `high` alone is null if the samples are too few to bound the value from above. `detail` holds what was measured
+    and why it did not pass, without repeating the other fields.
     """
 
     gate: str
@@ -40,36 +39,36 @@ class Check(NamedTuple):
 def sampled(
     gate: str, verdict: str, interval: Interval, *, limit: float, unit: str, n: int, confidence: float, detail: str
 ) -> Check:
-    """A row for a figure estimated from `n` samples."""
+    """Check of a value that is estimated from `n` samples."""
     value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
     return Check(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
 
 
 def figure(value: Optional[float], unit: str = "") -> str:
-    """A figure of a row for people, where its unit stands elsewhere: `12.5`; `94.12` of the fraction 0.9412."""
+    """Format a value without its unit: `12.5`; `94.12` for the fraction 0.9412; `-` for None."""
     if value is None:
         return "-"
-    value = round(value * _TIMES.get(unit, 1.0), _DECIMALS) + 0.0  # neither 1e-06 nor -0
+    value = round(value * (100.0 if unit == "fraction" else 1.0), _DECIMALS) + 0.0  # neither 1e-06 nor -0
     return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"  # no 1.234e+04
 
 
 def shown(value: Optional[float], unit: str = "") -> str:
-    """A figure of a row with its unit: `12.5 ms`, `40 %`, and `94.12 %` of a fraction; `-` where there is none."""
+    """Format a value with its unit: `12.5 ms`, `40 %`, `94.12 %` for the fraction 0.9412; `-` for None."""
     return figure(value, unit) + ("" if value is None else _SIGNS.get(unit, f" {unit}" if unit else ""))
 
 
 def interval(row: Mapping[str, Any], *, with_unit: bool = True) -> str:
-    """The interval of a row (a JSON object) for people: `0.2 to 9.8 ms`, `12 ms or more`, `-` where there is none."""
+    """Format the interval of a receipt row: `0.2 to 9.8 ms`, `12 ms or more`; `-` without one."""
     low, high, unit = row.get("low"), row.get("high"), str(row.get("unit") or "")
-    told = shown if with_unit else figure
+    format_end = shown if with_unit else figure
     if low is None or high is None:
         end = low if high is None else high
-        return "-" if end is None else "{} or {}".format(told(end, unit), "more" if high is None else "less")
-    return f"{figure(low, unit)} to {told(high, unit)}"
+        return "-" if end is None else "{} or {}".format(format_end(end, unit), "more" if high is None else "less")
+    return f"{figure(low, unit)} to {format_end(high, unit)}"
 
 
 def missed(row: Mapping[str, Any]) -> str:
-    """A row that did not pass in a line that stands alone: figures, limit and why. A receipt may lack parts of it."""
+    """One line about a receipt row that did not pass: value, limit and reason. The row may lack any of them."""
     unit = str(row.get("unit") or "")
     measured = interval(row)
     if measured == "-":
@@ -82,18 +81,18 @@ def missed(row: Mapping[str, Any]) -> str:
 
 
 def at_least(gate: str) -> bool:
-    """Whether the limit of a check of this name is the least that passes; else it is the most."""
+    """Whether the limit of this check is a minimum; otherwise it is a maximum."""
     return gate == "accuracy.min" or gate.startswith(PER_CLASS)
 
 
 def would_decide(n: Optional[int], of_what: str) -> str:
-    """How much more it takes, in words."""
+    """Sentence about the sample size that would decide an inconclusive check; None stands for over 10 million."""
     if n is None:
         return f"not even 10 million {of_what} would decide: the figure is at the limit, or next to it"
     return f"about {n} {of_what} would decide"
 
 
 def read_once(gate: str, value: float, *, limit: float, unit: str, detail: str) -> Check:
-    """A row for a figure that was read once and may be at most `limit`."""
+    """Check of a value that is read once, without an interval, and may be at most `limit`."""
     verdict = FAIL if value > limit else PASS
     return Check(gate, verdict, round(value, 6), None, None, limit, unit, 1, None, detail)

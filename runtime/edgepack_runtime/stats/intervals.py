@@ -1,8 +1,8 @@
-"""Intervals and verdicts: how far a measured figure can be trusted.
+"""Confidence intervals of measured values, and verdicts against limits.
 
-Every interval is two-sided at `confidence`; a verdict compares its nearer or farther end with the limit, so a wrong
-pass and a wrong fail have each at most half of what is left. A figure whose interval holds the limit is
-inconclusive, and the functions named `n_...` say how many samples would decide if the rates stayed as they are.
+Every interval is two-sided at `confidence`. A verdict compares one end with the limit, so a wrong pass and a wrong
+fail each have a probability of at most (1 - confidence) / 2. If the interval contains the limit, the verdict is
+inconclusive. The functions `n_for_...` estimate the sample size that would decide at unchanged rates.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import math
 import statistics
 from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
-_MOST_TERMS = 10_000  # of a continued fraction; it takes the square root of as many as there are rows
+PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+_MAX_TERMS = 10_000  # of a continued fraction, which needs about the square root of the number of rows
+_MAX_N = 10_000_000  # larger sample sizes are not worth reporting; `checks.would_decide` names this number
 
 
 def normal(confidence: float) -> float:
-    """How many standard deviations hold `confidence` (0 to 1) of a normal distribution, half of it on either side.
+    """Number of standard deviations around the mean that contain `confidence` (0 to 1) of a normal distribution.
 
     Raises:
         ValueError: `confidence` is not between 0 and 1.
@@ -27,18 +29,20 @@ def normal(confidence: float) -> float:
 
 
 def beta_share(x: float, a: float, b: float) -> float:
-    """How much of the beta distribution of `a` and `b` (positive) lies below `x` (0 to 1).
+    """Cumulative distribution function of the beta distribution with `a` and `b` (positive) at `x` (0 to 1).
 
-    The continued fraction of https://dlmf.nist.gov/8.17 (8.17.22), taken from the side on which it converges fast.
+    Source: the continued fraction 8.17.22 of https://dlmf.nist.gov/8.17, from the side on which it converges fast.
     """
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - beta_share(1 - x, b, a)
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    numerator, denominator, value = math.inf, 1.0, 1.0  # Lentz's way of evaluating it, from the front
-    for m in range(_MOST_TERMS):
-        for term in _beta_terms(m, x, a, b):
+    numerator, denominator, value = math.inf, 1.0, 1.0  # Lentz's algorithm
+    for m in range(_MAX_TERMS):
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))  # d(2m + 1) of the source
+        even = (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))  # d(2m + 2)
+        for term in (odd, even):
             numerator = 1 + term / numerator
             denominator = 1 / (1 + term * denominator)
             value *= numerator * denominator
@@ -47,21 +51,14 @@ def beta_share(x: float, a: float, b: float) -> float:
     return math.exp(front) * value / a
 
 
-def _beta_terms(m: int, x: float, a: float, b: float) -> Tuple[float, float]:
-    """The numerators d(2m + 1) and d(2m + 2) of the fraction, in the names of its source."""
-    odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-    even = (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))
-    return odd, even
-
-
 def log_binomial(n: int, k: int, p: float) -> float:
-    """Logarithm of the probability of `k` of `n` where each has the probability `p`."""
+    """Logarithm of the binomial probability of `k` successes in `n` trials with success probability `p`."""
     choose = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
     return choose + k * math.log(p) + (n - k) * math.log1p(-p)
 
 
 def root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that falls from above 0 to below crosses it, between `low` and `high`; an end if it does not."""
+    """Root of a falling function between `low` and `high`, by bisection; one of the ends if it has none."""
     for _ in range(60):
         middle = (low + high) / 2
         if falling(middle) > 0:
@@ -71,12 +68,8 @@ def root(falling: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
-_MOST = 10_000_000  # a number of samples that nobody will collect: `gate_limits.would_decide` names it
-
-
 class Interval(NamedTuple):
-    """A figure with the ends of its confidence interval, in the figure's unit."""
+    """A value with the ends of its confidence interval, in the value's unit."""
 
     value: float
     low: float
@@ -98,12 +91,12 @@ def wilson(successes: float, n: float, confidence: float) -> Interval:
     return Interval(p, min(max(centre - half, 0.0), p), max(min(centre + half, 1.0), p))
 
 
-@functools.lru_cache(maxsize=4096)  # many classes have as many rows, and as many of them right
+@functools.lru_cache(maxsize=4096)  # classes often share the same counts
 def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
-    """The exact interval of a proportion (0 to 1): neither end misses the truth more often than it may, at any rate.
+    """Exact interval of a proportion (0 to 1), which keeps its confidence at every true rate.
 
-    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934) 404-413; the ends are quantiles of beta distributions.
-    Between whole numbers of successes it is continued by the same formula. Raises as `wilson`.
+    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934) 404-413; the ends are quantiles of beta distributions,
+    which also cover fractional successes. Raises as `wilson`.
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
@@ -114,10 +107,10 @@ def clopper_pearson(successes: float, n: float, confidence: float) -> Interval:
 
 
 def proportion(successes: float, n: float, confidence: float) -> Interval:
-    """Interval of a proportion (0 to 1), on each side as far as the wider of Wilson's and the exact one.
+    """Interval of a proportion (0 to 1): on each side the wider of Wilson's and the exact interval.
 
-    Wilson's is right on average. Alone it fails a model that is as good as the limit too often: at 95 %, where 2.5 %
-    are allowed, in up to 3.8 % of the cases with 500 rows and limits up to 0.97, and in up to 9 % beyond
+    Wilson's interval alone too often fails a model that is exactly at the limit: at 95 %, where 2.5 % are allowed, in
+    up to 3.8 % of the cases with 500 rows and limits up to 0.97, and in up to 9 % above
     (`benchmarks/gate_errors.py`). Raises as `wilson`.
     """
     score, exact = wilson(successes, n, confidence), clopper_pearson(successes, n, confidence)
@@ -131,21 +124,18 @@ def proportion_between(successes: float, n: float, to_pass: float, to_fail: floa
 
 
 def f1_of_share(share: Interval) -> Interval:
-    """The F1 of one class, from the share j (0 to 1) of right ones among all that are there or were answered.
-
-    F1 = 2 tp / (2 tp + errors) = 2 j / (1 + j) grows with j, which is a proportion.
-    """
+    """F1 of one class from j = tp / (tp + fp + fn), a proportion (0 to 1): F1 = 2 j / (1 + j) grows with j."""
     return Interval(*(2 * j / (1 + j) for j in share))
 
 
 def paired_drop(lost: float, won: float, n: float, confidence: float) -> Interval:
-    """How much lower the second of two models scores on the same `n` rows, as a fraction (-1 to 1).
+    """Drop in accuracy from a first to a second model on the same `n` rows, as a fraction (-1 to 1).
 
     Args:
         lost: rows that the first model has right and the second wrong.
         won: rows that the second has right and the first wrong.
 
-    The ends are those of Tango's score interval. Source: T. Tango, Statistics in Medicine 17 (1998) 891-908.
+    Tango's score interval. Source: T. Tango, Statistics in Medicine 17 (1998) 891-908.
 
     Raises:
         ValueError: n is not positive, or more rows are discordant than there are.
@@ -180,8 +170,8 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 def percentile_interval(samples: Sequence[float], fraction: float, confidence: float) -> Interval:
     """Distribution-free interval of a percentile, from order statistics; its ends are samples.
 
-    The number of samples below the true percentile is binomial(n, fraction). An end that the samples are too few to
-    bound is infinite (low: 0). Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd edition (2003), 7.1.
+    The number of samples below the true percentile is binomial(n, fraction). With too few samples the low end is 0,
+    the high end infinite. Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd edition (2003), 7.1.
 
     Raises:
         ValueError: there are no samples.
@@ -200,7 +190,7 @@ def percentile_interval(samples: Sequence[float], fraction: float, confidence: f
 def _ranks(n: int, fraction: float, tail: float) -> Tuple[int, int]:
     """Ranks from 1: the largest r with P(X < r) <= tail and the smallest s with P(X >= s) <= tail, X binomial.
 
-    0 and n + 1 stand for "no sample does".
+    0 and n + 1 if there is no such rank.
     """
     low, high = 0, n + 1
     below = 0.0
@@ -214,28 +204,28 @@ def _ranks(n: int, fraction: float, tail: float) -> Tuple[int, int]:
 
 
 def n_for_percentile(fraction: float, confidence: float) -> int:
-    """Fewest samples that bound a percentile from above at `confidence` (two-sided) with one of them beyond it.
+    """Fewest samples that bound a percentile from above at `confidence` (two-sided) with one sample beyond it.
 
     One allowed exceedance is the rule of MLPerf Inference's early stopping: 130 for p95 at 98 % here, since MLPerf's
     99 % is one-sided.
     """
     tail = (1 - confidence) / 2
     n = 2
-    # With one sample beyond it, the percentile lies above the second largest when at least n - 1 samples are below it.
+    # The percentile lies above the second largest sample if at least n - 1 samples are below it.
     while fraction**n + n * (1 - fraction) * fraction ** (n - 1) > tail:
         n += 1
     return n
 
 
 def verdict_at_least(interval: Interval, limit: float) -> str:
-    """Pass when even the low end reaches `limit`; fail when not even the high end does."""
+    """Verdict against a minimum: pass if the low end reaches `limit`, fail if the high end does not."""
     if interval.low >= limit:
         return PASS
     return FAIL if interval.high < limit else INCONCLUSIVE
 
 
 def verdict_at_most(interval: Interval, limit: float) -> str:
-    """Pass when even the high end keeps to `limit`; fail when not even the low end does."""
+    """Verdict against a maximum: pass if the high end is within `limit`, fail if the low end is not."""
     if interval.high <= limit:
         return PASS
     return FAIL if interval.low > limit else INCONCLUSIVE
@@ -249,11 +239,11 @@ def overall(verdicts: Sequence[str]) -> str:
 def n_for_proportion(
     observed: float, limit: float, confidence: float, *, to_fail: Optional[float] = None, beyond: int = 0
 ) -> Optional[int]:
-    """Samples with which `observed` would be told from `limit` (both 0 to 1); None when not even `_MOST` would do.
+    """Samples that would decide whether `observed` reaches `limit` (both 0 to 1); None if 10 million would not.
 
     Args:
-        to_fail: the confidence of the high end, where it is another (`proportion_between`).
-        beyond: as many did not do.
+        to_fail: confidence of the high end, if it differs (`proportion_between`).
+        beyond: number of samples that did not decide.
     """
 
     def decides(n: int) -> bool:
@@ -264,8 +254,9 @@ def n_for_proportion(
 
 
 def n_for_drop(lost: int, won: int, n: int, limit: float, confidence: float) -> Optional[int]:
-    """Rows, more than `n`, with which a drop would be told from `limit`, the discordant share staying as it is; None
-    if none would.
+    """Rows, more than `n`, that would decide whether a drop exceeds `limit` at an unchanged discordant share.
+
+    None if 10 million rows would not decide.
     """
 
     def decides(rows: int) -> bool:
@@ -276,11 +267,11 @@ def n_for_drop(lost: int, won: int, n: int, limit: float, confidence: float) -> 
 
 
 def _first(decides: Callable[[int], bool], beyond: int) -> Optional[int]:
-    """The smallest number beyond one that does not decide, if any up to `_MOST` does."""
+    """The smallest number above `beyond` that decides; None if it is above `_MAX_N`."""
     low, high = beyond, beyond + 1
     while not decides(high):
         low, high = high, high * 2
-        if high > _MOST:
+        if high > _MAX_N:
             return None
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,17 +1,17 @@
-"""Metrics of a model, and of one model against another, with intervals that say how far they can be trusted.
+"""Metrics of a model, and drops between two models, with confidence intervals.
 
-Accuracy has formulas (`stats.proportion`, `stats.paired_drop`). F1 in its forms has a percentile bootstrap over rows,
-paired where two models saw the same rows: rows are given random weights (D. B. Rubin, Annals of Statistics 9 (1981)
-130-134), so errors that come together in a row stay together.
+Accuracy has closed formulas (`intervals.proportion`, `intervals.paired_drop`). F1 scores use a percentile bootstrap
+over rows, paired if two models saw the same rows. Rows get random weights (D. B. Rubin, Annals of Statistics 9 (1981)
+130-134), so errors in the same row stay together.
 
-A bootstrap draws only rows that it has seen: twenty rows without an error would look certain. So each end counts one
-more row of every class: a wrong one for the low end, a right one for the high end. For a proportion this gives the
-exact interval of Clopper and Pearson. The added row has as many units (labels or spans) of its class as the row of a
-unit drawn at random, since a text that is misunderstood costs all its spans.
+A bootstrap resamples observed rows only: twenty rows without an error would look certain. So each end counts one more
+row of every class: a wrong one for the low end, a right one for the high end. For a proportion this gives the exact
+interval of Clopper and Pearson. The added row has as many units (labels or spans) of its class as the row of a
+randomly drawn unit, since a misread text costs all its spans.
 
-The value of a macro F1 is the mean over the classes that occur, as in scikit-learn. Its interval is about the mean over
-all classes of the model: the F1 of a class without golden rows may be anything from 0 to 1, or up to what the answers
-that gave it wrongly leave room for.
+The value of a macro F1 is the mean over the classes that occur, as in scikit-learn. Its interval is for the mean over
+all classes of the model: the F1 of a class without golden rows is unknown, up to the bound that wrong answers of this
+class set.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from edgepack_runtime.stats.metrics import Answer, Tally
 
 RESAMPLES = 2000
 _SEED = 20240229  # the same rows give the same interval everywhere
-_ALL = ""  # the one class of micro averages; labels are never empty
+_ALL = ""  # the single class of micro averages; labels are never empty
 Groups = Dict[str, Tally]
-# What rows of one kind add to the classes, for each model: (place of the class, right units, errors).
+# Rows with equal tallies, per model: (index of the class, right units, errors).
 _Kind = Tuple[Tuple[Tuple[int, int, int], ...], ...]
 
 
 class Counts(NamedTuple):
-    """Whole answers on `n` rows. `lost`: only the first model's is right; `won`: only the second's."""
+    """Right answers of two models on `n` rows. `lost`: only the first model is right; `won`: only the second."""
 
     n: int
     right: int  # the second model's
@@ -64,11 +64,11 @@ def interval(
 
     Args:
         metric: one of `metrics.METRICS`.
-        truths: what the rows say, at least one.
-        answers: what the model says, in the same order.
+        truths: the true answers, at least one.
+        answers: the model's answers, in the same order.
         confidence: 0 to 1, two-sided.
-        positive: the label that `f1` is about; the other metrics do not look at it.
-        classes: those of the model, which `macro_f1` is about; the other metrics do not look at them.
+        positive: the positive label of `f1`; other metrics ignore it.
+        classes: the model's classes, for `macro_f1`; other metrics ignore them.
 
     Raises:
         ValueError: there are no rows, not as many answers as rows, or no such metric, or no classes for `macro_f1`.
@@ -89,9 +89,9 @@ def drop(
     positive: Optional[str] = None,
     classes: Optional[Sequence[str]] = None,
 ) -> Interval:
-    """How much lower `metric` is for the second of two models on the same rows, as a fraction (-1 to 1), paired.
+    """Paired drop in `metric` from a first to a second model on the same rows, as a fraction (-1 to 1).
 
-    Arguments and errors as those of `interval`. Of a class that no row has, neither model's F1 is known.
+    Arguments and errors as for `interval`. The F1 of a class without rows is unknown for both models.
     """
     _require_as_many(truths, first, second)
     if metric == metrics.ACCURACY:
@@ -105,25 +105,24 @@ def drop(
 
 
 def resamples_for(confidence: float) -> int:
-    """How many resamples have ten beyond each end of an interval at `confidence` (0 to 1), and `RESAMPLES` at least.
+    """Resamples with ten beyond each end of an interval at `confidence` (0 to 1), and at least `RESAMPLES`.
 
-    With fewer, an end is one of the few outermost resamples, wherever these happen to lie. 2,000 up to 0.99, 20,000 at
-    0.999, and time grows with them.
+    With fewer, the ends depend on a few extreme resamples. 2,000 up to 0.99, 20,000 at 0.999.
     """
-    return max(RESAMPLES, math.ceil(round(20 / (1 - confidence), 6)))  # 10 in a tail of half of what is left
+    return max(RESAMPLES, math.ceil(round(20 / (1 - confidence), 6)))
 
 
 def _classes(metric: str, positive: Optional[str], classes: Optional[Sequence[str]]) -> Sequence[str]:
-    """The classes that `metric` is a mean of, whether rows have them or not."""
+    """Classes over which `metric` averages, with or without rows."""
     if metric == metrics.MACRO_F1:
         if not classes:
-            raise ValueError("macro_f1 is about the classes of a model, and there are none")
+            raise ValueError("macro_f1 needs the classes of the model, and there are none")
         return classes
     return [positive or _ALL] if metric == metrics.F1 else [_ALL]
 
 
 def _groups(metric: str, positive: Optional[str], truth: Answer, answer: Answer) -> Groups:
-    """The tallies of one row whose F1 `metric` is the mean of; a class that the row has nothing of is left out."""
+    """Tallies of one row by the classes over which `metric` averages, without classes absent from the row."""
     tallies = metrics.row_tallies(truth, answer)
     if metric == metrics.MACRO_F1:
         return tallies
@@ -131,18 +130,18 @@ def _groups(metric: str, positive: Optional[str], truth: Answer, answer: Answer)
         return {_ALL: metrics.pooled(tallies.values())} if tallies else {}
     if metric == metrics.F1:
         return {name: tally for name, tally in tallies.items() if name == positive}
-    raise ValueError(f"{metric!r} is no metric: there are {', '.join(metrics.METRICS)}")
+    raise ValueError(f"unknown metric {metric!r}: use one of {', '.join(metrics.METRICS)}")
 
 
 def _bootstrap(
     rows: Sequence[Tuple[Groups, ...]], classes: Iterable[str], signs: Sequence[int], confidence: float
 ) -> Interval:
-    """Interval of the sum of the models' mean F1, each with its sign.
+    """Interval of the signed sum of the models' mean F1.
 
     Args:
-        rows: the tallies of each row, for each model.
-        classes: those of the models; classes that only rows have are added.
-        signs: one for each model.
+        rows: the tallies of each row, per model.
+        classes: the models' classes; further classes of the rows are added.
+        signs: 1 or -1 per model.
         confidence: 0 to 1, two-sided.
     """
     names = sorted({*classes, *(name for row in rows for groups in row for name in groups)})
@@ -154,7 +153,7 @@ def _bootstrap(
     sizes = [_size_of_a_row(rows, name) for name in names]
 
     def figure(weights: Mapping[_Kind, float], added: Sequence[float], right: int) -> float:
-        """The sum, where each class has an `added` number of units: of a model whose sign is `right`, right ones."""
+        """The signed sum with `added` units per class, which are right for models with sign `right`, else errors."""
         total = 0.0
         for model, sign in enumerate(signs):
             tp, errors = _sums(weights, model, len(names))
@@ -178,14 +177,14 @@ def _bootstrap(
 
 
 def _size_of_a_row(rows: Iterable[Tuple[Groups, ...]], name: str) -> float:
-    """How many units of a class the row of a unit drawn at random has; 1 where no row has any."""
+    """Mean number of units of a class in the row of a randomly drawn unit; 1 without such rows."""
     tallies = [[groups[name] for groups in row if name in groups] for row in rows]
     sizes = [max(one.tp + max(one.fp, one.fn) for one in found) for found in tallies if found]
     return sum(size * size for size in sizes) / sum(sizes) if sizes else 1.0
 
 
 def _sums(weights: Mapping[_Kind, float], model: int, classes: int) -> Tuple[List[float], List[float]]:
-    """Right units and errors of each class, as a model has them where rows of each kind have these weights."""
+    """A model's weighted right units and errors per class."""
     right, wrong = [0.0] * classes, [0.0] * classes
     for kind, weight in weights.items():
         for place, tp, errors in kind[model]:
@@ -195,7 +194,7 @@ def _sums(weights: Mapping[_Kind, float], model: int, classes: int) -> Tuple[Lis
 
 
 def _mean_f1(right: Sequence[float], wrong: Sequence[float]) -> float:
-    """The mean over the classes that occur; 0 where none does."""
+    """Mean F1 over the classes that occur; 0 without any."""
     scores = [2 * tp / (2 * tp + errors) for tp, errors in zip(right, wrong) if tp or errors]
     return math.fsum(scores) / max(len(scores), 1)
 

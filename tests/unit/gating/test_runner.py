@@ -333,7 +333,7 @@ def test_rows_are_those_of_the_bundle(ask: Ask, tmp_path: Path) -> None:
     bundle, carries = far_bundle(tmp_path / "a.edgepack", gates=at_home), far_bundle(tmp_path / "b.edgepack")
     [result] = ask([bundle], "ssh://line3", rows=Rows(rows))
     assert result.receipt is not None and result.receipt["conditions"]["rows"] == "很好\n"
-    with pytest.raises(UsageError, match="--rows is for bundles whose rows stayed at home"):
+    with pytest.raises(UsageError, match="--rows is for bundles without their rows"):
         ask([bundle, carries], "ssh://line3", rows=Rows(rows))
     rows.write_text("很差\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"tiny\.rows\.jsonl does not hold the rows of a\.edgepack"):

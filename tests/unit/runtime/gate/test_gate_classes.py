@@ -39,14 +39,14 @@ def test_every_class_has_to_show_that_it_is_good_enough() -> None:
     good = {"负面": Tally(96, 4, 4), "正面": Tally(198, 2, 2), "中性": Tally(95, 5, 5)}
     found = check("recall", 0.85, good)
     assert (found.gate, found.verdict, found.n, found.limit) == ("accuracy.per_class.recall", "pass", 100, 0.85)
-    assert found.detail == "lowest of 3 classes: 中性: 95 right of 100 that are there"
+    assert found.detail == "lowest of 3 classes: 中性: 95 right of 100 in the golden rows"
     assert found.value == 0.95 and found.low == round(intervals.proportion(95, 100, 0.95).low, 6)
 
 
 def test_one_class_that_is_clearly_worse_fails_it() -> None:
     found = check("recall", 0.85, {"负面": Tally(60, 4, 40), "正面": Tally(198, 2, 2), "中性": Tally(95, 5, 5)})
     assert found.verdict == "fail" and found.value == 0.6
-    assert found.detail.startswith("负面: 60 right of 100 that are there")
+    assert found.detail.startswith("负面: 60 right of 100 in the golden rows")
 
 
 def test_precision_is_of_what_was_answered_and_f1_of_both() -> None:
@@ -55,14 +55,14 @@ def test_precision_is_of_what_was_answered_and_f1_of_both() -> None:
     assert (precision.verdict, precision.value, precision.n) == ("fail", 0.75, 120)
     assert "90 right of 120 answers" in precision.detail
     assert (f1.verdict, f1.n) == ("fail", 130) and f1.value == pytest.approx(2 * 90 / (2 * 90 + 40), abs=1e-6)
-    assert "90 right of 130 that are there or answered" in f1.detail
+    assert "90 right of 130 in the golden rows or the answers" in f1.detail
 
 
 def test_too_few_rows_say_how_many_would_do() -> None:
     found = check("recall", 0.8, {"负面": Tally(9, 0, 1), "正面": Tally(900, 0, 0), "中性": Tally(900, 0, 0)})
     assert found.verdict == "inconclusive"
     wanted = intervals.n_for_proportion(0.9, 0.8, 0.95)
-    assert f"负面: 9 right of 10 that are there; about {wanted} rows of 负面 would decide; " in found.detail
+    assert f"负面: 9 right of 10 in the golden rows; about {wanted} rows of 负面 would decide; " in found.detail
     assert found.detail.endswith("the high end allows for 3 classes")
 
 
@@ -87,8 +87,8 @@ def test_the_verdict_follows_from_what_is_told(tallies: list[Tally], figure: str
     assert found.value is not None and found.low is not None and found.high is not None
     assert found.low <= found.value <= found.high
     strict = 1 - 0.05 / len(tallies)
-    shares = [accuracy.share_of(figure, one_each(tally)) for tally in tallies]
-    each = [accuracy.interval(figure, share, 0.95, strict) for share in shares]
+    shares = [accuracy.class_share(figure, one_each(tally)) for tally in tallies]
+    each = [accuracy.class_interval(figure, share, 0.95, strict) for share in shares]
     assert found.verdict == intervals.overall([intervals.verdict_at_least(one, floor) for one in each])
     assert any((found.low, found.high) == (round(one.low, 6), round(one.high, 6)) for one in each)
     decides = re.search(r"about (\d+) (rows|answers) of", found.detail)
@@ -107,7 +107,7 @@ def test_the_number_of_rows_that_would_decide_an_f1_is_counted_as_its_share() ->
 def test_nothing_is_known_of_a_class_that_no_row_has() -> None:
     found = check("recall", 0.5, {"负面": Tally(90, 0, 0), "正面": Tally(90, 0, 0)})
     assert (found.verdict, found.n, found.low, found.high) == ("inconclusive", 0, 0.0, 1.0)
-    assert "中性: 0 right of 0 that are there; nothing of it in the golden rows; " in found.detail
+    assert "中性: 0 right of 0 in the golden rows; no golden row has this class; " in found.detail
 
 
 def test_a_named_class_has_a_floor_of_its_own() -> None:
@@ -115,7 +115,7 @@ def test_a_named_class_has_a_floor_of_its_own() -> None:
     assert check("recall", 0.9, tallies, {"负面": 0.7}).verdict == "pass"
     assert check("recall", 0.9, tallies).verdict == "fail"
     alone = check("recall", None, tallies, {"正面": 0.9})
-    assert alone.verdict == "pass" and alone.detail == "正面: 99 right of 100 that are there"
+    assert alone.verdict == "pass" and alone.detail == "正面: 99 right of 100 in the golden rows"
     once = check("precision", None, {"正面": Tally(1, 0, 0)}, {"正面": 0.9})
     assert once.detail.startswith("正面: 1 right of 1 answer; ")
 
@@ -123,7 +123,7 @@ def test_a_named_class_has_a_floor_of_its_own() -> None:
 def test_more_than_three_bad_classes_are_counted() -> None:
     labels = tuple(map(str, range(6)))
     found = checked(dict.fromkeys(labels, Tally(10, 0, 90)), {"recall": Floors(0.8, {})}, labels)
-    assert found.verdict == "fail" and "that are there; and 3 more of 6 classes; the high end" in found.detail
+    assert found.verdict == "fail" and "in the golden rows; and 3 more of 6 classes; the high end" in found.detail
 
 
 def test_of_many_classes_at_their_floor_few_gates_fail() -> None:
@@ -144,30 +144,30 @@ def test_of_many_classes_at_their_floor_few_gates_fail() -> None:
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300), st.sampled_from(["recall", "precision", "f1"]))
 def test_an_interval_holds_its_figure(tp: int, fp: int, fn: int, figure: str) -> None:
     tally = Tally(tp, fp, fn)
-    found = accuracy.interval(figure, accuracy.share_of(figure, one_each(tally)), 0.95, 0.99)
+    found = accuracy.class_interval(figure, accuracy.class_share(figure, one_each(tally)), 0.95, 0.99)
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.value == pytest.approx(getattr(tally, figure))
 
 
 def test_a_floor_for_a_class_that_the_model_lacks_is_refused() -> None:
     config = ModelConfig("text-classification", CLASSES, 128, "int8")
-    assert accuracy.of_model(config, {"recall": Floors(0.5, {"负面": 0.9})}) == CLASSES
+    assert accuracy.model_classes(config, {"recall": Floors(0.5, {"负面": 0.9})}) == CLASSES
     with pytest.raises(BundleInvalidError, match="a class that the model does not have") as caught:
-        accuracy.of_model(config, {"recall": Floors(None, {"负": 0.9})})
+        accuracy.model_classes(config, {"recall": Floors(None, {"负": 0.9})})
     assert caught.value.why == "accuracy.per_class names 负; there are 负面, 正面, 中性"
     tokens = ModelConfig("token-classification", ("O", "B-地名", "I-地名"), 128, "int8")
-    assert accuracy.of_model(tokens, {"f1": Floors(None, {"地名": 0.5})}) == ("地名",)
+    assert accuracy.model_classes(tokens, {"f1": Floors(None, {"地名": 0.5})}) == ("地名",)
 
 
 def test_spans_that_come_together_count_for_fewer() -> None:
     """Five spans a text, all of them right or none: 40 texts, and not 200 spans."""
     rows = {"负面": {Tally(5, 0, 0): 36, Tally(0, 0, 5): 4}}
-    share = accuracy.share_of("recall", rows["负面"])
+    share = accuracy.class_share("recall", rows["负面"])
     assert (share.right, share.n) == (180, 200) and share.worth == pytest.approx(40)
     (found,) = accuracy.class_checks(rows, {"recall": Floors(0.8, {})}, ("负面",), 0.95)
     assert found.verdict == "inconclusive" and found.n == 200
     assert found.low == round(intervals.proportion(36, 40, 0.95).low, 6)
-    assert "180 right of 200 that are there, worth 40 since they come in the same texts; about " in found.detail
+    assert "180 right of 200 in the golden rows, worth 40 since some share a text; about " in found.detail
     texts = intervals.n_for_proportion(0.9, 0.8, 0.95)
     assert texts is not None and f"about {5 * texts} spans of 负面 would decide" in found.detail
     (alone,) = accuracy.class_checks(
@@ -178,4 +178,4 @@ def test_spans_that_come_together_count_for_fewer() -> None:
 
 def test_a_class_that_no_answer_gives_has_no_precision() -> None:
     found = check("precision", 0.5, {"负面": Tally(0, 0, 49), "正面": Tally(90, 0, 0), "中性": Tally(90, 0, 0)})
-    assert found.verdict == "inconclusive" and "负面: 0 right of 0 answers; no answer gives it; " in found.detail
+    assert found.verdict == "inconclusive" and "负面: 0 right of 0 answers; no answer has this class; " in found.detail

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgepack_runtime.gate import interference
-from edgepack_runtime.gate.interference import Interval, Reading
+from edgepack_runtime.gate.interference import Interference, Reading
 
 
 def system(root: Path, stat: str) -> Path:
@@ -52,7 +52,7 @@ def test_a_tenth_of_a_core_and_two_ticks_are_allowed(
     others_ms: float, disturbed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interference, "TICK_MS", 10.0)
-    assert Interval(1000.0, 1000.0, 2, others_ms).disturbed is disturbed
+    assert Interference(1000.0, 1000.0, 2, others_ms).disturbed is disturbed
 
 
 def test_counters_that_stand_still_are_no_counters() -> None:
@@ -66,9 +66,9 @@ def test_a_core_that_came_or_went_makes_it_unknown() -> None:
 
 
 def test_the_whole_reports_what_all_parts_report() -> None:
-    parts = [Interval(100, 90, 2, 10, 1), Interval(300, 280, 2, 20, 0)]
-    assert interference.together(parts) == Interval(400, 370, 2, 30, 1)
-    assert interference.together([*parts, Interval(1, 1, 2)]).others_ms is None
+    parts = [Interference(100, 90, 2, 10, 1), Interference(300, 280, 2, 20, 0)]
+    assert interference.together(parts) == Interference(400, 370, 2, 30, 1)
+    assert interference.together([*parts, Interference(1, 1, 2)]).others_ms is None
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")

@@ -14,11 +14,11 @@ from edgepack_runtime.device import throttling
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.gate import interference, open_loop, runner, sustained
-from edgepack_runtime.gate.interference import Interval, Reading
+from edgepack_runtime.gate.interference import Interference, Reading
 from edgepack_runtime.gate.limits import Limits, OpenLoop, Percentiles, Sustained, parse
 from edgepack_runtime.inference.predictor import Split
 
-BUSY = Interval(1000.0, 600.0, 2, 900.0)
+BUSY = Interference(1000.0, 600.0, 2, 900.0)
 
 
 class Machine:
@@ -72,7 +72,7 @@ def model(machine: Machine, ms: Callable[[str, float], float] | float) -> Any:
     return Model(machine, ms if callable(ms) else lambda item, now: ms)
 
 
-def verdict(run: open_loop.Run, p95_ms: float) -> tuple[str, str]:
+def verdict(run: open_loop.OpenLoopRun, p95_ms: float) -> tuple[str, str]:
     [row] = open_loop.checks(run, OpenLoop(run.rate_per_s, Percentiles(p95_ms=p95_ms)))
     assert row.gate == "latency.open_loop.p95_ms"
     return row.verdict, row.detail
@@ -147,7 +147,7 @@ def test_bench_tells_when_a_rate_is_not_reached(machine: Machine, monkeypatch: p
 # --- sustained ------------------------------------------------------------------------------------------------
 
 
-def sustained_run(machine: Machine, ms: Callable[[str, float], float] | float) -> sustained.Run:
+def sustained_run(machine: Machine, ms: Callable[[str, float], float] | float) -> sustained.SustainedRun:
     return sustained.measure(model(machine, ms), ["a", "bb", "ccc"], 30.0)
 
 
@@ -200,21 +200,23 @@ def silent(line: str) -> None:
 
 
 def test_loads_that_are_not_asked_for_take_no_time(machine: Machine) -> None:
-    found = runner._loads(model(machine, 5.0), ["a"], Limits(), None, silent)
+    found = runner._measure_loads(model(machine, 5.0), ["a"], Limits(), None, silent)
     assert found == (None, None) and machine.now == 0
     assert runner._load_checks(*found, Limits(), None) == []
 
 
 def test_every_load_that_is_asked_for_is_measured(machine: Machine) -> None:
     limits = parse(ALL)
-    rows = runner._load_checks(*runner._loads(model(machine, 5.0), ["a", "bb"], limits, None, silent), limits, None)
+    rows = runner._load_checks(
+        *runner._measure_loads(model(machine, 5.0), ["a", "bb"], limits, None, silent), limits, None
+    )
     assert [row.gate for row in rows] == NAMES
     assert {row.verdict for row in rows} == {"pass"}
 
 
 def test_an_emulated_machine_measures_no_load(machine: Machine) -> None:
     limits, why = parse(ALL), "the kernel is other"
-    rows = runner._load_checks(*runner._loads(model(machine, 5.0), ["a"], limits, why, silent), limits, why)
+    rows = runner._load_checks(*runner._measure_loads(model(machine, 5.0), ["a"], limits, why, silent), limits, why)
     assert machine.now == 0
     assert [row.gate for row in rows] == NAMES
     assert {row.verdict for row in rows} == {"inconclusive"} and "emulated" in rows[0].detail

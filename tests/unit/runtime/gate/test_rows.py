@@ -52,7 +52,7 @@ def test_without_them_the_accuracy_is_not_measured_and_nothing_passes(at_home: A
     assert (receipt["accuracy"], receipt["classes"], receipt["checks"]) == (None, None, [])
     assert [one["gate"] for one in receipt["unmeasured"]] == ["accuracy.min", "accuracy.per_class.recall"]
     assert receipt["latency"]["n"] >= 130  # of texts that stand in for theirs
-    assert "accuracy.min: not measured: the labelled rows stayed where the bundle was built" in runner.render(receipt)
+    assert "accuracy.min: not measured: the labelled rows are not in the bundle" in runner.render(receipt)
     assert any(line.startswith("accuracy: not measured: ") for line in at_home.heard)
 
 
@@ -82,7 +82,7 @@ def test_no_other_rows_pass_for_them(at_home: AtHome) -> None:
 
 def test_a_bundle_that_carries_them_takes_no_others(tmp_path: Path) -> None:
     release, manifest = write_release(tmp_path / "release", rows=ROWS)
-    with pytest.raises(UsageError, match="--rows is for bundles whose rows stayed at home"):
+    with pytest.raises(UsageError, match="--rows is for bundles without their rows"):
         runner.run(release, manifest, bundle_bytes=None, progress=print, rows_file=release / golden.ROWS_FILE)
 
 
