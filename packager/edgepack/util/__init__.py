@@ -1,1 +1,1 @@
-"""Helpers that know nothing of recipes or bundles: hashing, text, encodings, hardware, processes."""
+"""Helpers without knowledge of recipes and bundles: hashing, text, encodings, hardware, processes."""

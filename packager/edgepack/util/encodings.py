@@ -1,9 +1,8 @@
-"""Bytes that are not UTF-8 -> what they are instead, where that can be told.
+"""Detection of the encoding of bytes that are not UTF-8.
 
-Most encodings of East Asia read most bytes of the others without an error, GB18030 nearly any bytes at all: that a
-file can be read as one says nothing. What tells is whether what is read so looks like a language. In each of the
-languages here some dozens of characters make up a third to two thirds of every text; read wrongly, text is made of
-characters from all over the code page, and hardly ever of those.
+Most East Asian encodings decode most bytes of the others without an error, so decoding alone proves nothing. Instead
+the decoded text must look like a language: in each of them a few dozen characters make up a third to two thirds of
+every text, and wrongly decoded text hardly contains them.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-SAMPLE_BYTES: Final = 64 * 1024  # enough characters to tell, and read in a hundredth of a second
+SAMPLE_BYTES: Final = 64 * 1024  # enough characters, decoded in 10 ms
 
-_ENOUGH: Final = 0.2  # of the characters are frequent ones, or the encoding is not certain
-_AHEAD: Final = 2.5  # times as many as in the next best encoding
-_POSSIBLE: Final = 0.08  # is named among those that it may be
-_UNSAID: Final = 4  # characters that are taken to be rare ones, beside those that are there: a few say little
-_DAMAGED: Final = 0.25  # bytes that are no UTF-8, for each character that is: more is another encoding
-_BINARY: Final = 0.01  # of the bytes are control characters that no text has
+_ENOUGH: Final = 0.2  # least share of frequent characters of a certain encoding
+_AHEAD: Final = 2.5  # least ratio to the share of the next best encoding
+_POSSIBLE: Final = 0.08  # least share of a possible encoding
+_UNSAID: Final = 4  # rare characters that are added, so that short texts decide less
+_DAMAGED: Final = 0.25  # invalid bytes per UTF-8 character of a damaged file; more is another encoding
+_BINARY: Final = 0.01  # largest share of control characters in a text
 
 _SIMPLIFIED: Final = (
     "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家种事成方"
@@ -40,17 +39,17 @@ _KOREAN: Final = (
     "데때더우성공까조선동소마오무야러었았네신용"
 )
 _KANA: Final = "".join(map(chr, (*range(0x3041, 0x3097), *range(0x30A1, 0x30FB), 0x30FC)))
-# What every one of them has, and what says nothing: punctuation, full-width signs.
+# Characters of every encoding: punctuation, full-width signs.
 _NEUTRAL: Final = re.compile("[\x00-\x7f\u00b7\u2010-\u2027\u2030-\u203b\u3000-\u3020\uff00-\uff60\uffe0-\uffe6]")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x19\x1c-\x1f\x7f]")
 _HIGH: Final = re.compile(rb"[\x80-\xff]")
-# A letter with an accent stands between letters of ASCII; what has two bytes a character has most of them in pairs.
+# An accented letter is between ASCII letters; two-byte characters mostly come in pairs.
 _ACCENTED: Final = re.compile(rb"(?<=[A-Za-z])[\x80-\xff](?![\x80-\xff])|(?<![\x80-\xff])[\x80-\xff](?=[A-Za-z])")
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """`codec` is Python's name of it, `name` that which people know, `iconv` that which iconv knows everywhere."""
+    """An encoding: Python's name (`codec`), the common name, and a name that every iconv knows."""
 
     codec: str
     name: str
@@ -59,7 +58,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Guess:
-    """`certain` is what the bytes are; where that is null, `possible` are what they may be, the likeliest first."""
+    """The `certain` encoding of some bytes; if that is None, the `possible` ones, the likeliest first."""
 
     certain: Encoding | None
     possible: tuple[Encoding, ...] = ()
@@ -75,7 +74,7 @@ _LANGUAGES: Final = {
     Encoding("euc_jp", "EUC-JP", "EUC-JP"): frozenset(_KANA),
     Encoding("cp949", "EUC-KR", "CP949"): frozenset(_KOREAN),
 }
-_LATIN: Final = (  # of the west and of the middle of Europe
+_LATIN: Final = (  # of western and central Europe
     Encoding("cp1252", "Windows-1252 (Latin-1)", "CP1252"),
     Encoding("cp1250", "Windows-1250", "CP1250"),
 )
@@ -83,9 +82,9 @@ _WIDE: Final = (Encoding("utf_16_le", "UTF-16LE", "UTF-16LE"), Encoding("utf_16_
 
 
 def guess(raw: bytes) -> Guess:
-    """What `raw` is, of which there is no need to end where a character does; the first SAMPLE_BYTES are looked at.
+    """Guess the encoding of the first SAMPLE_BYTES of `raw`, which may end inside a character.
 
-    Null and empty where it is UTF-8 but for some bytes, no text at all, or in none of the encodings known here.
+    The guess is empty if `raw` is damaged UTF-8, not a text, or in an unknown encoding.
     """
     raw = raw[:SAMPLE_BYTES]
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -101,17 +100,17 @@ def guess(raw: bytes) -> Guess:
         return Guess(ranked[0])
     possible = tuple(encoding for encoding in ranked if scores[encoding] >= _POSSIBLE)
     accented = len(_ACCENTED.findall(raw)) / max(1, len(_HIGH.findall(raw)))
-    # Which of the two, the bytes alone do not tell: an accented letter of one is an accented letter of the other.
+    # The bytes do not distinguish the two: accented letters of one are accented letters of the other.
     return Guess(None, (*_LATIN, *possible) if accented >= max(_ENOUGH, best) else possible)
 
 
 def not_utf8(raw: bytes, name: str) -> tuple[str, str]:
     """Reason and fix for text of a file called `name` that is not UTF-8."""
     if is_binary(raw):
-        return "this is no text file", "give a file of text; this is an image, an archive, a model or the like"
+        return "this is not a text file", "name a text file; this is an image, an archive, a model or the like"
     if is_damaged_utf8(raw):
-        reason = "this line is not UTF-8, though others are: the file mixes two encodings, or was damaged"
-        return reason, "take it from its source again, all of it in UTF-8"
+        reason = "this line is not UTF-8, but others are: the file mixes two encodings, or is damaged"
+        return reason, "export it again from its source, all of it in UTF-8"
     found = guess(raw)
     if found.certain is not None:
         reason = f"this line is not UTF-8; the file is probably {found.certain.name}"
@@ -125,7 +124,7 @@ def not_utf8(raw: bytes, name: str) -> tuple[str, str]:
 
 
 def is_binary(raw: bytes) -> bool:
-    """Whether `raw` is no text in any encoding, but an image, an archive or the like."""
+    """Whether `raw` is an image, an archive or the like, and not a text in any encoding."""
     raw = raw[:SAMPLE_BYTES]
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return False
@@ -135,21 +134,21 @@ def is_binary(raw: bytes) -> bool:
 
 
 def is_damaged_utf8(raw: bytes) -> bool:
-    """Whether `raw` is UTF-8 but for some bytes: characters that were cut, or a few rows from elsewhere."""
+    """Whether `raw` is UTF-8 with a few invalid bytes, from cut characters or single rows."""
     text = raw[:SAMPLE_BYTES].decode("utf-8", errors="replace")
     damaged = text.count("\ufffd")
     return damaged < _DAMAGED * (sum(character > "\x7f" for character in text) - damaged)
 
 
 def _is_wide(raw: bytes, encoding: Encoding) -> bool:
-    """Whether characters of two bytes make up text: read the wrong way round, even a line end is none."""
+    """Whether two-byte characters form a text. In the wrong byte order there are not even line ends."""
     text = raw[: len(raw) // 2 * 2].decode(encoding.codec, errors="replace")
     plain = sum("\x20" <= character <= "\x7e" or character in "\t\r\n" for character in text)
     return plain + sum(map(text.count, _SIMPLIFIED + _TRADITIONAL)) >= _ENOUGH * len(text)
 
 
 def _score(raw: bytes, encoding: Encoding, frequent: frozenset[str]) -> float:
-    """The share of the characters that are `frequent` ones, 0 to 1; 0 where the bytes cannot be read so."""
+    """The share (0 to 1) of `frequent` characters; 0 if the bytes cannot be decoded."""
     try:
         text = codecs.getincrementaldecoder(encoding.codec)().decode(raw)
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""What this machine is, as far as training depends on it: processor, cores, memory, disk. Standard library only.
+"""Facts about this machine for training: processor, cores, memory, disk.
 
-Nothing here raises when a file is missing: systems differ in what they tell, and what is not told is None.
+Unknown facts are None; missing files raise no errors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from edgepack_runtime.device.cores import control_groups
 from edgepack_runtime.device.cores import cores as cores  # one for both sides
 
 _ROOT: Final = Path("/")
-_NO_LIMIT_BYTES: Final = 2**60  # the first version of control groups tells "none" by a number near 2**63
+_NO_LIMIT_BYTES: Final = 2**60  # control groups v1 write a number near 2**63 for "no limit"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of memory: of the machine, free for new processes, and the most that this process's container may take."""
+    """Memory in bytes: total, available to new processes, and the limit of this process's container."""
 
     total_bytes: int | None
     available_bytes: int | None
@@ -38,12 +38,12 @@ class Machine:
 
 
 def look(root: Path = _ROOT) -> Machine:
-    """This machine; `root` is where /proc and /sys lie."""
+    """This machine. `root` is the parent of /proc and /sys."""
     return Machine(info.cpu_model(), cores(root), memory(root))
 
 
 def memory(root: Path = _ROOT) -> Memory:
-    """How much memory there is, and how much of it this process may use."""
+    """The memory of the machine, and the limit of this process."""
     names = ("memory.max", "memory.limit_in_bytes")
     found = [info.number(info.read(group / name)) for group in control_groups("memory", root) for name in names]
     limits = [int(value) for value in found if value is not None and value < _NO_LIMIT_BYTES]
@@ -51,10 +51,10 @@ def memory(root: Path = _ROOT) -> Memory:
 
 
 def is_amd(root: Path = _ROOT) -> bool:
-    """Whether the processor is one of AMD's."""
+    """Whether the processor is made by AMD."""
     return "AuthenticAMD" in (info.read(root / "proc/cpuinfo") or "")
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that a user may still write where `folder` lies, or would lie."""
+    """Free bytes on the disk of `folder`, which need not exist."""
     return shutil.disk_usage(doctor.existing_parent(folder)).free

@@ -1,4 +1,4 @@
-"""sha256 of files and folders: what names content in the workspace, in caches and in manifests."""
+"""sha256 of files and folders."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What NVIDIA's driver says of itself and its GPUs, as `nvidia-smi` prints it. Standard library only.
+"""NVIDIA's driver and its GPUs, read from `nvidia-smi`.
 
-It is asked before Paddle is: it also speaks where Paddle is built without CUDA, and says why Paddle finds no GPU.
+It works without Paddle's CUDA build, and explains why Paddle finds no GPU.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 TOOL: Final = "nvidia-smi"
-TIMEOUT_SECONDS: Final = 60  # without its persistence mode a driver with eight GPUs takes some ten seconds
+TIMEOUT_SECONDS: Final = 60  # without persistence mode, a driver with eight GPUs needs about ten seconds
 
 _FIELDS: Final = ("index", "name", "driver_version", "memory.total", "compute_cap", "mig.mode.current")
 _REFUSED: Final = re.compile(r'Field "([\w.]+)" is not a valid field')  # drivers before 510, 450
 _CUDA: Final = re.compile(r"CUDA(?: UMD)? Version\s*:\s*([0-9.]+)")
 _GPU_LINE: Final = re.compile(r"GPU (\d+): ")
 _MIG_LINE: Final = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+:")
-# What it says when it cannot do its work -> why, and what to do.
+# Message of nvidia-smi -> reason and fix.
 _FAILURES: Final = (
     (
         "couldn't communicate with the NVIDIA driver",
-        "nvidia-smi is installed and the driver is not loaded",
+        "nvidia-smi is installed, but the driver is not loaded",
         "load it (`modprobe nvidia`), or install the driver for this kernel and reboot",
     ),
     (
         "Driver/library version mismatch",
-        "the loaded driver and its libraries are of different versions, as after an update",
+        "the loaded driver and its libraries have different versions, as after an update",
         "reboot; in a container, restart it",
     ),
     (
@@ -41,13 +41,17 @@ _FAILURES: Final = (
     (
         "No devices were found",
         "the driver finds no GPU that it can use",
-        "look for NVRM in the kernel's log (`dmesg`); in a container, give it a GPU (`--gpus all`)",
+        "search the kernel's log (`dmesg`) for NVRM; in a container, give it a GPU (`--gpus all`)",
     ),
-    ("GPU is lost", "a GPU no longer answers the driver", "reboot, and look for Xid in the kernel's log (`dmesg`)"),
+    (
+        "GPU is lost",
+        "a GPU has stopped responding to the driver",
+        "reboot, and search the kernel's log (`dmesg`) for Xid",
+    ),
     (
         "Unable to determine the device handle",
-        "a GPU does not answer the driver",
-        "reboot, and look for Xid in the kernel's log (`dmesg`)",
+        "a GPU does not respond to the driver",
+        "reboot, and search the kernel's log (`dmesg`) for Xid",
     ),
     ("Failed to initialize NVML", "the driver cannot be reached", "restart the container, or reboot the machine"),
 )
@@ -55,21 +59,21 @@ _FAILURES: Final = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. What its driver does not tell is None."""
+    """One GPU. Unknown facts are None."""
 
     index: int
     name: str
     sm: str | None  # compute capability, as "9.0"
     memory_mib: int | None
-    mig: tuple[str, ...] | None = None  # its instances, as ("3g.20gb",); None: it is not divided
+    mig: tuple[str, ...] | None = None  # MIG instances, such as ("3g.20gb",); None: MIG is off
 
 
 @dataclass(frozen=True)
 class Nvidia:
-    """The driver and its GPUs. `why` and `fix` are empty unless something is wrong with them."""
+    """The driver and its GPUs. `why` and `fix` describe a fault; "" without one."""
 
     driver: str | None
-    cuda: str | None  # the newest CUDA that the driver runs
+    cuda: str | None  # newest supported CUDA
     gpus: tuple[Gpu, ...]
     why: str = ""
     fix: str = ""
@@ -77,7 +81,7 @@ class Nvidia:
 
 @dataclass(frozen=True)
 class Load:
-    """How busy a GPU is: the share of the last second, or less, in which it computed. None, and why, if not told."""
+    """Load of a GPU in percent, averaged over a second or less; None with the reason if unknown."""
 
     percent: int | None
     why: str = ""
@@ -85,31 +89,31 @@ class Load:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one call of the tool printed, on both streams, and its exit status; None when there is no such tool."""
+    """Output of one call of nvidia-smi (both streams) and its exit status; None if it is not installed."""
 
     status: int | None
     text: str
 
 
 def sm_name(sm: str) -> str:
-    """A compute capability as compilers name it: "9.0" -> `sm_90`."""
+    """The compiler's name of a compute capability: "9.0" -> `sm_90`."""
     return f"sm_{sm.replace('.', '')}"
 
 
 def look(ask: Callable[[Sequence[str]], Answer] | None = None) -> Nvidia:
-    """The driver and GPUs of this machine. `ask` calls the tool with some arguments; by default the installed one.
+    """The driver and GPUs of this machine, queried once per process.
 
-    The installed one is asked once in a process.
+    `ask` calls nvidia-smi with arguments; by default the installed one.
     """
     return _installed() if ask is None else _look(ask)
 
 
 def load(gpu: str, ask: Callable[[Sequence[str]], Answer] | None = None) -> Load:
-    """How busy one GPU is just now. A GPU that is divided (MIG) does not tell.
+    """The present load of a GPU; unknown if MIG is on.
 
     Args:
-        gpu: its number or UUID, as the tool counts and names them.
-        ask: as `look` has it.
+        gpu: its number or UUID in nvidia-smi.
+        ask: as for `look`.
     """
     answer = (ask or call)([f"--id={gpu}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"])
     if answer.status is None:
@@ -143,7 +147,7 @@ def call(arguments: Sequence[str]) -> Answer:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(-1, f"it gave no answer within {TIMEOUT_SECONDS} s")
+        return Answer(-1, f"it did not answer within {TIMEOUT_SECONDS} s")
     except FileNotFoundError:
         return Answer(None, "it is not installed, or not on PATH")
     except OSError as error:
@@ -167,7 +171,7 @@ def _look(ask: Callable[[Sequence[str]], Answer]) -> Nvidia:
 
 
 def _query(ask: Callable[[Sequence[str]], Answer]) -> tuple[Answer, list[str]]:
-    """The answer to a query for all of `_FIELDS` that this driver knows, and which they are."""
+    """The answer to a query for the known ones of `_FIELDS`, and their names."""
     fields = list(_FIELDS)
     while True:
         answer = ask([f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
@@ -195,7 +199,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
 
 
 def _told(value: str) -> str | None:
-    """A value, or None for one of the tool's words for none: `[N/A]`, `[Not Supported]`, `ERR!`."""
+    """A value; None for `[N/A]`, `[Not Supported]` and `ERR!`."""
     return None if not value or value.startswith("[") or value in ("N/A", "ERR!") else value
 
 
@@ -212,12 +216,12 @@ def _instances(text: str) -> dict[int, tuple[str, ...]]:
 
 
 def _failure(answer: Answer, found_some: bool) -> tuple[str, str]:
-    """What is wrong, and what to do; two empty texts when nothing is."""
+    """Reason and fix of a fault; two empty texts without one."""
     for said, why, fix in _FAILURES:
-        # Beside rows the permission that is missing is one of a single value, as of its memory.
+        # With rows, the missing permission concerns a single value, such as memory.
         if said in answer.text and not (found_some and answer.status == 0):
             return why, fix
     if answer.status == 0 and found_some:
         return "", ""
     last = answer.text.strip().splitlines()[-1:] or ["nothing"]
-    return f"{TOOL} says: {last[0].strip()} (exit {answer.status})", f"run `{TOOL}` and mend what it names"
+    return f"{TOOL} says: {last[0].strip()} (exit {answer.status})", f"run `{TOOL}` and repair what it names"

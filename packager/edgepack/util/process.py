@@ -1,7 +1,7 @@
 """Signals and standard streams of a command: SIGTERM and SIGHUP end it in order, as Ctrl-C does.
 
-A CI server cancels with SIGTERM, and a terminal that is closed sends SIGHUP. Without a handler the command would be
-gone at once, and a gate that it started would go on for minutes on the same cores.
+A CI server cancels with SIGTERM, and a closed terminal sends SIGHUP. Without a handler the command would end at once,
+and a gate that it started would continue for minutes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NUMBERS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def noticed() -> Iterator[list[int]]:
-    """Within the block, have them raise SystemExit with the code that a shell reports of them.
+    """Within the block, SIGTERM and SIGHUP raise SystemExit with the shell's exit code for them.
 
-    Yields the list that they will stand in: a library that was just being loaded makes an error of its own of it. One
-    that is ignored, as SIGHUP under nohup, stays so. Python lets no other thread than the main one have handlers.
+    Yields the list of received signals, because a library that is being imported may convert the exception. An ignored
+    signal (SIGHUP under nohup) stays ignored. Only the main thread can have handlers.
     """
     arrived: list[int] = []
 
@@ -50,31 +50,31 @@ def noticed() -> Iterator[list[int]]:
 
 
 def take_back() -> None:
-    """Have them go where Python knows them to go, after a library has taken them for itself.
+    """Restore Python's signal handlers after Paddle's import, which installs its own without Python's knowledge.
 
-    Paddle does when it is imported, behind Python's back: its handler prints a trace and ends the process at once.
+    Paddle's handler prints a trace and ends the process at once.
     """
     if threading.current_thread() is threading.main_thread():
         for number in _NUMBERS:
             handler = signal.getsignal(number)
-            if handler is not None:  # else it was set by others than Python before we came
+            if handler is not None:  # else it was set outside of Python
                 signal.signal(number, handler)
 
 
 def exit_code(number: int) -> int:
-    """143 of SIGTERM, 129 of SIGHUP."""
+    """The shell's exit code for a signal: 143 for SIGTERM, 129 for SIGHUP."""
     return 128 + number
 
 
-READER_GONE: Final = 128 + 13  # as a shell reports SIGPIPE
+READER_GONE: Final = 128 + 13  # the shell's exit code for SIGPIPE
 STDOUT: Final = "standard output"
 
 
 def open_closed() -> None:
-    """Have the streams that the process was started without (`>&-`) lead nowhere.
+    """Redirect standard streams that are closed (`>&-`) to /dev/null.
 
-    Their numbers first: a file that is opened later would get one of them, and what a program started from here prints
-    would end up in that file.
+    Otherwise a file that is opened later would get their descriptor, and the output of child processes would go into
+    it.
     """
     for number in range(3):
         try:
@@ -87,7 +87,7 @@ def open_closed() -> None:
 
 
 def lead_nowhere(*numbers: int) -> None:
-    """Have file descriptors lead nowhere: Python fails on what is left in a buffer once more at its end."""
+    """Redirect file descriptors to /dev/null, because Python flushes their buffers again at exit."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in numbers:
         os.dup2(nowhere, number)
@@ -97,10 +97,9 @@ def lead_nowhere(*numbers: int) -> None:
 
 
 def go_on_without_stderr() -> None:
-    """Have standard error lead nowhere from the moment that it cannot be written: its disk is full, its reader left.
+    """Redirect standard error to /dev/null once it cannot be written (full disk, closed pipe).
 
-    Progress and messages are not worth a verdict, and what a gate or a build found is told by its exit code as well.
-    For all who print there, libraries too. A stream that stands in for that of the process is left alone.
+    Lost messages must not change a verdict, which the exit code reports too. A replaced `sys.stderr` is left alone.
     """
     own = sys.__stderr__
     if own is not None and sys.stderr is own:
@@ -109,10 +108,7 @@ def go_on_without_stderr() -> None:
 
 
 def name_stdout() -> None:
-    """Have an error of standard output bear the name `STDOUT`: other errors without a file name are none of it.
-
-    A stream that stands in for that of the process is left alone.
-    """
+    """Set the file name `STDOUT` in errors of standard output, to recognise them. A replaced `sys.stdout` stays."""
     own = sys.__stdout__
     if own is not None and sys.stdout is own:
         raw = io.BufferedWriter(_Output(own.fileno(), "w", closefd=False))
@@ -120,7 +116,7 @@ def name_stdout() -> None:
 
 
 class _Output(io.FileIO):
-    """A file whose errors bear its name, except that its reader left."""
+    """A file whose errors have its name, except for a closed pipe."""
 
     def write(self, data: ReadableBuffer) -> int:
         try:
@@ -136,23 +132,20 @@ class _Output(io.FileIO):
 
 
 class _Spare(io.FileIO):
-    """A file whose text may be lost."""
+    """A file that drops text which cannot be written."""
 
     def write(self, data: ReadableBuffer) -> int:
         size = memoryview(data).nbytes
         try:
-            return super().write(data) or size  # nothing, where it would block: the buffer above would fail of that
+            return super().write(data) or size  # None if it would block, which the buffer above would treat as an error
         except OSError:
-            lead_nowhere(self.fileno())  # for good: half a line, and others an hour later, are of no use to anybody
+            lead_nowhere(self.fileno())  # permanently: parts of lines, or later lines alone, are useless
             return size
 
 
 @contextmanager
 def read_by_somebody() -> Iterator[None]:
-    """End with 141 where whoever reads the output has had enough of it.
-
-    To be had inside of click's `main`, which would end with 1.
-    """
+    """Exit with 141 on a closed pipe of the output. Use it inside click's `main`, which would exit with 1."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Times, sizes, counts, verdicts and foreign texts as text for people; differences of nested documents."""
+"""Formatting of times, sizes, counts, verdicts and external texts; differences of nested documents."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from edgepack_runtime.util.texts import counted as counted  # one for both sides
 
-UNGATED: Final = "no gates"  # what stands for a verdict where nothing was asked, and a build or an install goes on
-# Control characters move cursors, bidirectional overrides reorder what is read: both are shown, not obeyed.
+UNGATED: Final = "no gates"  # shown instead of a verdict if the recipe sets no gates
+# Control characters move cursors and bidirectional overrides reorder text: both are escaped.
 _UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def safe(text: object) -> str:
-    """`text` with whatever a terminal would obey shown as an escape."""
+    """`text` with escaped control characters."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(text))
 
 
 def duration(seconds: float) -> str:
-    """`12.3 s`, `5 min 50 s`, `2 h 05 min`."""
+    """A duration: `12.3 s`, `5 min 50 s`, `2 h 05 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -38,14 +38,14 @@ def metric_name(metric: str) -> str:
 
 
 def verdict(receipt: Mapping[str, Any]) -> str:
-    """The verdict of a receipt; `no gates` where it only passed because its recipe sets none: nothing was judged."""
+    """The verdict of a receipt; `no gates` if its recipe sets none."""
     told = str(receipt["verdict"])
     left_out = [one["gate"] for one in receipt.get("unmeasured", ())]
     return UNGATED if told == "pass" and not receipt["checks"] and left_out in ([], ["gates"]) else told
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Dotted name -> what it was and what it is, for all that is not equal; what is not there is None."""
+    """Dotted name -> old and new value, for all values that differ; None for a missing value."""
     one, two = dict(_flat(before, "")), dict(_flat(after, ""))
     names = sorted({*one, *two})
     return {name: (one.get(name), two.get(name)) for name in names if one.get(name) != two.get(name)}

@@ -1,4 +1,4 @@
-"""Reading TOML: the standard library's reader, and on Python 3.10, which has none, the package that became it."""
+"""TOML reader: `tomllib`, or `tomli` on Python 3.10."""
 
 from __future__ import annotations
 

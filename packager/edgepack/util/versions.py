@@ -1,4 +1,4 @@
-"""Versions of what a result was made with."""
+"""Versions of edgepack, Python and libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from edgepack import __version__
 
-# Everything that trains, converts or measures; the light install has no Paddle.
+# Distributions that train, convert or measure; the light install has no Paddle.
 TOOLS = (
     "paddlepaddle",
     "paddlepaddle-gpu",
@@ -23,12 +23,12 @@ TOOLS = (
 
 
 def tool_versions() -> dict[str, str]:
-    """Versions of edgepack, Python, and those of `TOOLS` that are installed here."""
+    """Versions of edgepack, Python, and the installed ones of `TOOLS`."""
     return {"edgepack": __version__, "python": platform.python_version()} | installed_versions(TOOLS)
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
-    """The version of each of `distributions` that is installed here."""
+    """The versions of the installed ones of `distributions`."""
     found = {}
     for name in distributions:
         try:

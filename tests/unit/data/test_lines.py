@@ -58,7 +58,7 @@ def test_a_line_is_given_before_the_next_is_looked_at(tmp_path: Path) -> None:
         ),
         ("很好\n不错".encode()[:-1], "2: the file ends in the middle of a character: its end is missing"),
         ("ok，不错".encode()[:-2], "1: the file ends in the middle of a character: its end is missing"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "None: this is no text file"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "None: this is not a text file"),
         (
             "很好\n".encode() + b"\xff\n",
             "2: this line is not UTF-8, though lines before it are: the file mixes two encodings",

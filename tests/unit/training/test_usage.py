@@ -64,7 +64,7 @@ def test_a_driver_that_does_not_tell_is_asked_once() -> None:
 
 
 def test_what_was_heard_before_it_failed_counts() -> None:
-    script = Script(Load(30), Load(None, "a GPU no longer answers the driver"), Load(7))
+    script = Script(Load(30), Load(None, "a GPU has stopped responding to the driver"), Load(7))
     script.run()
     assert script.load.read() == (30.0, "")
 
@@ -141,7 +141,7 @@ def test_one_question_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> Non
         (0, "[Not Supported]\n", Load(None, "nvidia-smi says [Not Supported]")),
         (6, "No devices were found\n", Load(None, "the driver finds no GPU that it can use")),
         (0, "87\n12\n", Load(None, "nvidia-smi says: 12 (exit 0)")),
-        (-1, "it gave no answer within 60 s", Load(None, "nvidia-smi says: it gave no answer within 60 s (exit -1)")),
+        (-1, "it did not answer within 60 s", Load(None, "nvidia-smi says: it did not answer within 60 s (exit -1)")),
         (None, "it is not installed", Load(None, "nvidia-smi cannot be run: it is not installed")),
     ],
 )

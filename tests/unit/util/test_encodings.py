@@ -93,7 +93,7 @@ def test_utf8_with_some_other_bytes_is_called_that() -> None:
     raw = SIMPLIFIED.encode() + b"caf\xe9\n" + SIMPLIFIED.encode()
     assert is_damaged_utf8(raw)
     assert guess(raw).certain is None
-    assert "though others are" in not_utf8(raw, "a.tsv")[0]
+    assert "but others are" in not_utf8(raw, "a.tsv")[0]
     assert not is_damaged_utf8(SIMPLIFIED.encode("gb18030"))
 
 
@@ -103,7 +103,7 @@ def test_utf8_with_some_other_bytes_is_called_that() -> None:
 def test_what_is_no_text_is_called_that(raw: bytes) -> None:
     assert is_binary(raw)
     reason, fix = not_utf8(raw, "a.tsv")
-    assert reason == "this is no text file"
+    assert reason == "this is not a text file"
     assert "iconv" not in fix
 
 

@@ -88,7 +88,7 @@ def test_where_there_is_nothing_it_says_why_and_what_to_do(name: str) -> None:
 def test_a_gpu_that_is_lost_does_not_hide_the_others() -> None:
     found = nvidia.look(recorded("lost-550"))
     assert [gpu.name for gpu in found.gpus] == ["NVIDIA L40S"]
-    assert found.why == "a GPU no longer answers the driver"
+    assert found.why == "a GPU has stopped responding to the driver"
     assert "reboot" in found.fix
 
 
@@ -122,7 +122,7 @@ def test_a_driver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(subprocess, "run", hang)
     found = nvidia.look(nvidia.call)
     assert found.gpus == ()
-    assert "gave no answer within 60 s" in found.why
+    assert "did not answer within 60 s" in found.why
 
 
 @given(st.text(), st.integers(-1, 255))
