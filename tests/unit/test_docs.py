@@ -81,6 +81,16 @@ def test_pages_that_messages_and_comments_name_exist(folder: str) -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
+def test_the_walk_through_the_code_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    paths = [path.as_posix() for folder in ("packager", "runtime", "tests") for path in (ROOT / folder).rglob("*")]
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", page)
+    assert len(named) > 50
+    made = "dist/"  # by builds
+    assert [name for name in named if name != made and not any(p.endswith(f"/{name.rstrip('/')}") for p in paths)] == []
+    assert len(page.splitlines()) <= 60
+
+
 def test_the_page_of_commands_is_current(tmp_path: Path) -> None:
     script, page = ROOT / "scripts" / "commands_page.py", tmp_path / "commands.md"
     subprocess.run([sys.executable, str(script), str(page)], check=True)
