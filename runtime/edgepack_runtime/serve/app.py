@@ -1,8 +1,8 @@
-"""The HTTP application: routes to a model.
+"""ASGI application with the HTTP endpoints of one model.
 
-`create` makes one of environment variables, for servers that import it: `uvicorn --factory
-edgepack_runtime.serve.app:create`, or gunicorn with `edgepack_runtime.serve.app:create()`. The model is loaded when
-the server starts the application, so that each of gunicorn's processes loads its own.
+`create` configures it from environment variables, for ASGI servers: `uvicorn --factory
+edgepack_runtime.serve.app:create`, or gunicorn with `edgepack_runtime.serve.app:create()`. The model is loaded at
+application startup, so each gunicorn worker loads its own.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from starlette.routing import Route
 
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate
-from edgepack_runtime.serve import kserve, logs, openapi, page, requests
-from edgepack_runtime.serve import model_info as facts
+from edgepack_runtime.serve import kserve, logs, model_info, openapi, page, requests
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgepack_runtime.serve.middleware import Controls, Middleware
@@ -35,14 +34,14 @@ _READ = ["GET"]  # starlette adds HEAD
 
 
 class Model(NamedTuple):
-    """A model that is loaded, and what to say of it."""
+    """A loaded model and its properties."""
 
     predictor: Predictor
     facts: ModelInfo
 
 
 def create() -> Middleware:
-    """An application after `EDGEPACK_SERVE_*` in the environment (see `settings`).
+    """Create the application from `EDGEPACK_SERVE_*` in the environment (see `settings`).
 
     Raises:
         UsageError, EnvironmentUnfitError: as `from_environment`.
@@ -53,19 +52,19 @@ def create() -> Middleware:
 
 
 def load(settings: Settings) -> Model:
-    """Load the model that `settings` name.
+    """Load the model of `settings`.
 
     Raises:
         EdgepackError: as `Predictor`.
     """
     found = locate.locate_own_release() if settings.model is None else locate.locate(settings.model)
-    name, version = facts.named(found)
+    name, version = model_info.name_and_version(found)
     predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
-    return Model(predictor, facts.of(predictor, name, version))
+    return Model(predictor, model_info.from_predictor(predictor, name, version))
 
 
 def application(settings: Settings, logger: logging.Logger, model: Optional[Model] = None) -> Middleware:
-    """The ASGI application; it loads the model that `settings` name when it starts, unless it is given one."""
+    """The ASGI application; at startup it loads the model of `settings`, unless `model` is given."""
     metrics = Metrics()
     routes = Routes(metrics)
 
@@ -83,19 +82,19 @@ def application(settings: Settings, logger: logging.Logger, model: Optional[Mode
 
     handlers: Mapping[Any, Any] = {HTTPException: _not_found, Exception: _pass_on}
     app = Starlette(routes=routes.table(), lifespan=lifespan, exception_handlers=handlers)
-    app.router.redirect_slashes = False  # a path that there is not is 404, and no way to somewhere else
+    app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
     return Middleware(app, settings, metrics, logger, Controls(routes.drain, routes.give_up, routes.busy))
 
 
 class Routes:
-    """The endpoints. `service` is there as soon as the application has started."""
+    """The endpoints. `service` is set at application startup."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.service: Optional[Service] = None
         self._metrics = metrics
 
     def table(self) -> List[Route]:
-        """All routes; their paths are labels of the metrics."""
+        """All routes; their paths are label values of the metrics."""
         model = "/v2/models/{name}"
         version = model + "/versions/{version}"
         reads: Dict[str, Callable[[Request], Awaitable[Response]]] = {
@@ -114,7 +113,7 @@ class Routes:
             f"{version}/ready": self.v2_model_ready,
         }
         asks = {"/predict": self.predict, f"{model}/infer": self.v2_infer, f"{version}/infer": self.v2_infer}
-        # What is asked most often stands first: they are tried in this order.
+        # Routes are matched in this order, so the most frequent ones come first.
         table = [Route(path, _routed(path, endpoint), methods=["POST"]) for path, endpoint in asks.items()]
         return table + [Route(path, _routed(path, endpoint), methods=_READ) for path, endpoint in reads.items()]
 
@@ -123,24 +122,24 @@ class Routes:
         """The service.
 
         Raises:
-            HttpError: it is not there yet.
+            HttpError: the application has not started yet (503).
         """
         if self.service is None:
             raise HttpError(503, "starting", "the model is being loaded", headers={"Retry-After": "1"})
         return self.service
 
     def drain(self) -> None:
-        """Take no more texts from now on."""
+        """Refuse new texts from now on."""
         if self.service is not None:
             self.service.stop()
 
     def give_up(self) -> None:
-        """Answer no text any more."""
+        """Refuse all texts that are not answered yet."""
         if self.service is not None:
             self.service.give_up()
 
     def busy(self) -> bool:
-        """Whether the model runs."""
+        """Whether a batch is running."""
         return self.service is not None and self.service.batcher.running > 0
 
     async def page(self, request: Request) -> Response:
@@ -212,10 +211,10 @@ class Routes:
         return Response(head + binary, headers=timed, media_type="application/octet-stream")
 
     def _named(self, request: Request) -> ModelInfo:
-        """The facts of the model in the path.
+        """Properties of the model in the path.
 
         Raises:
-            HttpError: this server has another one.
+            HttpError: this server has another model or version (404).
         """
         facts = self.running.facts
         if request.path_params["name"] != facts.name:
@@ -226,7 +225,7 @@ class Routes:
 
 
 def _routed(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """`endpoint`, which leaves the path of its route for the metrics."""
+    """Wrap `endpoint` to record its route's path for the metrics."""
 
     async def routed(request: Request) -> Response:
         request.scope["route_path"] = path
@@ -236,7 +235,7 @@ def _routed(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Ca
 
 
 async def _not_found(request: Request, error: HTTPException) -> Response:
-    """What starlette refuses itself: a path or a method that there is not."""
+    """Convert starlette's own errors: unknown path or method."""
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{request.method} is no method of this path"
@@ -245,7 +244,7 @@ async def _not_found(request: Request, error: HTTPException) -> Response:
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
-    """What went wrong is the gatekeeper's to answer: it knows the request's id, and starlette's log tells too much."""
+    """Leave unexpected errors to the middleware: it knows the request id, and starlette would log request data."""
     raise error
 
 
@@ -254,5 +253,5 @@ def _json(document: Any, status: int = 200, headers: Optional[Mapping[str, str]]
 
 
 def _json_bytes(document: Any) -> bytes:
-    # A lone surrogate, which JSON may hold, goes back as JSON escapes it.
+    # Lone surrogates, which JSON may contain, are written as JSON escapes.
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

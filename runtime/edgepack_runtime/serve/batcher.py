@@ -1,10 +1,10 @@
-"""One queue in front of the predictor: texts that wait at the same time are answered as one batch.
+"""Dynamic batching: texts that wait in the queue at the same time are predicted as one batch.
 
-A text that finds a worker idle is run at once, alone: nobody waits for company that may not come. While all workers
-are busy texts collect, and the next batch takes what is there. The oldest text is in every batch, so each gets its
-turn; the others are those nearest to it in length, as long as padding them to the longest stays cheap.
+If a worker is idle, a text runs at once, without waiting for others. While all workers are busy, texts queue up and
+form the next batch. Each batch contains the oldest text, so that none starves, and the texts nearest to it in length,
+as long as padding stays cheap.
 
-All methods are called from the event loop's thread; the predictor runs in threads of its own.
+All methods are called from the event loop's thread; the predictor runs in worker threads.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from edgepack_runtime.util.texts import Item
 
 Run = Callable[[Sequence[Item]], Tuple[List[AnyPrediction], Split]]
 Gone = Callable[[], Coroutine[Any, Any, None]]
-PADDING = 1.25  # what a padded batch may hold, as a multiple of its texts
-_SLACK = 16  # characters of padding that are always allowed: less than what a run of its own costs
-_WINDOW = 8  # batches: how far down the queue companions are looked for
-_UNWATCHED_S = 0.05  # how long a request waits before it is looked whether its client is still there
-_SMOOTHING = 0.1  # share of the newest batch in the mean time of a text
+PADDING = 1.25  # maximum size of a padded batch, as a multiple of its texts
+_SLACK = 16  # characters of padding that are always allowed: they cost less than a separate run
+_WINDOW = 8  # batches: how far down the queue texts of similar length are searched
+_UNWATCHED_S = 0.05  # wait before the client's connection is watched
+_SMOOTHING = 0.1  # weight of the newest batch in the moving average of the time per text
 
 
 class Batch(NamedTuple):
-    """One run of the predictor: where its milliseconds went, and how many texts shared them."""
+    """One run of the predictor: its time and number of texts."""
 
     split: Split
     size: int
 
 
 class Answered(NamedTuple):
-    """A prediction, the batch that it came of, and how long its text waited for that."""
+    """A prediction, its batch, and the time that its text waited in the queue."""
 
     prediction: AnyPrediction
     batch: Batch
@@ -62,17 +62,17 @@ class _Waiting:
 
 
 class Batcher:
-    """Answers for texts from many requests, in as few runs as pays.
+    """Queue and batches of texts from many requests.
 
     Args:
-        run: answers a batch, in its order; it is called from `workers` threads.
-        max_batch: most texts of a batch; 1 turns batching off.
-        max_wait_ms: how long after its arrival a text that came while all workers were busy may wait for company,
-            where a batch is not full; 0 runs what is there as soon as a worker is idle.
-        capacity: most texts that wait.
-        workers: batches that run at the same time.
-        max_length: tokens that the model reads of a text; what comes after them costs nothing.
-        observe: told of each batch that ran.
+        run: predicts a batch, in its order; called from `workers` threads.
+        max_batch: maximum number of texts in a batch; 1 turns batching off.
+        max_wait_ms: how long after its arrival a text that came while all workers were busy may wait for a full
+            batch; 0 runs the queued texts as soon as a worker is idle.
+        capacity: maximum number of queued texts.
+        workers: number of batches that run at the same time.
+        max_length: maximum number of tokens that the model reads; longer texts cost no more.
+        observe: called with each batch that ran.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class Batcher:
 
     @property
     def queued(self) -> int:
-        """Texts that wait."""
+        """Number of queued texts."""
         return len(self._queue)
 
     @property
     def running(self) -> int:
-        """Texts that are being answered."""
+        """Number of texts in running batches."""
         return sum(map(len, self._running))
 
     @property
@@ -118,19 +118,19 @@ class Batcher:
         return self._draining
 
     def expected_wait_s(self) -> float:
-        """How long a text that came now would wait, after what texts took so far."""
+        """Expected wait of a new text, from the mean time per text so far."""
         return (self.queued + self.running) * self._seconds_per_text / self._workers
 
     def longest_run_s(self) -> float:
-        """For how long the oldest batch has been running; 0 where none is."""
+        """Time since the oldest running batch started; 0 without one."""
         now = time.perf_counter()
         return max((now - batch[0].started for batch in self._running), default=0.0)
 
     def admit(self, count: int, timeout_s: float) -> None:
-        """See whether `count` texts may come now. Whoever is refused so early costs next to nothing.
+        """Refuse `count` new texts if they cannot be answered in time.
 
         Raises:
-            HttpError: there is no room for them, they would wait for nothing (429), or the server is stopping (503).
+            HttpError: the queue is full or the expected wait too long (429), or the server is stopping (503).
         """
         if self._draining:
             raise http_errors.draining()
@@ -138,19 +138,19 @@ class Batcher:
         retry_after_s = max(1, math.ceil(wait_s))
         if self.queued + count > self._capacity:
             raise http_errors.overloaded(f"{_waiting(self.queued)}, and {self._capacity} may", retry_after_s)
-        if wait_s > timeout_s:  # it would wait for nothing
+        if wait_s > timeout_s:
             raise http_errors.overloaded(f"{_waiting(self.queued)}, which is about {wait_s:.1f} s", retry_after_s)
 
     async def submit(self, items: Sequence[Item], timeout_s: float, gone: Gone) -> List[Answered]:
         """Answers for `items`, in their order.
 
         Args:
-            gone: returns when nobody waits for the answers any more. What has not begun is then not computed. It is
-                not asked at first: watching is not free, and most are answered before anybody loses patience.
+            gone: returns when the client disconnects; texts that have not started are then dropped. It is called
+                only after 50 ms, since watching has a cost and most requests are answered by then.
 
         Raises:
-            HttpError: there is no room for all of them (429), the client is gone (499), the server is stopping (503),
-                or time ran out (504).
+            HttpError: no room for all of them (429), client disconnected (499), server stopping (503), or timeout
+                (504).
             EdgepackError: the model cannot be run on one of them.
         """
         self.admit(len(items), timeout_s)
@@ -163,7 +163,7 @@ class Batcher:
         self._pump()
         try:
             late = await self._wait(futures, timeout_s, gone)
-        finally:  # also when the request was given up
+        finally:  # also on cancellation
             self._forget(futures)
         if late:
             raise http_errors.expired(timeout_s)
@@ -173,10 +173,10 @@ class Batcher:
         return [future.result() for future in futures]
 
     async def _wait(self, futures: Sequence[asyncio.Future[Answered]], timeout_s: float, gone: Gone) -> bool:
-        """Wait for `futures`; return whether time ran out.
+        """Wait for `futures`; return whether the timeout expired.
 
         Raises:
-            HttpError: the client is gone.
+            HttpError: the client disconnected.
         """
         _, late = await asyncio.wait(futures, timeout=min(timeout_s, _UNWATCHED_S))
         if not late:
@@ -186,20 +186,20 @@ class Batcher:
         try:
             _, late = await asyncio.wait(futures, timeout=max(0.0, timeout_s - _UNWATCHED_S))
         finally:
-            stays = watch.cancel()  # had it ended, there would be nothing to cancel
+            stays = watch.cancel()  # false if it has already returned
         if stays:
             return bool(late)
         watch.result()
         raise http_errors.gone()
 
     def refuse(self) -> None:
-        """Take nothing more; what waits is still answered."""
+        """Refuse new texts; queued ones are still answered."""
         self._draining = True
 
     async def drain(self, timeout_s: float) -> int:
-        """Take nothing more, answer what waits for up to `timeout_s`; return how many texts were given up."""
+        """Refuse new texts, answer queued ones for up to `timeout_s`; return the number of texts given up."""
         self.refuse()
-        self._pump()  # nobody comes any more whom a text could wait for
+        self._pump()  # no more texts will come, so none has to wait for a full batch
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except asyncio.TimeoutError:
@@ -207,7 +207,7 @@ class Batcher:
         return self._given_up
 
     def give_up(self) -> None:
-        """Take nothing more, and wait for nothing: neither for what is queued nor for what runs."""
+        """Refuse new, queued and running texts, without waiting."""
         self.refuse()
         left = [waiting for batch in (self._queue, *self._running) for waiting in batch if not waiting.future.done()]
         self._queue.clear()
@@ -217,7 +217,7 @@ class Batcher:
         self._idle.set()
 
     def close(self) -> None:
-        """Let the threads go; one that is in a run ends after it."""
+        """Stop the worker threads; a running batch is not interrupted."""
         if self._timer is not None:
             self._timer.cancel()
         self._executor.shutdown(wait=False)
@@ -227,7 +227,7 @@ class Batcher:
         return min(characters, self._max_length)
 
     def _pump(self) -> None:
-        """Start batches while there are texts and workers."""
+        """Start batches while there are queued texts and idle workers."""
         while self._queue and len(self._running) < self._workers:
             pause_s = self._to_linger_s()
             if pause_s > 0:
@@ -243,19 +243,19 @@ class Batcher:
         self._pump()
 
     def _to_linger_s(self) -> float:
-        """How much longer the next batch may wait to become full."""
+        """Seconds that the next batch may still wait to become full."""
         oldest = self._queue[0]
         if not oldest.to_linger or self._draining or len(self._queue) >= self._max_batch:
             return 0.0
         return oldest.arrived + self._max_wait_s - time.perf_counter()
 
     def _take(self) -> Tuple[_Waiting, ...]:
-        """Remove the next batch from the queue: the oldest text and those nearest to it in length."""
+        """Remove the next batch from the queue: the oldest text and the nearest ones in length."""
         oldest = self._queue.pop(0)
         chosen, longest, total = [oldest], oldest.length, oldest.length
         if self._max_batch > 1 and self._queue:
             near = self._queue[: self._max_batch * _WINDOW]
-            near.sort(key=lambda waiting: abs(waiting.length - oldest.length))  # of equals, the older one
+            near.sort(key=lambda waiting: abs(waiting.length - oldest.length))  # stable: older ones first
             for waiting in near:
                 if len(chosen) == self._max_batch:
                     break
@@ -276,10 +276,10 @@ class Batcher:
         done.add_done_callback(lambda future: self._finish(batch, future))
 
     def _answer(self, items: Sequence[Item]) -> List[_Outcome]:
-        """Run a batch, in a thread. When it fails each text is run alone: one that breaks the model spoils no other."""
+        """Run a batch, in a worker thread. If it fails, run each text alone, so that one bad text fails alone."""
         try:
             predictions, split = self._run(items)
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits for it
+        except Exception as error:  # noqa: BLE001 - raised in the request
             if len(items) == 1:
                 return [error]
             return [outcome for item in items for outcome in self._answer([item])]
@@ -291,7 +291,7 @@ class Batcher:
         outcomes = done.result()
         self._account(batch, outcomes)
         for waiting, outcome in zip(batch, outcomes):
-            if waiting.future.done():  # given up
+            if waiting.future.done():  # cancelled
                 continue
             if isinstance(outcome, Exception):
                 waiting.future.set_exception(outcome)
@@ -309,7 +309,7 @@ class Batcher:
                 self._observe(one)
 
     def _forget(self, futures: Sequence[asyncio.Future[Answered]]) -> None:
-        """Nobody waits for `futures` any more: take out of the queue what is left of them."""
+        """Cancel `futures` and remove their texts from the queue."""
         if not sum(future.cancel() for future in futures):
             return
         self._queue = [waiting for waiting in self._queue if not waiting.future.done()]

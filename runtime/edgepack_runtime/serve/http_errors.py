@@ -15,14 +15,14 @@ GONE = 499
 
 
 class HttpError(Exception):
-    """A request that gets no prediction.
+    """Error response to a request.
 
     Args:
-        status: of HTTP.
-        code: a word that programs may compare; it never changes.
-        message: what is wrong, for people; never a text that was sent.
-        fix: what to do about it.
-        headers: of the response, besides the usual ones.
+        status: HTTP status.
+        code: stable identifier for programs.
+        message: description for people, without any text of the request.
+        fix: what the client can do.
+        headers: additional response headers.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class HttpError(Exception):
         self.headers: Dict[str, str] = dict(headers or {})
 
     def document(self, request_id: str, *, kserve: bool) -> Dict[str, Any]:
-        """The body of the response; in the KServe v2 protocol `error` is a string."""
+        """JSON body of the response; in the KServe v2 protocol `error` is a string."""
         message = f"{self.message}: {self.fix}" if self.fix else self.message
         if kserve:
             return {"error": message, "code": self.code, "request_id": request_id}
@@ -45,38 +45,38 @@ class HttpError(Exception):
 
 
 def malformed(message: str, fix: str = "") -> HttpError:
-    """The request is not what the protocol says."""
+    """400: the request does not follow the protocol."""
     return HttpError(400, "malformed", message, fix=fix)
 
 
 def unfit(message: str, fix: str = "") -> HttpError:
-    """The request is well-formed, and the model cannot be asked that."""
+    """422: the request is well-formed, but the model cannot process it."""
     return HttpError(422, "unprocessable", message, fix=fix)
 
 
 def overloaded(message: str, retry_after_s: int) -> HttpError:
-    """Try again later."""
+    """429: the queue is full."""
     fix = f"try again in {retry_after_s} s"
     return HttpError(429, "queue_full", message, fix=fix, headers={"Retry-After": str(retry_after_s)})
 
 
 def gone() -> HttpError:
-    """Nobody is there to be answered: this is for log and metrics alone, with the number that nginx gave it."""
+    """499: the client disconnected. For log and metrics only, with nginx's status."""
     return HttpError(GONE, "client_gone", "the client went away before its answer")
 
 
 def draining() -> HttpError:
-    """The server was told to stop."""
+    """503: the server is stopping."""
     return HttpError(503, "draining", "this server is stopping", fix="try again", headers={"Retry-After": "1"})
 
 
 def expired(timeout_s: float) -> HttpError:
-    """Nothing came of it in time."""
+    """504: no answer in time."""
     return HttpError(
         504, "timeout", f"no answer within {timeout_s:g} s", fix="try again, or send fewer texts at a time"
     )
 
 
 def broken(what: str) -> HttpError:
-    """The model failed."""
+    """500: the model failed."""
     return HttpError(500, "failed", what, fix="look for the request id in the server's log")

@@ -1,7 +1,7 @@
-"""Log lines for machines: one JSON object a line on stderr (standard library only).
+"""JSON log of the server: one object per line on stderr.
 
-A line holds no text that was sent. That is why an error nobody foresaw is told by its type and the places in the code
-that it passed, and not by its message, which might quote one.
+Log lines contain no text of a request. Unexpected errors are therefore logged by type and stack frames, without their
+message, which might quote one.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def configure(level: str, stream: Optional[TextIO] = None) -> logging.Logger:
         logger = logging.getLogger(name)
         logger.handlers = [handler] if name in (LOGGER, "uvicorn", "asyncio") else []
         logger.propagate = name.startswith("uvicorn.")
-        # Of the library, what it says of itself in passing is not worth a line.
+        # Of other libraries, only warnings and errors are logged.
         logger.setLevel(level.upper() if name == LOGGER else max(logging.WARNING, logging.getLevelName(level.upper())))
     return logging.getLogger(LOGGER)
 
 
 def event(logger: logging.Logger, level: int, name: str, **fields: Any) -> None:
-    """One line about `name`."""
+    """Log the event `name` with `fields`."""
     if logger.isEnabledFor(level):
         logger.log(level, name, extra={"fields": fields})
 
 
 def error(exc_info: Any) -> Dict[str, Any]:
-    """Fields that tell of an exception without its message."""
+    """Log fields of an exception, without its message."""
     kind, _, where = exc_info
     return {"error": getattr(kind, "__name__", "unknown"), "where": _places(where)}
 

@@ -1,9 +1,8 @@
 """Middleware around every request: request id, access checks, response headers, metrics, one log line, errors.
 
-A loopback address alone protects little: any page in a browser on the same machine can send requests to it. Without a
-token the server therefore answers only under the names of the loopback (a page that lets its own name point there sends
-that name as `Host`), and takes no POST that a browser sends for a page of another origin (`Sec-Fetch-Site`, `Origin`).
-No page of another origin can read an answer, since no header allows it.
+Any page in a browser on the same machine can send requests to a loopback address. Without a token the server therefore
+accepts only loopback names as `Host`, against DNS rebinding, and refuses POST requests that a browser sends for a page
+of another origin (`Sec-Fetch-Site`, `Origin`). Without CORS headers, such pages cannot read answers either.
 """
 
 from __future__ import annotations
@@ -28,21 +27,20 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Who watches over a server has no token; the page is the same for everyone, and asks for one.
+# Open without a token: health checks, and the page, which asks for the token.
 OPEN_PATHS = ("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
 KSERVE = "/v2"
 _ID = re.compile(r"[0-9A-Za-z._:-]{1,128}\Z")
-_QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready")  # asked every few seconds
+_QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready")  # polled; logged at debug level
 _OTHER = "other"
 
 
 class Controls(NamedTuple):
-    """How whoever runs the server stops the application behind it.
+    """Callbacks with which the server stops the application.
 
-    drain: take no more texts; it is called before the sockets close. This and `give_up` may be called by a signal's
-        handler.
-    give_up: answer no text any more, whether it waits or runs.
-    busy: whether the model runs.
+    drain: refuse new texts; called before the sockets close. Like `give_up`, safe in a signal handler.
+    give_up: refuse all texts that are not answered yet, queued or running.
+    busy: whether a batch is running.
     """
 
     drain: Callable[[], None]
@@ -51,12 +49,12 @@ class Controls(NamedTuple):
 
 
 class Middleware:
-    """An ASGI application around `app`.
+    """ASGI middleware around `app`.
 
     Args:
-        app: raises `HttpError`, or `EdgepackError` where the model fails. It puts the path of the route into
+        app: raises `HttpError`, or `EdgepackError` if the model fails. It puts the path of the route into
             `scope["route_path"]`, and further fields of the log line into `scope["log_fields"]`.
-        controls: of `app`.
+        controls: callbacks to stop `app`.
     """
 
     def __init__(
@@ -86,10 +84,10 @@ class Middleware:
         except HttpError as error:
             await self._refuse(scope, sent, error)
         except EdgepackError as error:
-            # The model's own errors name the file and the logits, and no text.
+            # Errors of the model name the file and the logits, and contain no text of the request.
             scope["log_fields"]["why"] = str(error)
             await self._refuse(scope, sent, http_errors.broken(error.what))
-        except Exception as error:  # noqa: BLE001 - the last place that can answer; it is logged
+        except Exception as error:  # noqa: BLE001 - logged and answered with 500
             scope["log_fields"].update(logs.error((type(error), error, error.__traceback__)))
             await self._refuse(scope, sent, http_errors.broken("an error nobody foresaw"))
         finally:
@@ -106,7 +104,7 @@ class Middleware:
         if path in OPEN_PATHS:
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        # In constant time: how long it takes must not tell how much of a guess was right.
+        # Constant-time comparison, against timing attacks.
         if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self._token):
             raise HttpError(
                 401,
@@ -119,7 +117,7 @@ class Middleware:
     async def _refuse(self, scope: Scope, sent: _Sent, error: HttpError) -> None:
         self._metrics.rejected(error.code)
         scope["log_fields"]["code"] = error.code
-        if sent.status:  # too late: what was begun cannot be taken back
+        if sent.status:  # the response has already begun
             return
         if error.status == http_errors.GONE:
             sent.status = http_errors.GONE
@@ -153,9 +151,9 @@ class Middleware:
 
 
 def _is_cross_origin(address: str, headers: Dict[str, str]) -> bool:
-    """Whether a browser sent this for a page that does not come from this server; other programs send neither header.
+    """Whether a browser sent this for a page of another origin; other clients send neither header.
 
-    `same-site` is another origin too: every port of localhost is the same site.
+    `same-site` counts as another origin: all ports of localhost are the same site.
     """
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return True
@@ -164,7 +162,7 @@ def _is_cross_origin(address: str, headers: Dict[str, str]) -> bool:
 
 
 class _Sent:
-    """Sends a response with the headers that each has, and remembers its status (0 until it begins)."""
+    """Sends a response with the common headers, and stores its status (0 until it begins)."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send

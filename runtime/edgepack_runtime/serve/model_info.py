@@ -1,10 +1,9 @@
-"""What a server says of its model (standard library only)."""
+"""Name, version, task and labels of the served model, as `/model` and the KServe endpoints return them."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from edgepack_runtime.bundle import verify
@@ -13,12 +12,12 @@ from edgepack_runtime.install.locate import Located
 if TYPE_CHECKING:
     from edgepack_runtime.inference.predictor import Predictor
 
-_UNNAMED_VERSION = "0.0.0"  # of a model folder, which has none
+_DEFAULT_VERSION = "0.0.0"  # of a model folder without a release
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """A model that is loaded. `labels` are in the order of the scores; the tags of tokens for token classification."""
+    """Properties of the loaded model. `labels` are in the order of the scores; tags for token classification."""
 
     name: str
     version: str
@@ -32,25 +31,26 @@ class ModelInfo:
     threads: int
 
     def as_json(self) -> Dict[str, Any]:
-        """All of them."""
+        """JSON object of all fields."""
         found = dataclasses.asdict(self)
         return {**found, "labels": list(self.labels), "providers": list(self.providers)}
 
 
-def named(found: Located) -> Tuple[str, str]:
-    """Name and version of a model: those of its release, else the folder's name.
+def name_and_version(found: Located) -> Tuple[str, str]:
+    """Name and version of the model's release; without a release the folder's name and 0.0.0.
 
     Raises:
         BundleInvalidError: the release's manifest is damaged.
     """
     if found.release is None:
-        return _plain(found.model), _UNNAMED_VERSION
+        name = re.sub(r"[^0-9A-Za-z._-]+", "-", found.model.name).strip("-.")  # it becomes part of URLs
+        return name or "model", _DEFAULT_VERSION
     manifest, _ = verify.read_manifest(found.release)
     return manifest.name, manifest.version
 
 
-def of(predictor: Predictor, name: str, version: str) -> ModelInfo:
-    """The facts of a model that `predictor` has loaded."""
+def from_predictor(predictor: Predictor, name: str, version: str) -> ModelInfo:
+    """Properties of the model that `predictor` has loaded."""
     config = predictor.config
     return ModelInfo(
         name=name,
@@ -64,8 +64,3 @@ def of(predictor: Predictor, name: str, version: str) -> ModelInfo:
         providers=predictor.providers,
         threads=predictor.tuning.threads,
     )
-
-
-def _plain(folder: Path) -> str:
-    """A folder's name as it can stand in a path of a URL."""
-    return re.sub(r"[^0-9A-Za-z._-]+", "-", folder.name).strip("-.") or "model"

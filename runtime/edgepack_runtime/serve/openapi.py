@@ -1,4 +1,4 @@
-"""The description of the HTTP interface, as OpenAPI 3.1, for the model that is loaded (standard library only)."""
+"""OpenAPI 3.1 document of the HTTP interface for the loaded model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def document(facts: ModelInfo, settings: Settings) -> Schema:
         f"{model}/versions/{facts.version}/ready": {"get": _read("The same as without the version.", unready=True)},
         f"{model}/versions/{facts.version}/infer": {"post": _infer(facts)},
     }
-    components: Schema = {"schemas": {"Answer": _answer(facts), "HttpError": _refusal()}}
+    components: Schema = {"schemas": {"Answer": _answer(facts), "Error": _error()}}
     found: Schema = {"openapi": "3.1.0", "info": {"title": facts.name, "version": facts.version}, "paths": paths}
     if settings.token is not None:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -118,14 +118,14 @@ def _answer(facts: ModelInfo) -> Schema:
     return {**_object({"label": label, "score": _SCORE, "scores": scores}), "required": ["label", "score"]}
 
 
-def _refusal() -> Schema:
+def _error() -> Schema:
     words = {name: {"type": "string"} for name in ("code", "message", "fix", "request_id")}
     error = {**_object(words), "required": ["code", "message", "request_id"]}
     return {**_object({"error": error}), "required": ["error"]}
 
 
 def _refused(words: str) -> Schema:
-    return {"description": words, "content": _content({"$ref": "#/components/schemas/Refusal"})}
+    return {"description": words, "content": _content({"$ref": "#/components/schemas/Error"})}
 
 
 def _content(schema: Optional[Schema]) -> Schema:

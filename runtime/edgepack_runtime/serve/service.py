@@ -1,4 +1,4 @@
-"""A loaded model with its queue: what the routes ask. Made when a server starts, in its event loop."""
+"""Service behind the routes: a loaded model with its batcher and metrics, created in the server's event loop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from edgepack_runtime.util.texts import Item
 
 
 class Timing(NamedTuple):
-    """Where the milliseconds of one request went, and how many texts its largest batch had.
+    """Time of one request in the queue and in its batches, and the size of the largest batch.
 
-    The three parts of a batch are those of the whole batch, which texts of other requests may have shared.
+    The times of a batch are those of the whole batch, which may include texts of other requests.
     """
 
     queue_ms: float
@@ -31,7 +31,7 @@ class Timing(NamedTuple):
     batch: int
 
     def header(self) -> str:
-        """As the value of a `Server-Timing` header, which browsers and other tools can read."""
+        """Value of the `Server-Timing` header."""
         parts = [f"{name[:-3]};dur={getattr(self, name):.3f}" for name in self._fields if name.endswith("_ms")]
         return ", ".join([*parts, f'batch;desc="{self.batch}"'])
 
@@ -40,7 +40,7 @@ class Service:
     """A model that answers requests.
 
     Args:
-        predictor: is asked from `settings.workers` threads.
+        predictor: called from `settings.workers` threads.
     """
 
     def __init__(self, predictor: Predictor, facts: ModelInfo, settings: Settings, metrics: Metrics) -> None:
@@ -54,7 +54,7 @@ class Service:
             max_wait_ms=settings.max_wait_ms,
             capacity=settings.queue,
             workers=settings.workers,
-            # In windows all of a text is read: a long one takes its time, and is not for company.
+            # With windows the whole text is read, so its full length counts for batching.
             max_length=facts.max_length if settings.long == TRUNCATE else sys.maxsize,
             observe=metrics.ran,
         )
@@ -63,7 +63,7 @@ class Service:
         metrics.describe(facts, lambda: self.batcher.queued)
 
     def unready(self) -> str:
-        """Why no request should be sent here; empty where nothing speaks against it."""
+        """Reason why the server is not ready; empty if it is ready."""
         if self.batcher.draining:
             return "draining"
         if self.batcher.longest_run_s() > self.settings.timeout_s:  # the model hangs
@@ -71,41 +71,42 @@ class Service:
         return ""
 
     def admit(self) -> None:
-        """Refuse a request before its body is read, where there is not even room for one text.
+        """Refuse a request before its body is read if there is no room for a single text.
 
         Raises:
             HttpError: as `Batcher.admit`.
         """
         self.batcher.admit(1, self.settings.timeout_s)
 
-    async def answer(self, items: Sequence[Item], told: Dict[str, object], gone: Gone) -> List[Answered]:
-        """Answers for the texts of one request, in their order; what a log line should say is put into `told`.
+    async def answer(self, items: Sequence[Item], log_fields: Dict[str, object], gone: Gone) -> List[Answered]:
+        """Answers for the texts of one request, in their order.
 
         Args:
-            gone: as `Batcher.submit`.
+            log_fields: gets the fields of the request's log line.
+            gone: as in `Batcher.submit`.
 
         Raises:
             HttpError, EdgepackError: as `Batcher.submit`.
         """
-        told["texts"] = len(items)
+        log_fields["texts"] = len(items)
         found = await self.batcher.submit(items, self.settings.timeout_s, gone)
         for one in found:
             self._metrics.waited(one.queue_ms)
         spent = timing(found)
-        told.update(queue_ms=round(spent.queue_ms, 3), run_ms=round(spent.run_ms, 3), batch=spent.batch)
+        log_fields.update(queue_ms=round(spent.queue_ms, 3), run_ms=round(spent.run_ms, 3), batch=spent.batch)
         return found
 
     def stop(self) -> None:
-        """Begin to drain. This may be called by a signal's handler."""
+        """Begin to drain. Safe in a signal handler."""
         self.batcher.refuse()
         self._loop.call_soon_threadsafe(self._begin_drain)
 
     def give_up(self) -> None:
-        """End to drain: what is not answered yet is refused. This may be called by a signal's handler."""
+        """Stop draining and refuse all texts that are not answered yet. Safe in a signal handler."""
         self._loop.call_soon_threadsafe(self.batcher.give_up)
 
     async def drain(self, logger: logging.Logger) -> None:
-        """Take nothing more, and answer what is queued for as long as the settings say, counted from `stop`."""
+        """Refuse new texts, and answer queued ones for up to `drain_s` seconds from `stop`."""
         given_up = await self._begin_drain()
         level = logging.WARNING if given_up else logging.INFO
         logs.event(logger, level, "drained", given_up=given_up)
@@ -117,7 +118,7 @@ class Service:
 
 
 def timing(found: Sequence[Answered]) -> Timing:
-    """The timing of a request whose texts got `found`."""
+    """Timing of a request, from the answers to its texts."""
     batches: Dict[int, Batch] = {id(one.batch): one.batch for one in found}
     splits = [batch.split for batch in batches.values()]
     return Timing(

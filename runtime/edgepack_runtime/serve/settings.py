@@ -1,6 +1,6 @@
-"""What a server may take and give (standard library only).
+"""Settings of the server: limits, token, hosts, log level.
 
-The verb `serve` makes `Settings` of its options; a server that imports `app.create` itself, as gunicorn does, of
+The command `serve` builds `Settings` from its options. ASGI servers that import `app.create`, such as gunicorn, use
 environment variables: `EDGEPACK_SERVE_MAX_BATCH=16`.
 """
 
@@ -22,7 +22,7 @@ LEAST_TOKEN = 16  # characters; a short one can be guessed
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _MAX_TOKEN_BYTES = 4096
-# Of each number: the least and the most that makes sense.
+# Minimum and maximum of each number.
 _LIMITS: Dict[str, Tuple[float, float]] = {
     "threads": (1, MAX_THREADS),
     "workers": (1, 64),
@@ -39,10 +39,10 @@ _FRACTIONS = ("max_wait_ms", "timeout_s", "drain_s")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Limits of a server, and who may ask it.
+    """Limits of the server, and access to it.
 
     Raises:
-        UsageError: a value makes no sense, or any host may ask and no token is wanted.
+        UsageError: a value is out of range, or all hosts are allowed without a token.
     """
 
     model: Optional[Path] = None  # a model folder, a release or a prefix; None: the release this package lies in
@@ -91,10 +91,10 @@ class Settings:
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """Settings from `EDGEPACK_SERVE_*`, with the token in `EDGEPACK_TOKEN` or the file `EDGEPACK_SERVE_TOKEN_FILE`.
 
-    `EDGEPACK_SERVE_HOSTS` is a list with commas; `*` stands for any.
+    `EDGEPACK_SERVE_HOSTS` is a comma-separated list; `*` allows any host.
 
     Raises:
-        UsageError: a variable is not known or makes no sense.
+        UsageError: a variable is unknown or its value invalid.
         EnvironmentUnfitError: the token's file cannot be read.
     """
     given = {name[len(PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(PREFIX)}
@@ -111,10 +111,10 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
 
 
 def token(file: Optional[Path], environment: Mapping[str, str]) -> Optional[str]:
-    """The token in `file`, else in EDGEPACK_TOKEN; None where there is neither.
+    """The token in `file`, else in EDGEPACK_TOKEN; None without either.
 
     Raises:
-        UsageError: it is too short, or more than printable ASCII characters.
+        UsageError: it is too short, or contains other characters than printable ASCII.
         EnvironmentUnfitError: the file cannot be read.
     """
     if file is None:
@@ -131,7 +131,7 @@ def token(file: Optional[Path], environment: Mapping[str, str]) -> Optional[str]
 
 
 def _check_token(token: str) -> None:
-    """Refuse what cannot stand in a header, or could be guessed. The message does not tell the token."""
+    """Refuse tokens that are not valid in a header or easy to guess. The message does not contain the token."""
     if len(token) < LEAST_TOKEN or not all("!" <= character <= "~" for character in token):
         raise UsageError(
             "the token cannot be used",

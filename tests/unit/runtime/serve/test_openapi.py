@@ -1,4 +1,4 @@
-"""The description of the interface is that of the interface."""
+"""The OpenAPI document fits the requests, answers and errors of the server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_requests_and_answers_fit_their_schemas(tmp_path: Path, task: str, multi
                 assert fits((await post(app, "/predict", document)).json(), answered, whole)
             refused = await post(app, "/predict", {"text": 3})
             assert not fits({"text": 3}, asked, whole)
-            assert fits(refused.json(), {"$ref": "#/components/schemas/HttpError"}, whole)
+            assert fits(refused.json(), {"$ref": "#/components/schemas/Error"}, whole)
             assert str(refused.status) in described["responses"]
 
     asyncio.run(main())
@@ -102,3 +102,15 @@ def test_a_token_is_told_of(tmp_path: Path) -> None:
                 assert ((await ask(app, "GET", path)).status != 401) == open_to_all, path
 
     asyncio.run(main())
+
+
+def test_every_reference_resolves(tmp_path: Path) -> None:
+    app = application.application(Settings(model=write_model_folder(tmp_path / "hotel")), logging.getLogger("quiet"))
+
+    async def main() -> Any:
+        async with started(app):
+            return (await ask(app, "GET", "/openapi.json")).json()
+
+    document = asyncio.run(main())
+    references = set(re.findall(r"#/components/schemas/(\w+)", str(document)))
+    assert references == set(document["components"]["schemas"])
