@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 from tests.unit.conftest import beside_one_not_run, dynamic, linears, narrowed_of, pruned_of, ungated_of
 
 from edgepack.artifacts import LedgerRow, Quantization
@@ -62,6 +63,18 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
+def drawn_plots() -> None:
+    """For a test that reads the plots of the page."""
+
+
+@pytest.fixture(autouse=True)
+def _without_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the plots, which take a second, unless the test uses `drawn_plots`."""
+    if "drawn_plots" not in request.fixturenames:
+        monkeypatch.setattr(html.svg, "inline", lambda name, draw, rows: Markup('<svg id="{}"></svg>').format(name))
+
+
+@pytest.fixture
 def report(built: Any) -> dict[str, Any]:
     return make(built)
 
@@ -84,6 +97,8 @@ def test_a_target_that_could_not_be_run_is_gated_nowhere_where_the_recipe_sets_n
     assert "配方没有设门限：该命令和 install 只作测量，不作判定。" in _cards(report, "zh")
 
 
+@pytest.mark.usefixtures("drawn_plots")
+@pytest.mark.usefixtures("drawn_plots")
 @pytest.mark.parametrize(("language", "same", "share"), [
     ("en", "on the same test rows.", "on all test rows; targets were measured on a share of them, of size n."),
     ("zh", "在同一批测试样本上，", "在全部测试样本上的表现；各目标只用其中一部分样本测量，"),
@@ -109,6 +124,7 @@ def test_figures_of_gates_stay_in_one_line_on_paper(report: dict[str, Any]) -> N
     assert {tuple(re.findall(r'<td class="(\w+)"', row)) for row in rows} == {tuple(kinds)}
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_nothing_is_fetched_or_run(report: dict[str, Any]) -> None:
     text = render(report)
     page = Page(text)
@@ -120,6 +136,7 @@ def test_nothing_is_fetched_or_run(report: dict[str, Any]) -> None:
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_ids_are_unique_and_references_resolve(report: dict[str, Any]) -> None:
     text = render(report)
     page = Page(text)
@@ -130,6 +147,7 @@ def test_ids_are_unique_and_references_resolve(report: dict[str, Any]) -> None:
     assert set(references) <= set(ids)
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_the_same_report_gives_the_same_bytes(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib as mpl
 
@@ -278,6 +296,7 @@ def test_candidates_are_there_where_there_were_several(built: Any, selection: An
     assert "Candidates" not in Page(render(report)).words
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
     text = render(make(replace(built, selection=selection)))
     words = _figure(make(replace(built, selection=selection)), "Score of each candidate")
@@ -327,6 +346,7 @@ def test_what_else_ran_is_told_where_the_device_tells(report: dict[str, Any], ot
     assert ("Cores used by others meanwhile: 0.93 of 2." in words) is told
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_text_from_outside_is_escaped(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
     row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)
@@ -340,10 +360,12 @@ def test_text_from_outside_is_escaped(built: Any) -> None:
     assert page.words.count(attack) >= 7  # both plots draw the stage's name
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
     assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]) -> None:
     label = "Score of each timed stage"
     words = _figure(report, label)
@@ -358,6 +380,7 @@ def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]
     assert _figure(report, label) == ""
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_no_line_to_a_name_is_taken_for_data(report: dict[str, Any]) -> None:
     """Lines of data are drawn through, limits dashed; of points of one height the one furthest right is named first."""
     rows = [{**row, "score": report["ledger"][-1]["score"]} for row in report["ledger"][-3:]]
@@ -372,6 +395,7 @@ def test_no_line_to_a_name_is_taken_for_data(report: dict[str, Any]) -> None:
     assert sorted(heights, key=lambda name: heights[name]) == [rows[1]["stage"], rows[2]["stage"], rows[0]["stage"]]
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_a_gate_on_f1_has_its_limit_and_every_stage_in_both_plots(built: Any) -> None:
     gates = built.recipe.gates
     asked = gates.model_copy(update={"accuracy": gates.accuracy.model_copy(update={"metric": "macro_f1"})})
@@ -386,6 +410,7 @@ def test_a_gate_on_f1_has_its_limit_and_every_stage_in_both_plots(built: Any) ->
     assert "dev accuracy" in words and "test accuracy" in words
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_how_long_answers_took_and_what_one_is_made_of(report: dict[str, Any]) -> None:
     label, receipt = "How many of the timed answers", report["targets"][0]["receipt"]
     words = _figure(report, label)
@@ -395,6 +420,7 @@ def test_how_long_answers_took_and_what_one_is_made_of(report: dict[str, Any]) -
     assert _figure(report, label) == ""
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_the_axis_of_times_holds_slow_answers_too(report: dict[str, Any]) -> None:
     told = report["targets"][0]["receipt"]["latency"]["distribution"]
     told["max_ms"] = 480.0
@@ -403,6 +429,7 @@ def test_the_axis_of_times_holds_slow_answers_too(report: dict[str, Any]) -> Non
     assert "p95 ≤ 1.9 ms" in _figure(report, "How many of the timed answers")
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_of_many_targets_those_that_are_too_slow_have_a_plot_and_the_others_figures(report: dict[str, Any]) -> None:
     (target,) = report["targets"]
     checks = [{**check, "verdict": "pass"} for check in target["receipt"]["checks"]]
@@ -425,6 +452,7 @@ def test_shares_are_in_order_whatever_the_receipt_s_is() -> None:
     assert plots.shares(told) == [(1.0, 0.0), (1.0, 5.0), (2.0, 50.0), (7.0, 95.0), (9.0, 100.0)]
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_size_by_part_has_a_bar_for_each_target(built: Any) -> None:
     words = _figure(make(beside_one_not_run(built)), "Packed size of each bundle")
     assert words.count("24.7") == 2
@@ -433,6 +461,7 @@ def test_size_by_part_has_a_bar_for_each_target(built: Any) -> None:
     assert _figure(make(replace(built, deliveries=())), "Packed size of each bundle") == ""
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_what_int8_costs_each_part_is_drawn_the_worst_first(report: dict[str, Any]) -> None:
     label, int8 = "Divergence of each part", report["quantization"]["int8"]
     words = _figure(report, label)
@@ -449,6 +478,7 @@ def test_what_int8_costs_each_part_is_drawn_the_worst_first(report: dict[str, An
     assert _figure(report, label) == ""
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_ranges_of_each_part_are_drawn_the_widest_first(report: dict[str, Any]) -> None:
     words = _figure(report, "Ranges of what each part")
     assert re.search(r"layers\.3\.down.* layers\.0\.query_key_value.* head ", words)
@@ -460,6 +490,7 @@ def test_ranges_of_each_part_are_drawn_the_widest_first(report: dict[str, Any]) 
     assert "leaves few of the 255 steps" in told and "of the other ways" not in told
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_ranges_of_the_ways_not_taken_stand_beside(built: Any) -> None:
     wider = Quantization("ptq", "abs_max", tuple(replace(one, activation=(-70.0, 9.0)) for one in linears()))
     build = replace(built, scales=replace(built.scales, ways=(*built.scales.ways, wider)))
@@ -468,6 +499,7 @@ def test_ranges_of_the_ways_not_taken_stand_beside(built: Any) -> None:
     assert "layers.3.down -0.17 … 50.8 0.2 2 0.1 1.7 17.0 -70 … 9" in told
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_where_ranges_are_found_in_each_run_the_weights_are_told_alone(built: Any) -> None:
     int8 = replace(built.export.int8, way="dynamic", kept_float=())
     bare = replace(built, export=replace(built.export, int8=int8), scales=replace(built.scales, ways=(dynamic(),)))
@@ -482,6 +514,7 @@ def test_where_ranges_are_found_in_each_run_the_weights_are_told_alone(built: An
     assert "layers.3.down 2 0.1 1.7 17.0 -0.17 … 50.8" in " ".join(Page(render(make(calibrated))).words.split())
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_a_weight_of_zeros_is_drawn_too(report: dict[str, Any]) -> None:
     for part in report["quantization"]["parts"]:
         part["weight"] |= {"least": 0.0, "most": 0.0}
@@ -515,15 +548,18 @@ def test_every_figure_has_a_name_in_the_language_of_the_page(
     assert re.search(r"\.unseen \{[^}]*clip-path", text) and not re.search(r"\.unseen \{[^}]*display: none", text)
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_no_name_for_screen_readers_is_in_one_language_alone() -> None:
     for template in Path(html.__file__).parent.glob("*.jinja"):
         assert not re.search(r"aria-label=|\balt=|title=\"(?!\{\{)", template.read_text(encoding="utf-8")), template
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_plots_leave_the_page_small(built: Any, selection: Any) -> None:
     assert len(render(make(replace(built, selection=selection))).encode()) < 200_000
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_plots_have_the_colours_of_the_light_page_and_are_inverted_on_a_dark_one(report: dict[str, Any]) -> None:
     text = render(report)
     plots = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
@@ -543,6 +579,7 @@ def test_a_float16_file_is_named(built: Any) -> None:
     assert "Quantization: float16; " in words
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any) -> None:
     """No gates, no latency, no size, no teacher, an empty split."""
     delivered = built.deliveries[0]
