@@ -1,6 +1,6 @@
-"""Rows of a file or a stream, read as they are asked for: each has a text, a pair, or what is wrong with it.
+"""Reads rows of a file or stream one by one: each is a text, a pair of texts, or an error.
 
-A bad row costs no other: the next begins where its lines end. Standard library only.
+Reading continues after an invalid row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 class Source:
-    """What a file or stream holds.
+    """Rows of a file or stream.
 
     Args:
         stream: bytes.
@@ -183,20 +183,20 @@ def _pair_of_line(line: str, where: str) -> Item:
 
 
 def check_suffix(path: Path) -> None:
-    """See that the ending of `path` says how it is written.
+    """Check that the suffix of `path` is a known format.
 
     Raises:
-        UsageError: it is not a known one.
+        UsageError: the suffix is unknown.
     """
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
 
 
 def check_file(path: Path) -> None:
-    """See that there is a file to read texts from.
+    """Check that `path` is a file in a known format.
 
     Raises:
-        UsageError: there is none, or its ending is not a known one.
+        UsageError: there is no such file, or its suffix is unknown.
     """
     check_suffix(path)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""How answers stand in a file: a line for each row that was read (standard library only).
+"""Output formats of file predictions: one line per input row.
 
 .jsonl and .txt get one JSON object a line, as on stdout. .csv and .tsv get a header, the columns `text` (and
 `text_pair`), one column for each key, and one `score_<label>` for each label in place of `scores`. What is neither a
@@ -29,7 +29,7 @@ def answer_keys(config: ModelConfig, *, with_scores: bool) -> Tuple[str, ...]:
 
 
 class Form:
-    """The form of one file of answers.
+    """Writer of one output format.
 
     Args:
         suffix: of the file; see above.
@@ -51,7 +51,7 @@ class Form:
         self._rows = csv.writer(self._buffer, **options)
 
     def header(self) -> str:
-        """What stands before the first line."""
+        """The header line of a table; empty for JSON lines."""
         if not self._table:
             return ""
         return self._line([*self._texts, *self._keys, *(f"score_{label}" for label in self._labels)])

@@ -1,7 +1,7 @@
 """Side-by-side timing of model folders on this device, text in to answer out, batch 1.
 
-The models take turns on every text, so that a clock that changes or a neighbour that wakes up hits all of them. Ratios
-are taken round by round, where they share those conditions.
+The models take turns on every text, so that changing clocks and other programs affect all of them alike. Ratios are
+computed per round, under the same conditions.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def take_turns(
 ) -> List[List[List[Split]]]:
     """Time every predictor on every text in every round: `result[model][round][text]`.
 
-    Before the first round each predictor gets up to 20 uncounted texts. Who goes first changes with every text,
-    since the first finds the caches as the last left them.
+    Before the first round each predictor gets up to 20 warm-up texts. The order changes with every text, since the
+    first predictor finds the caches filled by the last.
     """
     for predictor in predictors:
         for text in texts[:WARM_UP_TEXTS]:
@@ -92,7 +92,7 @@ def measure(
 
 
 def summarize(samples: Sequence[Split]) -> Dict[str, Any]:
-    """Percentiles in ms of the whole, and medians of its parts; null where the samples are too few for one."""
+    """Percentiles in ms of the total, and medians of its parts; null if the samples are too few for a percentile."""
     totals = sorted(sample.total_ms for sample in samples)
     row: Dict[str, Any] = {"n": len(totals), "p50_ms": _rounded(intervals.percentile(totals, 0.5))}
     for name, fraction in (("p95_ms", 0.95), ("p99_ms", 0.99)):
@@ -107,7 +107,7 @@ def summarize(samples: Sequence[Split]) -> Dict[str, Any]:
 def compare(
     model_folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Say
 ) -> Dict[str, Any]:
-    """Time `model_folders` side by side; the first is what the others are compared with.
+    """Time `model_folders` side by side; the first is the reference.
 
     Args:
         texts: predicted one by one, all of them in every round; pairs for models of pairs.
@@ -162,7 +162,7 @@ def _p50_ms(samples: Sequence[Split]) -> float:
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """`compare`'s result as a table for people."""
+    """Format the result of `compare` as a table."""
     names = _names(result["models"])
     heads = ("model", "MiB", "threads", "p50 ms", "p95 ms", "p99 ms", "tokenize", "run", "post", "n")
     rows = [heads] + [
@@ -199,7 +199,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _names(models: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
-    """Folder -> what to call it: its own name, or the whole path where two folders share a name."""
+    """Folder -> display name: its name, or the whole path if two folders share a name."""
     short = {model["folder"]: Path(model["folder"]).name for model in models}
     return short if len(set(short.values())) == len(short) else {folder: folder for folder in short}
 

@@ -1,4 +1,4 @@
-"""Whether the shipped model computes on this device what it computed where it was built."""
+"""Self-test: compares the model's logits on this device with those of the build."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(release: Path) -> Dict[str, Any]:
 
 
 def compare(release: Path, predictor: Predictor) -> Dict[str, Any]:
-    """`run` with a predictor that was opened already; what it returns of the texts. Raises as `run`."""
+    """`run` with an open predictor; returns the part of the result about texts. Raises as `run`."""
     manifest, _ = verify.read_manifest(release)
     tolerance = _tolerance(manifest.model.get("golden_tolerance"))
     expected = golden.read_golden(release, predictor.config)
@@ -112,7 +112,7 @@ def _first(logits: Sequence[float]) -> int:
 
 
 def _lead(logits: Sequence[float]) -> float:
-    """How far the largest logit lies above the second largest."""
+    """Difference between the largest and the second largest logit."""
     first, second = sorted(logits, reverse=True)[:2]
     return first - second
 

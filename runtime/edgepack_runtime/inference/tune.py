@@ -1,9 +1,8 @@
-"""Finds how this device runs a model fastest: which of the engine's own rewrites, how many threads, spinning or not.
+"""Tuning: finds the fastest engine settings on this device: graph rewrites, number of threads, spinning.
 
-A walk, not a grid: each step changes one thing of the best so far and has to win a duel against it, both opened at
-once and timed in turns on the same texts. A change stays only where the median of the rounds' ratios shows the gain
-that its step asks for and the interval around it excludes that there is none: a second thread takes a second core
-from whatever else the device does, and is not worth a few percent.
+Greedy search: each step changes one setting of the best tuning so far, and both are timed in turns on the same texts.
+A change is kept only if the median ratio of the rounds shows the gain that the step requires, and its interval
+excludes no gain: a second thread takes a core from other programs, which a few percent do not justify.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Duel = Callable[[Tuning, Tuning], intervals.Interval]
 
 
 class Step(NamedTuple):
-    """One thing to try on the best tuning so far, and the share of the time that it has to save."""
+    """One change to try on the best tuning so far, and the fraction of the time that it must save."""
 
     what: str
     change: Callable[[Tuning], Tuning]
@@ -45,7 +44,7 @@ class Step(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What came of a step: its time over that of the best before it, with the ends of the interval."""
+    """Result of a step: the ratio of its time to the previous best, with the ends of the interval."""
 
     what: str
     ratio: float
@@ -176,7 +175,7 @@ class _Arena:
         return intervals.percentile_interval(ratios, 0.5, bench.CONFIDENCE)
 
     def objection(self, tuning: Tuning) -> Optional[str]:
-        """Whatever is fastest must still answer as the model did where it was built."""
+        """Reason to reject a tuning: the self-test fails with it."""
         try:
             selftest.compare(self._release, self.predictor(tuning))
         except StageFailedError as error:
@@ -185,7 +184,7 @@ class _Arena:
 
 
 def _how_many(predictor: Predictor, texts: Sequence[Item]) -> int:
-    """As many texts as fit into the time of a duel, within limits."""
+    """Number of texts that fit into the time of a comparison, within limits."""
     probed = evenly(texts, _LEAST_TEXTS)
     for text in probed:
         predictor.predict(text)
@@ -199,11 +198,11 @@ def _p50_ms(samples: Sequence[Split]) -> float:
 
 
 def _silent(line: str) -> None:
-    """A round of a duel is no news."""
+    """Drop progress lines of single rounds."""
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """`run`'s result as lines for people."""
+    """Format the result of `run`."""
     measured = result["measured"]
     rows = [("tried", "time", "interval", "")]
     for trial in measured["trials"]:

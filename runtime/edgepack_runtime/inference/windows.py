@@ -1,8 +1,7 @@
-"""A long text as windows over its tokens, and which window speaks for which token (standard library only).
+"""Overlapping windows over the tokens of a long text, and the window that decides each token.
 
-Windows have one length, overlap by at least a quarter of it, and lie evenly spread from the first token to the last.
-A token belongs to the window in which it lies farthest from an edge, which is the one whose middle is nearest: each
-token belongs to exactly one.
+Windows have the same length, overlap by at least a quarter of it, and are spread evenly over the text. Each token
+belongs to exactly one window: the one with the nearest middle.
 """
 
 from __future__ import annotations
