@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.extract import extract
-from edgepack_runtime.bundle.manifest import release_id
-from edgepack_runtime.bundle.verify import find_damage, read_manifest, verify_file, verify_folder
+from edgepack_runtime.bundle.manifest import MAX_SIGNATURE_BYTES, SIGNATURE_NAME, release_id
+from edgepack_runtime.bundle.verify import find_damage, read_manifest, verify_file, verify_folder, verify_staged
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 
 
@@ -155,3 +157,56 @@ def test_the_folders_name_guards_the_manifest(release: Path) -> None:
         read_manifest(other)
     with pytest.raises(UsageError):
         verify_folder(other / "none")
+
+
+def signature_of(rest: bytes = b"") -> bytes:
+    """A well-formed SSH signature, which no key made."""
+
+    def string(data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + data
+
+    key = string(b"ssh-ed25519") + string(bytes(32))
+    fields = (key, b"edgepack", b"", b"sha512", string(b"ssh-ed25519") + string(bytes(64)))
+    body = base64.b64encode(b"SSHSIG" + struct.pack(">I", 1) + b"".join(map(string, fields)) + rest).decode()
+    return f"-----BEGIN SSH SIGNATURE-----\n{body}\n-----END SSH SIGNATURE-----\n".encode()
+
+
+def test_a_release_may_hold_a_well_formed_signature(release: Path, tmp_path: Path) -> None:
+    file = release / SIGNATURE_NAME
+    file.write_bytes(signature_of())
+    verify_folder(release)
+    for content in (b"", signature_of(b"more"), signature_of() + b"\n" * MAX_SIGNATURE_BYTES):
+        file.write_bytes(content)
+        with pytest.raises(BundleInvalidError, match="is not an SSH signature"):
+            verify_folder(release)
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BundleInvalidError, match="is a link that the manifest does not list"):
+        verify_folder(release)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_staged_release_is_compared_with_the_verified_bundle(release: Path, signed: bool) -> None:
+    manifest, raw = verify_folder(release)
+    signature = signature_of() if signed else None
+    if signature is not None:
+        (release / SIGNATURE_NAME).write_bytes(signature)
+    verify_staged(release, manifest, raw, signature)
+    for held in ({None, signature_of()} - {signature}) | {signature_of() + b"\n"}:
+        with pytest.raises(BundleInvalidError, match=f"{SIGNATURE_NAME}: its content has changed"):
+            verify_staged(release, manifest, raw, held)
+    for other in (raw + b"\n", raw[:-1], b""):
+        with pytest.raises(BundleInvalidError, match=r"manifest\.json: its content has changed"):
+            verify_staged(release, manifest, other, signature)
+    (release / "__main__.py").unlink()
+    with pytest.raises(BundleInvalidError, match=r"__main__\.py: is missing"):
+        verify_staged(release, manifest, raw, signature)
+
+
+def test_a_file_of_another_size_is_damage(release: Path) -> None:
+    file = release / "model" / "model.onnx"
+    raw = file.read_bytes()
+    for content in (raw[:-1], raw + b"x", b""):
+        file.write_bytes(content)
+        with pytest.raises(BundleInvalidError, match=f"has {len(content)} bytes instead of {len(raw)}"):
+            verify_folder(release)
