@@ -1,8 +1,8 @@
-"""What receipts that came back from many devices tell: what runs where, its gate figures, how they drift.
+"""Summary of the receipts of many devices: release of each device, gate figures, drift.
 
-A folder that holds receipts (`NNNNNN-VERB.json`) is a device, and is called as the folder is: copy each device's
-`<prefix>/receipts` into a folder with a name that you know it by. Receipts are ordered by their numbers, for the clocks
-of devices are often wrong. They come from outside: what is no receipt is told, and never trusted.
+A folder with receipts (`NNNNNN-VERB.json`) is a device: copy `<prefix>/receipts` of each device into a folder with its
+name. Receipts are ordered by number, because clocks of devices are often wrong. They come from outside: an invalid
+receipt is reported and ignored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from edgepack.gating.receipts import RECEIPT
 from edgepack.util.text import UNGATED, verdict
 from edgepack_runtime.install.receipts import CHANGES
 
-_MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has some 20 KB
-# Beyond these a figure is none, and would make the columns of all devices too wide to be read.
+_MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has about 20 KB
+# Larger figures are invalid, and would make the columns too wide.
 _MOST_MS: Final = 1e7
 _MOST_THREADS: Final = 4096
 _MOST: Final = 1e12
@@ -32,7 +32,7 @@ P95: Final = "latency.p95_ms"
 
 
 class _Part(BaseModel):
-    """A part of a receipt: what is not named here is left out, for newer runtimes say more."""
+    """A part of a receipt. Unknown keys are ignored, because newer runtimes have more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -46,7 +46,7 @@ class Score(_Part):
 
 
 class Check(_Part):
-    """One gate of the recipe, as it was measured."""
+    """One measured gate of the recipe."""
 
     gate: str
     verdict: str
@@ -56,14 +56,14 @@ class Check(_Part):
 
 
 class Unmeasured(_Part):
-    """A gate whose rows stayed at home; `waived` where the others were to be judged alone."""
+    """A gate without its rows, which the bundle does not carry. `waived`: `--without-rows` was given."""
 
     gate: str
     waived: bool
 
 
 class Latency(_Part):
-    """Text in to label out."""
+    """Latency from text to label."""
 
     p50_ms: FiniteFloat = Field(ge=0, le=_MOST_MS)
     p95_ms: FiniteFloat = Field(ge=0, le=_MOST_MS)
@@ -71,7 +71,7 @@ class Latency(_Part):
 
 
 class Conditions(_Part):
-    """Where it was measured."""
+    """Conditions of the measurement."""
 
     cpu_model: str = ""
     engine: str = ""
@@ -79,18 +79,18 @@ class Conditions(_Part):
 
 
 class Bundle(_Part):
-    """Which release a receipt is about; none where there was none to go back to, or to remove."""
+    """The release of a receipt; None if there was none to roll back to or to remove."""
 
     name: str
     release_id: str | None
 
 
 class Gate(_Part):
-    """A run of the gate on a device. `promised`: what the same file scored on the same rows when it was built."""
+    """A gate on a device. `promised`: the score of the same file on the same rows during the build."""
 
     bundle: Bundle
     verdict: str
-    accuracy: Score | None  # null where the rows stayed at home
+    accuracy: Score | None  # None without golden rows
     promised: Score | None = None
     latency: Latency
     conditions: Conditions = Conditions()
@@ -99,7 +99,7 @@ class Gate(_Part):
 
     @property
     def drift_points(self) -> float | None:
-        """Percentage points above what was promised; None where nothing comparable was."""
+        """Percentage points above the promised score; None if they are not comparable."""
         here, there = self.accuracy, self.promised
         if here is None or there is None or (there.metric, there.n) != (here.metric, here.n):
             return None
@@ -111,12 +111,12 @@ class Gate(_Part):
 
     @property
     def judged(self) -> str:
-        """The verdict; that nothing was asked, where it is one of a recipe without gates."""
+        """The verdict; `no gates` for a recipe without gates."""
         return verdict(self.model_dump())
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """Gates that did not pass, those that nothing was measured of among them."""
+        """Gates that did not pass, including those that were not measured."""
         if self.judged == UNGATED:
             return ()
         judged = tuple(f"{check.gate}: {check.verdict}" for check in self.checks if check.verdict != "pass")
@@ -124,7 +124,7 @@ class Gate(_Part):
 
 
 class Receipt(_Part):
-    """One receipt; of a gate that ran by itself, `gate` is the whole of it. Not every verb is about a release."""
+    """One receipt. For the verb `gate`, `gate` is the whole receipt. Some verbs have no release."""
 
     verb: str
     verdict: str | None = None
@@ -137,12 +137,14 @@ class Receipt(_Part):
 
 @dataclass(frozen=True)
 class Device:
-    """What one device's receipts tell.
+    """Summary of the receipts of one device.
 
-    `serving` is the release that serves after the newest of them, `last` what that did, and `error` why it failed;
-    `gate` is the newest gate of that release there, `first_gate` the oldest; where no receipt tells what serves, of the
-    release that was gated last. `unreadable` says which files are none, or were not signed as was asked for; `signers`
-    has everybody who signed the others.
+    Attributes:
+        serving: the release after the newest receipt.
+        last: the verb of the newest receipt; `error` is why it failed.
+        gate: the newest gate of the serving release (else of the release gated last); `first_gate` is the oldest.
+        unreadable: invalid files, and files without the required signature.
+        signers: signers of the other receipts.
     """
 
     name: str
@@ -158,7 +160,7 @@ class Device:
 
     @property
     def slower(self) -> float | None:
-        """p95 of the newest gate as a multiple of the first one's, of the same release and threads."""
+        """p95 of the newest gate divided by that of the first one, with the same release and threads."""
         if self.gate is None or self.first_gate is None or self.gate is self.first_gate:
             return None
         if self.gate.latency.threads != self.first_gate.latency.threads or not self.first_gate.latency.p95_ms:
@@ -168,7 +170,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Fleet:
-    """All devices, by name, and how many of them each release serves on; None: nothing serves."""
+    """All devices by name, and the number of devices of each release; None: no release."""
 
     devices: tuple[Device, ...]
     releases: Mapping[tuple[str | None, str | None], int]
@@ -178,11 +180,11 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
     """Read every receipt below `folder`.
 
     Args:
-        signer: tells who signed a receipt, given its file and its bytes; a ValueError says why nobody did who counts.
-            Such receipts are told, and left out. Without it signatures are not looked at.
+        signer: returns the signer of a receipt, given file and bytes, or raises ValueError with a reason. Such receipts
+            are reported and ignored. Without it signatures are not checked.
 
     Raises:
-        UsageError: it is no folder, or holds no receipt.
+        UsageError: it is not a folder, or holds no receipt.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", fix="give the folder that holds the devices' receipts")
@@ -193,7 +195,7 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
             why="they are called NNNNNN-VERB.json and lie in PREFIX/receipts of a device",
             fix=f"copy them into a folder for each device: {folder}/DEVICE/000001-install.json",
         )
-    # Of devices without a receipt nothing is known, and of those that were only gated not what serves.
+    # A device that was only gated has no serving release.
     told = [device for device in found if device.receipts and (device.last or not device.gate)]
     return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in told))
 
@@ -221,7 +223,7 @@ def as_json(found: Fleet) -> str:
 
 
 def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
-    """Folders with receipts, by name, and their receipts in order."""
+    """Folders with receipts by name, and their receipts in order."""
     folders = {path.parent for path in folder.rglob("*.json") if RECEIPT.match(path.name)}
     for one in sorted(folders):
         inside = one.relative_to(folder)
@@ -247,7 +249,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
     last = changes[-1] if changes else None
     serving = last.serving if last else None
     gates = [receipt.gate for receipt in receipts if receipt.gate]
-    # Where nothing tells what serves, as of a device that was gated over SSH alone: the release that was gated last.
+    # Without a serving release, as on a device that was only gated over SSH: the release gated last.
     about = gates[-1].bundle.release_id if gates and not changes else serving
     gates = [gate for gate in gates if gate.bundle.release_id == about]
     return Device(
@@ -265,7 +267,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
 
 
 def _raw(file: Path) -> bytes:
-    """The bytes of a receipt. Raises ValueError where it is no file, or a huge one."""
+    """The bytes of a receipt. Raises ValueError if it is not a file, or too large."""
     try:
         if not file.is_file() or file.stat().st_size > _MOST_BYTES:
             raise ValueError(f"no file of at most {_MOST_BYTES} bytes")
@@ -275,7 +277,7 @@ def _raw(file: Path) -> bytes:
 
 
 def _parsed(raw: bytes) -> Receipt:
-    """The receipt that `raw` is. Raises ValueError where it is none."""
+    """The receipt in `raw`. Raises ValueError if it is invalid."""
     try:
         receipt = Receipt.model_validate_json(raw)
         return receipt.model_copy(update={"gate": Gate.model_validate_json(raw)}) if receipt.verb == "gate" else receipt

@@ -1,4 +1,4 @@
-"""Gates on this machine: the bundle's own `gate` verb runs as on its device, in a process that sees nothing of ours."""
+"""Gates on this machine: the bundle's own `gate` verb runs as on its device, in an isolated process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DEVICE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb returned: its exit code, its standard output, and the last lines of its progress."""
+    """Result of a verb: exit code, standard output, and the last lines of progress."""
 
     exit_code: int
     stdout: str
@@ -52,12 +52,12 @@ class Answer:
 
 
 def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progress, python: Path) -> Answer:
-    """`python -I -S BUNDLE VERB ...`, its progress shown line by line.
+    """Run `python -I -S BUNDLE VERB ...` and print its progress line by line.
 
-    The interpreter `python` is isolated and sees no site-packages.
+    The interpreter is isolated and has no site-packages.
 
     Raises:
-        TargetUnreachableError: when the process cannot be started.
+        TargetUnreachableError: the process cannot be started.
     """
     environment = dict(_DEVICE_ENVIRONMENT)
     inherited = ("TMPDIR", "XDG_RUNTIME_DIR", gate_lock.VARIABLE)
@@ -71,7 +71,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            # However we end, it does: a gate that went on would measure beside the next one. It clears up first.
+            # It ends with this process: a gate that continued would disturb the next one. It cleans up first.
             preexec_fn=release_process.die_with_parent(signal.SIGTERM),
         )
     except (OSError, subprocess.SubprocessError) as error:
@@ -80,7 +80,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
     told: list[str] = []
     with process:
         try:
-            for line in process.stderr:  # a verb prints its result in one piece at its end: stdout cannot fill up first
+            for line in process.stderr:  # a verb prints its result at its end, so stdout cannot fill up before
                 told.append(line.rstrip())
                 progress.line(told[-1])
             stdout = process.stdout.read()
@@ -93,7 +93,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
 def gate_here(
     bundle: Path, progress: Progress, pythons: Sequence[Path] = (), rows: Rows = NO_ROWS
 ) -> tuple[int, dict[str, Any]]:
-    """As `gate_file`, with the interpreter that the bundle's target has; `pythons` are looked at first.
+    """As `gate_file`, with the interpreter of the bundle's target; `pythons` are tried first.
 
     Raises:
         TargetUnreachableError: this machine cannot run bundles of that target.
@@ -114,15 +114,15 @@ def gate_here(
 def gate_file(
     bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows = NO_ROWS, *, without_gates: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Run `bundle`'s own gate here; returns its exit code (0, 6 or 7) and its receipt.
+    """Run the bundle's own gate on this machine; return its exit code (0, 6 or 7) and its receipt.
 
-    `without_gates`: a bundle of a recipe that sets none passes, in place of being inconclusive.
+    `without_gates`: a bundle without gates passes instead of being inconclusive.
 
     Raises:
-        EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
-        StageFailedError: when it ended without a verdict in any other way.
+        EnvironmentUnfitError, BundleInvalidError, UsageError: as reported by the bundle.
+        StageFailedError: it ended without a verdict in another way.
     """
-    verify_file(bundle)  # nothing of a file that is not a whole bundle is run
+    verify_file(bundle)  # only a verified bundle is run
     return _gate(bundle, progress, interpreter, rows, without_gates=without_gates)
 
 
@@ -134,14 +134,14 @@ def _gate(
 
 
 def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[int, dict[str, Any]]:
-    """The exit code (0, 6 or 7) and the receipt in the answer of a verb `gate`.
+    """The exit code (0, 6 or 7) and the receipt in the answer of the verb `gate`.
 
     Args:
-        release_id: what the receipt has to be about, where that is known.
+        release_id: the release that the receipt must have, if known.
 
     Raises:
-        EnvironmentUnfitError, BundleInvalidError, UsageError: as the bundle itself reported them.
-        StageFailedError: when it ended without a verdict in any other way.
+        EnvironmentUnfitError, BundleInvalidError, UsageError: as reported by the bundle.
+        StageFailedError: it ended without a verdict in another way.
     """
     if answer.exit_code not in DECIDED:
         raise failed(f"gate: {name}", answer)
@@ -159,7 +159,7 @@ def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[in
 
 
 def failed(what: str, answer: Answer) -> EdgepackError:
-    """The error for a verb that ended without a result: the one that it reported, if it did."""
+    """The error of a verb that ended without a result: the reported one, if there is one."""
     kind, error = _ERRORS.get(answer.exit_code, StageFailedError), reported(answer.stdout)
     if error is not None:
         return kind(f"{what}: {error.what}", why=error.why, fix=error.fix)

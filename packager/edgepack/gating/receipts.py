@@ -1,6 +1,6 @@
-"""Receipts of devices: one numbered folder for each device, which `edgepack receipts` reads.
+"""Store of numbered receipts, one folder per device, for `edgepack receipts`.
 
-Several gates may write to one folder at a time. Each receipt has its own number, and readers see whole receipts only.
+Several gates may write to one folder at the same time. Each receipt has its own number, and readers see complete ones.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from edgepack_runtime.device.doctor import existing_parent
 from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder, set_mode
 
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
-_TRIED_BYTES: Final = 256 * 1024  # more than a receipt has
+_TRIED_BYTES: Final = 256 * 1024  # larger than any receipt
 _LONGEST_NAME: Final = 200
-# What a file system says that has no second names for a file: FAT, some of a network.
+# Errors of file systems without hard links: FAT, some network file systems.
 _NO_LINKS: Final = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
@@ -36,14 +36,14 @@ class ReceiptStore:
 
     @classmethod
     def of_target(cls, root: Path, target: str) -> ReceiptStore:
-        """The store below `root` of the target with that name."""
+        """The store of a target below `root`."""
         return cls(root / folder_name(target))
 
     def require_writable(self) -> None:
-        """Check that a receipt could be written, as far as possible while nothing is created.
+        """Check that a receipt can be written, without creating anything.
 
         Raises:
-            EnvironmentUnfitError: it could not.
+            EnvironmentUnfitError: it cannot.
         """
         try:
             if self.folder.is_symlink() and not self.folder.exists():
@@ -103,9 +103,9 @@ class ReceiptStore:
 
 
 def folder_name(target: str) -> str:
-    """The folder of a target's receipts: its name, with `%XX` for characters that file systems do not take.
+    """The folder name of a target's receipts, with `%XX` for characters that file systems do not allow.
 
-    Different names have different folders; the end of a name that is too long becomes a digest.
+    Different targets have different folders; a name that is too long ends in a digest.
     """
     name = quote(target, safe="@+").replace("~", "%7E")
     if name.startswith("."):
@@ -116,13 +116,13 @@ def folder_name(target: str) -> str:
 
 
 def _rename_to_free(temporary: Path, path: Path) -> None:
-    """Rename to a free name on a file system without hard links; a second file claims the name meanwhile.
+    """Rename to a free name on a file system without hard links, while a second file reserves the name.
 
     Raises:
-        FileExistsError: it is not free.
+        FileExistsError: the name is not free.
     """
     claim = path.with_name(f".{path.name}.claim")
-    claim.touch(exist_ok=False)  # left by a process that was killed, it costs a number
+    claim.touch(exist_ok=False)  # if it is left by a killed process, a number is lost
     try:
         if path.exists():
             raise FileExistsError(errno.EEXIST, "somebody was quicker", str(path))

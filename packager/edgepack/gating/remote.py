@@ -1,7 +1,7 @@
-"""Gates a bundle, or the installed release, on a device over SSH: sftp brings the file, and its own `gate` runs there.
+"""Gate of a bundle or an installed release on a device over SSH: sftp copies the file, and its own `gate` runs there.
 
-All of it lies in one private folder on the device, which is removed however the gate ends. Nothing of a new file runs
-before its bytes were compared and, where keys are pinned on the device, the installed release accepted its signature.
+The files are in one private folder on the device, which is always removed. Nothing of a new file runs before its digest
+was compared and, if keys are pinned on the device, the installed release accepted its signature.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from edgepack.progress import Progress
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
 
-ATTEMPTS: Final = 4  # at one copy
+ATTEMPTS: Final = 4  # to copy the file
 PAUSE_S: Final = 1.0
-_LOOK_MINUTES: Final = 5.0  # for a device to answer at all
+_LOOK_MINUTES: Final = 5.0  # for the device to respond
 _CLEAR_UP_MINUTES: Final = 0.5
 _FACT_CHARACTERS: Final = 200
 _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
-# Of doctor's checks, those that fail on another kind of device; the others are about the state it is in.
+# Checks of doctor that fail on another kind of device; the others concern its present state.
 _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
 _FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]*/edgepack-gate\.[A-Za-z0-9]{6}")
 _MACHINE_SIGNERS: Final = "/etc/edgepack/trusted_signers"
@@ -44,7 +44,7 @@ _MACHINE_SIGNERS: Final = "/etc/edgepack/trusted_signers"
 
 @dataclass(frozen=True)
 class Place:
-    """Where on the device: the prefix of an install, the folder for temporary files, the Python to start a bundle."""
+    """Places on the device: prefix of an install, folder for temporary files, Python."""
 
     prefix: str | None = None
     folder: str | None = None
@@ -73,7 +73,7 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Gated:
-    """The verdict's exit code, the receipt, facts of the device, and the copy that was made for it."""
+    """Exit code, receipt, facts of the device, and the copy of the bundle."""
 
     exit_code: int
     receipt: Mapping[str, Any]
@@ -85,9 +85,9 @@ def gate(parcel: Parcel, connection: Connection, place: Place, rows: Rows, progr
     """Copy the bundle, check it there, and run its gate.
 
     Raises:
-        TargetUnreachableError: the device cannot be reached, is of another kind, or the link broke.
+        TargetUnreachableError: the device cannot be reached, is of another kind, or the connection broke.
         BundleInvalidError: the device does not trust the bundle.
-        EnvironmentUnfitError, StageFailedError: as the device reports.
+        EnvironmentUnfitError, StageFailedError: as reported by the device.
     """
     name = connection.address.name
     python = _look(parcel.manifest, connection, place)
@@ -106,10 +106,10 @@ def gate(parcel: Parcel, connection: Connection, place: Place, rows: Rows, progr
 def gate_installed(
     parcel: Parcel | None, connection: Connection, place: Place, rows: Rows, progress: Progress
 ) -> Gated:
-    """Run the gate of the release that serves on the device, by its own launcher.
+    """Run the gate of the serving release of the device, by its own launcher.
 
     Args:
-        parcel: the bundle whose release has to serve, and by which its prefix is found where none is named.
+        parcel: the bundle whose release must serve. Its name finds the prefix if none is named.
 
     Raises:
         As `gate`.
@@ -137,7 +137,7 @@ def gate_installed(
             raise TargetUnreachableError(
                 f"{serving} serves on {name}",
                 why=f"{parcel.release_id} was asked for",
-                fix="install that one first, or leave --installed away to gate it beside the one that serves",
+                fix="install it first, or omit --installed to gate it beside the serving release",
             )
         progress.line(f"{serving} serves")
         doctor = connection.run(f"{launcher} doctor --json </dev/null", doing="it was looked at")
@@ -149,7 +149,7 @@ def gate_installed(
 
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
-    """A broken link as the error that explains it."""
+    """Convert a broken connection to an error with its reason."""
     try:
         yield
     except LostError as lost:
@@ -157,10 +157,10 @@ def _reported() -> Iterator[None]:
 
 
 def _look(manifest: Manifest, connection: Connection, place: Place) -> str:
-    """The Python on the device that the bundle is for; anything else about the device that no copy would change.
+    """The Python on the device for the bundle; checks of the device that need no copy.
 
     Raises:
-        TargetUnreachableError: there is none, or it is another kind of machine.
+        TargetUnreachableError: there is none, or the device is another kind of machine.
     """
     name, target = connection.address.name, manifest.target
     pythons = (place.python,) if place.python else (f"python{target.python}", "python3")
@@ -178,7 +178,7 @@ def _look(manifest: Manifest, connection: Connection, place: Place) -> str:
         raise TargetUnreachableError(
             f"{name} is not of target {target.profile}: this is {system} {machine}",
             why=f"the bundle is for {target.system} {target.machine}",
-            fix="build the bundle for what it is",
+            fix="build the bundle for this kind of device",
         )
     if not python or not python[0]:
         raise TargetUnreachableError(
@@ -193,10 +193,12 @@ def _look(manifest: Manifest, connection: Connection, place: Place) -> str:
 def _folder(
     connection: Connection, place: Place, needed_bytes: int, progress: Progress
 ) -> Iterator[tuple[str, Callable[[str], Answer]]]:
-    """A private folder on the device, and what runs a gate with it; removed at the end, with what still runs in it.
+    """A private folder on the device, and the command prefix for gates in it.
+
+    At the end it is removed, and its processes are ended.
 
     Raises:
-        EnvironmentUnfitError: there is no place with so much room.
+        EnvironmentUnfitError: no folder has enough free space.
     """
     bases = '"$TMPDIR" /var/tmp /tmp' if place.folder is None else _path(place.folder)
     needed_kib = -(-needed_bytes // 1024)
@@ -254,11 +256,11 @@ def _folder(
 
 
 def _copy(parcel: Parcel, file: str, connection: Connection, progress: Progress) -> Copied:
-    """Copy the bundle; a link that breaks meanwhile is made again, and the copy goes on where it was.
+    """Copy the bundle. After a broken connection it reconnects and resumes the copy.
 
     Raises:
-        LostError: the link broke again and again.
-        StageFailedError: another content arrived.
+        LostError: the connection broke repeatedly.
+        StageFailedError: the copy differs.
         EnvironmentUnfitError, TargetUnreachableError: as `Connection.put`.
     """
     copied, begin = Copied(parcel.size), time.monotonic()
@@ -279,18 +281,18 @@ def _copy(parcel: Parcel, file: str, connection: Connection, progress: Progress)
     if answer.stdout.split()[:1] != [parcel.sha256]:
         raise StageFailedError(
             f"{parcel.path.name} did not arrive on {connection.address.name} as it was sent",
-            why=answer.stderr_tail or "its sha256 is another one",
-            fix="give the same command again; if it fails again, look at the disk and the memory of the device",
+            why=answer.stderr_tail or "its sha256 differs",
+            fix="run the command again; if it fails again, check the disk and the memory of the device",
         )
     copied.seconds = round(time.monotonic() - begin, 3)
     return copied
 
 
 def _require_trusted(parcel: Parcel, file: str, connection: Connection, place: Place) -> None:
-    """Have the installed release verify the file, by the keys that are pinned on the device.
+    """Let the installed release verify the file with the keys that are pinned on the device.
 
     Raises:
-        BundleInvalidError: no pinned key signed it, or nothing is installed that could verify it.
+        BundleInvalidError: no pinned key signed it, or no release is installed that can verify it.
         EnvironmentUnfitError: the device cannot check signatures.
     """
     answer = connection.run(
@@ -304,18 +306,18 @@ def _require_trusted(parcel: Parcel, file: str, connection: Connection, place: P
     )
     what = f"{connection.address.name} does not take {parcel.path.name}"
     if answer.exit_code == ExitCode.BUNDLE_INVALID and not answer.stdout:
-        fix = "install a first release there, after a look at its signature (docs/explanation/security.md)"
+        fix = "check its signature, then install a first release there (docs/explanation/security.md)"
         raise BundleInvalidError(what, why=answer.stderr_tail, fix=fix)
     if answer.exit_code:
         raise failed(what, answer)
 
 
 def _require_fit(parcel: Parcel, doctor: str, connection: Connection) -> Mapping[str, str | None]:
-    """Facts of the device, which can run the bundle.
+    """Facts of the device, by the bundle's `doctor`.
 
     Raises:
-        TargetUnreachableError: it is of another kind.
-        EnvironmentUnfitError: it lacks something.
+        TargetUnreachableError: it is another kind of device.
+        EnvironmentUnfitError: it lacks something that the bundle needs.
     """
     answer = connection.run(f"{doctor} </dev/null", doing="it was looked at")
     document = _parsed(answer)
@@ -340,7 +342,7 @@ def _require_fit(parcel: Parcel, doctor: str, connection: Connection) -> Mapping
 
 
 def _parsed(answer: Answer) -> dict[str, Any]:
-    """The JSON object that a verb printed; empty where it printed none."""
+    """The JSON object that a verb printed; empty if it printed none."""
     try:
         document = json.loads(answer.stdout)
     except (ValueError, RecursionError):
@@ -349,7 +351,7 @@ def _parsed(answer: Answer) -> dict[str, Any]:
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, str | None]:
-    """What kind of device it is: short texts."""
+    """The kind of device, as short texts."""
     device = document.get("device")
     if not isinstance(device, dict):
         return {}
@@ -360,7 +362,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _options(rows: Rows, folder: str, connection: Connection) -> str:
-    """Options of `gate` about golden rows that are kept out of the bundle; a file of them is copied."""
+    """Options of `gate` for golden rows that the bundle does not carry. A file of rows is copied."""
     if rows.file is None:
         return "--without-rows" if rows.without else ""
     file = f"{folder}/rows.jsonl"
@@ -370,7 +372,7 @@ def _options(rows: Rows, folder: str, connection: Connection) -> str:
 
 
 def _prefix(parcel: Parcel | None, place: Place) -> str:
-    """Shell lines that set `prefix`: the folder that was named, or the one where `install` would put the bundle."""
+    """Shell lines that set `prefix`: the named folder, or the default of `install`."""
     if place.prefix is not None:
         return f"prefix={_path(place.prefix)}"
     assert parcel is not None
@@ -379,6 +381,6 @@ def _prefix(parcel: Parcel | None, place: Place) -> str:
 
 
 def _path(folder: str) -> str:
-    """A path as a word of a shell: `~/` is the home of the user there."""
+    """A path as a shell word; `~/` is the home of the user on the device."""
     home, slash, rest = folder.partition("/")
     return f'"$HOME"{slash}{shlex.quote(rest)}' if home == "~" else shlex.quote(folder)

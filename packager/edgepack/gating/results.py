@@ -1,4 +1,4 @@
-"""Results of gates on several targets, the one exit code of all, and the check of receipts that come from outside."""
+"""Results of gates on several targets, their common exit code, and validation of external receipts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
 
 FORMAT: Final = 1
-# What is known to be wrong with a bundle comes before what broke where it was to be measured, and that before what was
-# measured and not decided.
+# Faults of a bundle come before errors of a target, and these before inconclusive results.
 WORST_FIRST: Final = (
     ExitCode.BUNDLE_INVALID,
     ExitCode.GATE_FAILED,
@@ -38,10 +37,10 @@ Verdict = Literal["pass", "fail", "inconclusive"]
 
 @dataclass(frozen=True)
 class Result:
-    """One bundle on one target. Either there is a receipt, or an error says why there is none.
+    """Result of one bundle on one target: a receipt, or an error.
 
-    A receipt that was to be kept and could not be is here all the same, and `unkept` says why. `seconds` are those that
-    it was waited for, with all that comes before the gate itself: its receipt tells of the gate alone.
+    `unkept` is the reason if the receipt could not be stored. `seconds` include copying and waiting; the receipt has
+    the time of the gate alone.
     """
 
     target: str
@@ -70,7 +69,9 @@ class _Bundle(BaseModel):
 
 
 class _Check(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)  # the receipt itself is drawn: "5" would stay a text in it
+    model_config = ConfigDict(
+        extra="ignore", strict=True
+    )  # strict, because the receipt itself is printed: "5" would stay a text
     gate: str
     verdict: Verdict
     value: FiniteFloat | None
@@ -90,7 +91,7 @@ class _Unmeasured(BaseModel):
 
 
 class _Receipt(BaseModel):
-    """What is drawn of a receipt, wherever it comes from."""
+    """The parts of a receipt that are printed."""
 
     model_config = ConfigDict(extra="ignore")
     bundle: _Bundle
@@ -101,13 +102,13 @@ class _Receipt(BaseModel):
 
 
 def worst(codes: Sequence[int]) -> ExitCode:
-    """The exit code that tells most of several, as in `WORST_FIRST`; one that is not in it was not expected."""
+    """The worst of several exit codes, in the order of `WORST_FIRST`; 1 for an unknown code."""
     known = [code if code in WORST_FIRST else ExitCode.UNEXPECTED for code in codes]
     return next((code for code in WORST_FIRST if code in known), ExitCode.UNEXPECTED)
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
-    """All of it as plain JSON: verdict and exit code of the whole, then each result with its receipt or its error."""
+    """All results in JSON types: common verdict and exit code, then each result with its receipt or error."""
     code = worst([result.exit_code for result in results])
     return {
         "gates": FORMAT,
@@ -142,10 +143,10 @@ def _told(error: EdgepackError) -> dict[str, str]:
 
 
 def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`receipt`, which has all that is drawn of one, as JSON: what is no finite number in its conditions is null.
+    """Validate the parts of `receipt` that are printed; numbers in its conditions that are not finite become None.
 
     Raises:
-        StageFailedError: it has not, or not as it should be.
+        StageFailedError: a part is missing or invalid.
     """
     try:
         checks = _Receipt.model_validate(receipt).checks
@@ -164,14 +165,14 @@ def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
         except KeyError as error:
             raise StageFailedError(
                 f"gate: the receipt cannot be read: {check.gate} is in {check.unit}",
-                why="this edgepack does not know that unit; what is installed there is newer",
+                why="this edgepack does not know that unit; the release on the device is newer",
                 fix="use the edgepack that built it",
             ) from error
     return found
 
 
 def _finite(value: Any) -> Any:
-    """`value` with null for every number that JSON has none for: a sensor that failed may have said NaN."""
+    """`value` with None for numbers that JSON cannot represent, such as NaN of a failed sensor."""
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):

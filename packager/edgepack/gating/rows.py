@@ -1,4 +1,4 @@
-"""What a gate is told of golden rows that do not travel in the bundle."""
+"""Golden rows that a bundle does not carry: options of a gate, and their file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from edgepack_runtime.gate import limits, rows
 
 @dataclass(frozen=True)
 class Rows:
-    """The file that holds them, or that the other gates are to be judged alone; neither where they travel."""
+    """The file with the rows, or `--without-rows`; neither if the bundle carries its rows."""
 
     file: Path | None = None
     without: bool = False
 
     def arguments(self) -> list[str]:
-        """Of the verb `gate`, on this machine."""
+        """Options of the verb `gate` on this machine."""
         given = [] if self.file is None else ["--rows", str(self.file.resolve())]
         return [*given, *(["--without-rows"] if self.without else [])]
 
