@@ -26,10 +26,10 @@ import numpy as np
 import onnx
 
 from edgepack.export.model_folder import ON_CPU
-from edgepack.onnx_graph.compose import PLAIN, compose, fastest
 from edgepack.onnx_graph.encoder import Attention, Embeddings, Encoder, Float, Layer, Linear, Norm, Range, Ranges
 from edgepack.onnx_graph.float16 import half
-from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.graph_writer import PLAIN, compose, fastest
+from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import open_engine
 

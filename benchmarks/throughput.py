@@ -31,8 +31,8 @@ import onnx
 from forms import HEADS, LONGEST, random_encoder
 
 from edgepack.export.model_folder import ON_CPU
-from edgepack.onnx_graph.compose import compose, fastest
-from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.graph_writer import compose, fastest
+from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack_runtime.batch import inputs, predict_files
 from edgepack_runtime.bundle.model_config import ONE_TEXT, ModelConfig, dump
 from edgepack_runtime.cli import model_commands

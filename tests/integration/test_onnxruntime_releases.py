@@ -20,10 +20,10 @@ import pytest
 from tests.unit.onnx_graph.ernie_graphs import VOCABULARY, random_encoder, run, scales_of
 
 from edgepack.bundle.golden import tolerance
-from edgepack.onnx_graph.compose import Layout, compose, fastest
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.float16 import half
-from edgepack.onnx_graph.operators import Form, OrtCpuForm
+from edgepack.onnx_graph.graph_writer import Layout, compose, fastest
+from edgepack.onnx_graph.int8_operators import Form, OrtCpuForm
 from edgepack.onnx_graph.quantize import with_ranges
 
 pytestmark = pytest.mark.integration

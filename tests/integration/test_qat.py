@@ -16,9 +16,9 @@ from tests.integration.test_resume import Killed, Killing
 from tests.integration.trainings import CALM, MANY, ONE, PAIRS, SETTINGS, SHAPE, SPANS, Heard, data_of
 
 from edgepack.artifacts import DataArtifact, LinearScales, ModelArtifact, Row
-from edgepack.onnx_graph.compose import compose, fastest
 from edgepack.onnx_graph.encoder import Range
-from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.graph_writer import compose, fastest
+from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack.onnx_graph.quantize import uint8_grid, with_ranges
 from edgepack.onnx_graph.recognise import IDS, TYPES
 from edgepack.onnx_graph.rewrite import rewrite

@@ -13,10 +13,10 @@ import onnx
 
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, ModelArtifact, Precision
-from edgepack.onnx_graph.compose import Layout, compose, fastest
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.float16 import half
-from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.graph_writer import Layout, compose, fastest
+from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.model_config import CPU, PAIR, EngineConfig, TokenizerConfig
 from edgepack_runtime.inference.predictor import Predictor

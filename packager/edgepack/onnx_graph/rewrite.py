@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import onnx
 
-from edgepack.onnx_graph.compose import PLAIN, Layout, compose
 from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.graph_writer import PLAIN, Layout, compose
 from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised, reading, recognise
 from edgepack.onnx_graph.utils import Array, GraphView, evaluate
 

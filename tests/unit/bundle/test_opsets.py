@@ -13,9 +13,9 @@ from edgepack.bundle import opsets
 from edgepack.bundle.opsets import Limits
 from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
-from edgepack.onnx_graph.compose import compose, fastest
 from edgepack.onnx_graph.float16 import half
-from edgepack.onnx_graph.operators import Form, OrtCpuForm
+from edgepack.onnx_graph.graph_writer import compose, fastest
+from edgepack.onnx_graph.int8_operators import Form, OrtCpuForm
 from edgepack.onnx_graph.quantize import with_ranges
 from edgepack.targets import facts
 

@@ -29,7 +29,7 @@ from edgepack.artifacts import (
 from edgepack.export import target_variants
 from edgepack.export.model_folder import ModelWriter
 from edgepack.export.target_variants import Source, Variant
-from edgepack.onnx_graph.compose import compose
+from edgepack.onnx_graph.graph_writer import compose
 from edgepack.onnx_graph.quantize import with_ranges
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Quantize

@@ -18,9 +18,9 @@ from tests.unit.onnx_graph.ernie_graphs import NAMES, PAD, exported, random_enco
 
 from edgepack.bundle import golden
 from edgepack.errors import StageFailedError
-from edgepack.onnx_graph.compose import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.encoder import Encoder, Linear
 from edgepack.onnx_graph.float16 import half
+from edgepack.onnx_graph.graph_writer import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.recognise import recognise
 from edgepack_runtime.device import info
 

@@ -7,9 +7,9 @@ import pytest
 from onnx import TensorProto
 from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, run, scales_of, some_ids
 
-from edgepack.onnx_graph.compose import compose, fastest
 from edgepack.onnx_graph.encoder import Encoder
-from edgepack.onnx_graph.operators import OrtCpuForm
+from edgepack.onnx_graph.graph_writer import compose, fastest
+from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack.onnx_graph.quantize import WORDS, in_float, int8_parts, with_ranges
 from edgepack.onnx_graph.recognise import recognise
 

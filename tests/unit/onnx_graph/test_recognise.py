@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, run, some_ids
 
-from edgepack.onnx_graph.compose import Layout
+from edgepack.onnx_graph.graph_writer import Layout
 from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised, recognise
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import GraphView, evaluate

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.onnx_graph.ernie_graphs import NAMES, PAD, VOCABULARY, exported, run, some_ids
 
-from edgepack.onnx_graph.compose import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.graph_writer import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.recognise import Unrecognised, recognise
 from edgepack.onnx_graph.rewrite import TOLERANCE, rewrite
 

@@ -37,8 +37,8 @@ from edgepack.export.model_folder import ModelWriter
 from edgepack.export.selection import SHORT, Doubts, Exported
 from edgepack.export.target_variants import Source, Variant
 from edgepack.onnx_graph import parity
-from edgepack.onnx_graph.compose import OUTPUT, Layout
 from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.graph_writer import OUTPUT, Layout
 from edgepack.onnx_graph.quantize import with_ranges
 from edgepack.onnx_graph.recognise import Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite

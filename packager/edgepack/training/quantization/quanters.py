@@ -1,4 +1,4 @@
-"""Quanters of PaddleSlim and Paddle, adapted to round as the INT8 graph (`onnx_graph/operators.py`).
+"""Quanters of PaddleSlim and Paddle, adapted to round as the INT8 graph (`onnx_graph/int8_operators.py`).
 
 Weights: PaddleSlim's channel-wise abs max has the same grid, 127 steps up and down per column; 63 with 7 bits.
 

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from edgepack.onnx_graph.encoder import Attention, Embeddings, Encoder, Layer, Linear, Norm, beside
-from edgepack.onnx_graph.operators import FloatForm, Form
+from edgepack.onnx_graph.int8_operators import FloatForm, Form
 from edgepack.onnx_graph.recognise import IDS, TYPES
 from edgepack.onnx_graph.utils import Writer
 

@@ -11,9 +11,9 @@ from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, run, scales_of, 
 
 from edgepack.artifacts import LinearScales
 from edgepack.errors import StageFailedError
-from edgepack.onnx_graph.compose import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.encoder import Embeddings, Encoder, Linear, Range
-from edgepack.onnx_graph.operators import FloatForm, OrtCpuForm
+from edgepack.onnx_graph.graph_writer import PLAIN, Layout, compose, fastest
+from edgepack.onnx_graph.int8_operators import FloatForm, OrtCpuForm
 from edgepack.onnx_graph.quantize import (
     INT8_MAX,
     REDUCED_MAX,
