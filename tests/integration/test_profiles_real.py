@@ -14,7 +14,7 @@ from edgepack.bundle.site_packages import assemble
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import profiles
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.model_config import CPU
 
 pytestmark = pytest.mark.integration
@@ -24,7 +24,7 @@ NAMES = [name for name, profile in profiles.load_profiles().items() if profile.g
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
-    supply = Supply()
+    supply = BuildContext()
     profile = supply.profile(name)
     try:
         fetched = wheels.fetch(profile, supply, SILENT, serve=True)

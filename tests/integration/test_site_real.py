@@ -18,7 +18,7 @@ import edgepack_runtime
 from edgepack.bundle import wheels
 from edgepack.bundle.site_packages import SiteFacts, assemble
 from edgepack.progress import SILENT
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack_runtime.device.info import libc
 
 pytestmark = pytest.mark.integration
@@ -56,8 +56,8 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
-    profile = Supply().profile(TARGET)
-    fetched = wheels.fetch(profile, Supply(), SILENT, serve=True)
+    profile = BuildContext().profile(TARGET)
+    fetched = wheels.fetch(profile, BuildContext(), SILENT, serve=True)
     return assemble(fetched, tmp_path_factory.mktemp("assembled"), profile)
 
 

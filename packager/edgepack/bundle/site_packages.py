@@ -32,7 +32,7 @@ from edgepack.bundle import checks, wheels
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import facts
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.manifest import safe_path
@@ -291,7 +291,7 @@ def _failed(wheel: Path, why: str, fix: str) -> StageFailedError:
     return StageFailedError(f"wheel {wheel.name} cannot be unpacked for the target", why=why, fix=fix)
 
 
-def require_fitting(target: str, supply: Supply, progress: Progress) -> None:
+def require_fitting(target: str, supply: BuildContext, progress: Progress) -> None:
     """Look into the wheels of a bundle for `target` as its own stage will.
 
     Raises:

@@ -28,7 +28,7 @@ from edgepack.bundle import local_wheels
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress, Task
 from edgepack.targets import facts, tags
-from edgepack.targets.context import CACHE_VARIABLE, Supply
+from edgepack.targets.context import CACHE_VARIABLE, BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 
@@ -135,7 +135,7 @@ class Locked:
 
 def fetch(
     profile: Profile,
-    supply: Supply,
+    supply: BuildContext,
     progress: Progress,
     *,
     serve: bool = False,
@@ -213,7 +213,7 @@ def lock_text(profile: Profile, name: str) -> str:
 
 
 def wanted(
-    profile: Profile, supply: Supply, *, serve: bool = False, without_given: bool = False
+    profile: Profile, supply: BuildContext, *, serve: bool = False, without_given: bool = False
 ) -> tuple[list[Locked], dict[str, Path]]:
     """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
 
@@ -310,7 +310,7 @@ def _locked(line: str, environment: dict[str, str]) -> Locked | None:
     return Locked(canonicalize_name(requirement.name), pins[0].version, digests)
 
 
-def _cached(package: Locked, supply: Supply, fitting: dict[Tag, int], progress: Progress) -> Path | None:
+def _cached(package: Locked, supply: BuildContext, fitting: dict[Tag, int], progress: Progress) -> Path | None:
     """The best fitting undamaged wheel of `package` in the store; one that is damaged counts as missing."""
     ranked: list[tuple[int, Path]] = []
     for digest in sorted(package.sha256):
@@ -330,7 +330,7 @@ def _download_all(
     missing: Sequence[Locked],
     found: dict[str, Path],
     scratch: Path,
-    supply: Supply,
+    supply: BuildContext,
     profile: Profile,
     download: Download,
     task: Task,
@@ -374,7 +374,9 @@ def _damaged(line: str, why: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(f"the wheel lock is damaged at {line[:80]!r}", why=why, fix="install edgepack anew")
 
 
-def _not_to_be_had(missing: Sequence[Locked], supply: Supply, profile: Profile, why: str) -> EnvironmentUnfitError:
+def _not_to_be_had(
+    missing: Sequence[Locked], supply: BuildContext, profile: Profile, why: str
+) -> EnvironmentUnfitError:
     names = ", ".join(f"{package.name}=={package.version}" for package in missing)
     connect = "without --offline, " if supply.offline else ""
     return EnvironmentUnfitError(

@@ -11,7 +11,7 @@ from edgepack.bundle import local_wheels, wheels
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.text import counted
 
@@ -26,7 +26,7 @@ def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[
     Raises:
         UsageError, EnvironmentUnfitError: a wheel of the recipe does not fit its target.
     """
-    supply = Supply(known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()})
+    supply = BuildContext(known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()})
     for target in recipe.targets:
         mine = {local_wheels.package_of(wheel) for wheel in supply.given.get(target, ())}
         profile = known[target]

@@ -40,7 +40,7 @@ def command(
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
     from edgepack.bundle import wheels
-    from edgepack.targets.context import Supply, default_wheel_cache
+    from edgepack.targets.context import BuildContext, default_wheel_cache
     from edgepack.util.text import counted, mib
 
     console = options.console(context)
@@ -52,7 +52,7 @@ def command(
         known = options.known_profiles(profiles, Path.cwd())
         wanted, serve = targets, True
         given = {}
-    supply = Supply(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)
+    supply = BuildContext(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)
     fetched: set[Path] = set()
     for target in wanted:
         profile = supply.profile(target)

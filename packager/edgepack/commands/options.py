@@ -19,7 +19,7 @@ from edgepack_runtime.util.fs import write_atomic
 if TYPE_CHECKING:
     from edgepack.console.console import Console
     from edgepack.recipe.model import Recipe
-    from edgepack.targets.context import Supply
+    from edgepack.targets.context import BuildContext
     from edgepack.targets.profiles import Profile
 
 
@@ -183,7 +183,7 @@ def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) ->
     return loader.load_recipe(recipe, known, settings), known
 
 
-def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, Supply]:
+def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, BuildContext]:
     """The recipe and the context of its build.
 
     Raises:
@@ -191,7 +191,7 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
         UsageError: a wheel of the command line fits no target of the recipe.
     """
     from edgepack.bundle import local_wheels, wheels
-    from edgepack.targets.context import Supply, default_wheel_cache
+    from edgepack.targets.context import BuildContext, default_wheel_cache
 
     loaded, known = load_recipe(recipe, settings, drawn.profiles)
     shares = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
@@ -203,7 +203,7 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
         for target, files in local_wheels.shared_out(drawn.wheels, takers).items():
             shares[target] = (*shares.get(target, ()), *files)
     cache = drawn.wheel_cache or default_wheel_cache()
-    return loaded, Supply(known, cache.absolute(), drawn.offline, shares, drawn.pythons)
+    return loaded, BuildContext(known, cache.absolute(), drawn.offline, shares, drawn.pythons)
 
 
 _PART_OPTIONS = (

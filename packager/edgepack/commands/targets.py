@@ -43,9 +43,9 @@ def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
 def show(context: click.Context, name: str, profiles: Path | None, pythons: tuple[Path, ...], as_json: bool) -> None:
     """Show every fact about target NAME, and the packages of its bundles."""
     from edgepack.console import tables, target_tables
-    from edgepack.targets.context import Supply
+    from edgepack.targets.context import BuildContext
 
-    profile = Supply(options.known_profiles(profiles, Path.cwd())).known(name)
+    profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
     facts = target_tables.in_full(profile, pythons)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
@@ -97,9 +97,9 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
 def lock(context: click.Context, name: str, profiles: Path | None) -> None:
     """Lock the newest wheels for target NAME, with hashes. Needs uv and a package index."""
     from edgepack.bundle import locks
-    from edgepack.targets.context import Supply
+    from edgepack.targets.context import BuildContext
 
-    profile = Supply(options.known_profiles(profiles, Path.cwd())).known(name)
+    profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
     for one in locks.locks_of(profile):
         packages = locks.write(profile, one)
         click.echo(f"{one.file}: {', '.join(packages)}")

@@ -36,7 +36,7 @@ from edgepack.recipe.model import Calibration, Candidate, Columns, Data, Quantiz
 from edgepack.recipe.training import Distill, FromTeacher, Pruning, Student, Teacher
 from edgepack.results import Build, Delivery, Failure, NotRunHere
 from edgepack.targets import local
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.local import Interpreter, host_facts
 from edgepack.util.hashing import sha256_file
 from edgepack.util.versions import minor_version, tool_versions
@@ -133,7 +133,7 @@ class StageCalls:
     Candidates follow one another. A call that several of them share comes with the first of them.
     """
 
-    def __init__(self, recipe: Recipe, supply: Supply) -> None:
+    def __init__(self, recipe: Recipe, supply: BuildContext) -> None:
         self.recipe = recipe
         self.supply = supply
         self.data = _data(recipe.data)
@@ -255,7 +255,7 @@ def _teacher(section: Teacher, rows: StageCall[DataArtifact]) -> StageCall[Model
 
 
 def _chains(
-    rows: StageCall[DataArtifact], teacher: StageCall[ModelArtifact] | None, supply: Supply
+    rows: StageCall[DataArtifact], teacher: StageCall[ModelArtifact] | None, supply: BuildContext
 ) -> Callable[[Recipe], Chain]:
     """A function that returns the chain of a candidate's recipe.
 
@@ -376,7 +376,7 @@ def _export(
     rows: StageCall[DataArtifact],
     student: StageCall[ModelArtifact],
     scales: StageCall[ScalesArtifact],
-    supply: Supply,
+    supply: BuildContext,
 ) -> StageCall[ExportArtifact]:
     def work(results: Results) -> Work[ExportArtifact]:
         differing = target_variants.wanted(map(supply.profile, targets), section)
@@ -474,7 +474,7 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
     return StageCall("gate", GateArtifact, (packed,), work, target)
 
 
-def gate_interpreter(target: str, supply: Supply, libc_min: str = "") -> Interpreter | NotRunHere:
+def gate_interpreter(target: str, supply: BuildContext, libc_min: str = "") -> Interpreter | NotRunHere:
     """The interpreter that gates bundles of `target` on this machine, or the reason why they cannot be gated here.
 
     Args:

@@ -20,7 +20,7 @@ from edgepack.recipe.pretrained_models import cut, parameters, shape_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
 from edgepack.results import NotRunHere
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint, environment
 from edgepack.util.text import counted
 
@@ -61,7 +61,7 @@ def make(
     recipe: Recipe,
     workspace: Workspace,
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
-    supply: Supply | None = None,
+    supply: BuildContext | None = None,
 ) -> Plan:
     """Plan a build of `recipe` from the results in `workspace`. Nothing is written.
 
@@ -73,7 +73,7 @@ def make(
         UsageError: `options` name a stage that this recipe does not have.
         EnvironmentUnfitError: an environment variable is invalid, or a bundle cannot get its wheels.
     """
-    calls = StageCalls(recipe, supply or Supply())
+    calls = StageCalls(recipe, supply or BuildContext())
     preflight.check_options(calls, options)
     checkpoint.interval_seconds()
     if not options.ends_before("teacher"):  # a build checks its wheels before it trains

@@ -14,7 +14,7 @@ from edgepack.pipeline.workspace import Key, Result, Workspace
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, Part, with_candidate
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint
 
 A = TypeVar("A", bound=Artifact)
@@ -35,7 +35,7 @@ def build(
     workspace: Workspace,
     listener: Listener,
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
-    supply: Supply | None = None,
+    supply: BuildContext | None = None,
 ) -> Build | Part:
     """Build `recipe`, reusing results of the workspace.
 
@@ -46,7 +46,7 @@ def build(
         EdgepackError: a stage failed; the message names it.
         UsageError: `options` name a stage that this recipe does not have.
     """
-    calls = StageCalls(recipe, supply or Supply())
+    calls = StageCalls(recipe, supply or BuildContext())
     preflight.check_options(calls, options)
     checkpoint.interval_seconds()
     with workspace.in_use():

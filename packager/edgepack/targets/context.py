@@ -1,4 +1,4 @@
-"""What a build draws on besides its recipe and data: profiles that it knows, wheels, and interpreters to gate with."""
+"""Context of a build besides recipe and data: target profiles, wheels, and interpreters for gates."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ def default_wheel_cache() -> Path:
 
 
 @dataclass(frozen=True)
-class Supply:
-    """Where bundles get what they carry, and what their gates run on.
+class BuildContext:
+    """Target profiles, wheels for bundles, and interpreters for gates.
 
-    A wheel lies at `<wheel_cache>/<sha256>/<file name>`. `given` are wheels by path, for each target that takes them;
-    `pythons` are interpreters to look at before those on the PATH. With `offline` nothing is fetched.
+    Attributes:
+        wheel_cache: folder with wheels at `<sha256>/<file name>`.
+        given: local wheels of each target.
+        pythons: interpreters that are tried before those on PATH.
+        offline: fetch nothing.
     """
 
     profiles: Mapping[str, Profile] = field(default_factory=load_profiles)

@@ -11,7 +11,7 @@ from edgepack.bundle import wheels as complete
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import profiles
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 
 KNOWN = profiles.load_profiles()
@@ -30,7 +30,7 @@ def with_locks(folder: Path, engine: Sequence[str], serve: Sequence[str] = (), n
 
 @pytest.mark.parametrize(("profile", "python"), PYTHONS, ids=[f"{one.name} {python}" for one, python in PYTHONS])
 def test_every_lock_that_ships_is_complete(profile: Profile, python: str) -> None:
-    wheels.wanted(replace(profile, python=python), Supply(KNOWN), serve=True, without_given=True)
+    wheels.wanted(replace(profile, python=python), BuildContext(KNOWN), serve=True, without_given=True)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_lock_that_names_too_little_is_told_before_anything_is_fetched(
 ) -> None:
     profile = with_locks(tmp_path, names)
     with pytest.raises(EnvironmentUnfitError, match=f"(?m)rpi-bookworm would lack {lacking}$") as caught:
-        wheels.fetch(profile, Supply(KNOWN, tmp_path / "cache"), SILENT)
+        wheels.fetch(profile, BuildContext(KNOWN, tmp_path / "cache"), SILENT)
     assert f"{tmp_path / 'onnxruntime-cp311.txt'} names none for CPython 3.11" in caught.value.why
     assert "edgepack targets lock rpi-bookworm" in caught.value.fix
     assert not (tmp_path / "cache").exists()
@@ -56,15 +56,15 @@ def test_a_lock_that_names_too_little_is_told_before_anything_is_fetched(
 def test_a_lock_that_names_a_second_onnxruntime_is_told(tmp_path: Path) -> None:
     profile = with_locks(tmp_path, ["numpy==1.0", "onnxruntime==1.0", "tokenizers==1.0", "onnxruntime-gpu==1.0"])
     with pytest.raises(EnvironmentUnfitError, match="would carry onnxruntime-gpu, which it does not run on") as caught:
-        wheels.wanted(profile, Supply(KNOWN))
+        wheels.wanted(profile, BuildContext(KNOWN))
     assert "onnxruntime-cp311.txt names that besides onnxruntime" in caught.value.why
 
 
 def test_what_serves_has_a_lock_of_its_own(tmp_path: Path) -> None:
     profile = with_locks(tmp_path, [f"{one}==1.0" for one in ENGINE], ["uvicorn==1.0", "starlette==1.0"])
-    wheels.wanted(profile, Supply(KNOWN))
+    wheels.wanted(profile, BuildContext(KNOWN))
     with pytest.raises(EnvironmentUnfitError, match="would lack anyio, click, h11, prometheus-client") as caught:
-        wheels.wanted(profile, Supply(KNOWN), serve=True)
+        wheels.wanted(profile, BuildContext(KNOWN), serve=True)
     assert "serve-cp311.txt" in caught.value.why
 
 

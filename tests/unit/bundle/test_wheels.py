@@ -17,7 +17,7 @@ from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import context as supply
 from edgepack.targets import facts
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 
 MakeWheel = Callable[..., Path]
@@ -133,10 +133,10 @@ def test_fetched_once_then_found(
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(two, one))
     index = Index(one, two)
-    found = wheels.fetch(profile, Supply({}, tmp_path / "cache"), SILENT, download=index)
+    found = wheels.fetch(profile, BuildContext({}, tmp_path / "cache"), SILENT, download=index)
     assert [path.name for path in found] == [one.name, two.name]
     assert [path.parent.name for path in found] == [digest_of(one), digest_of(two)]
-    assert wheels.fetch(profile, Supply({}, tmp_path / "cache"), SILENT, download=index) == found
+    assert wheels.fetch(profile, BuildContext({}, tmp_path / "cache"), SILENT, download=index) == found
     assert len(index.calls) == 2  # one for each package
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith(".")] == []
 
@@ -148,12 +148,12 @@ def test_what_serves_comes_from_a_lock_of_its_own(
     locks = {profile.lock: lock_of(two), "serve.txt": lock_of(one)}
     monkeypatch.setattr(facts, "text", lambda folder, name: locks[name])
     serving = replace(profile, serve_lock="serve.txt")
-    found = wheels.fetch(serving, Supply({}, tmp_path), SILENT, serve=True, download=Index(one, two))
+    found = wheels.fetch(serving, BuildContext({}, tmp_path), SILENT, serve=True, download=Index(one, two))
     assert [path.name for path in found] == [one.name, two.name]
-    found = wheels.fetch(serving, Supply({}, tmp_path), SILENT, download=Index())
+    found = wheels.fetch(serving, BuildContext({}, tmp_path), SILENT, download=Index())
     assert [path.name for path in found] == [two.name]
     with pytest.raises(EnvironmentUnfitError, match="serve: true"):
-        wheels.fetch(replace(profile, serve_lock=""), Supply({}, tmp_path), SILENT, serve=True, download=Index())
+        wheels.fetch(replace(profile, serve_lock=""), BuildContext({}, tmp_path), SILENT, serve=True, download=Index())
 
 
 def test_only_what_is_missing_is_asked_for_and_only_by_hash(
@@ -161,10 +161,10 @@ def test_only_what_is_missing_is_asked_for_and_only_by_hash(
 ) -> None:
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(one))
-    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(one))
+    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(one))
     use_lock(lock_of(one, two))
     index = Index(one, two)
-    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
     assert index.calls == [f"bbb==1.0 \\\n    --hash=sha256:{digest_of(two)}\n"]
 
 
@@ -174,11 +174,11 @@ def test_a_damaged_cached_wheel_is_fetched_anew(
     wheel = make_wheel({"a.py": "1"})
     use_lock(lock_of(wheel))
     index = Index(wheel)
-    (cached,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    (cached,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
     content = bytearray(cached.read_bytes())
     content[len(content) // 2] ^= 1
     cached.write_bytes(content)
-    (again,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    (again,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
     assert again.read_bytes() == wheel.read_bytes()
     assert len(index.calls) == 2
 
@@ -189,10 +189,10 @@ def test_offline_a_damaged_wheel_is_missing_and_stays(
     """A cache may be on a stick that cannot be written."""
     wheel = make_wheel({"a.py": "1"})
     use_lock(lock_of(wheel))
-    (cached,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(wheel))
+    (cached,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(wheel))
     cached.write_bytes(b"damaged")
     with pytest.raises(EnvironmentUnfitError, match="nor to be had"):
-        wheels.fetch(profile, Supply({}, tmp_path, offline=True), SILENT)
+        wheels.fetch(profile, BuildContext({}, tmp_path, offline=True), SILENT)
     assert cached.read_bytes() == b"damaged"
 
 
@@ -203,7 +203,7 @@ def test_a_cache_that_takes_no_wheel_is_told(
     use_lock(lock_of(wheel))
     (tmp_path / digest_of(wheel)).write_bytes(b"a file where a folder is to be")
     with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
-        wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(wheel))
+        wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(wheel))
     assert "--wheel-cache" in caught.value.fix
 
 
@@ -217,7 +217,7 @@ def test_a_wheel_with_another_hash_never_enters_the_cache(
         shutil.copy(wheel, folder)
 
     with pytest.raises(EnvironmentUnfitError, match=r"fakelib==1\.0"):
-        wheels.fetch(profile, Supply({}, tmp_path / "cache"), SILENT, download=mirror)
+        wheels.fetch(profile, BuildContext({}, tmp_path / "cache"), SILENT, download=mirror)
     assert not list((tmp_path / "cache").rglob("*.whl"))
 
 
@@ -228,7 +228,7 @@ def test_offline_says_what_to_do(tmp_path: Path, use_lock: Callable[[str], None]
         raise EnvironmentUnfitError("pip could not", why="no route to host")
 
     with pytest.raises(EnvironmentUnfitError) as caught:
-        wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=offline)
+        wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=offline)
     assert "numpy==2.4.6" in caught.value.what
     assert caught.value.why == "no route to host"
     assert str(tmp_path) in caught.value.what
@@ -247,7 +247,7 @@ def test_a_wheel_of_another_platform_is_not_taken_from_the_cache(
         place = tmp_path / digest_of(file) / file.name
         place.parent.mkdir(parents=True)
         shutil.copy(file, place)
-    (found,) = wheels.fetch(profile, Supply({}, tmp_path), SILENT)
+    (found,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT)
     assert found.name == ours.name
 
 
@@ -283,9 +283,9 @@ def test_offline_never_asks_pip(
 ) -> None:
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(one))
-    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(one))
+    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(one))
     index = Index(one, two)
-    offline = Supply({}, tmp_path, offline=True)
+    offline = BuildContext({}, tmp_path, offline=True)
     assert wheels.fetch(profile, offline, SILENT, download=index)[0].name == one.name
     use_lock(lock_of(one, two))
     with pytest.raises(EnvironmentUnfitError, match=r"bbb==1\.0") as caught:
@@ -300,9 +300,9 @@ def test_what_came_stays_when_the_next_cannot_be_had(
     one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(one, two))
     with pytest.raises(EnvironmentUnfitError, match=r"(?m): bbb==1\.0$"):
-        wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=Index(one))
+        wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(one))
     index = Index(two)
-    wheels.fetch(profile, Supply({}, tmp_path), SILENT, download=index)
+    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
     assert len(index.calls) == 1
 
 
@@ -314,7 +314,7 @@ def test_a_wheel_that_does_not_load_there_never_enters_the_cache(
     use_lock(lock_of(foreign))
     target = replace(profile, glibc="2.31")
     with pytest.raises(EnvironmentUnfitError, match="fakelib") as caught:
-        wheels.fetch(target, Supply({}, tmp_path / "cache"), SILENT, download=Index(foreign))
+        wheels.fetch(target, BuildContext({}, tmp_path / "cache"), SILENT, download=Index(foreign))
     assert "does not load on the target" in caught.value.why
     assert not list(tmp_path.glob("cache/*/*.whl"))
 
@@ -325,7 +325,7 @@ def test_a_wheel_by_path_is_taken_instead_of_the_locked_one(
     locked, other = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(locked, other))
     mine = make_wheel({"a.py": "mine"}, name="aaa", version="2.0")
-    supply = Supply({}, tmp_path / "cache", given={profile.name: (mine,)})
+    supply = BuildContext({}, tmp_path / "cache", given={profile.name: (mine,)})
     index = Index(locked, other)
     found = wheels.fetch(profile, supply, SILENT, download=index)
     assert found[0] == mine

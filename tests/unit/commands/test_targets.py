@@ -14,7 +14,7 @@ from tests.unit.targets.test_from_probe import ORIN
 from edgepack.bundle import wheels
 from edgepack.cli import main
 from edgepack.targets import profiles
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack_runtime.errors import ExitCode
 
 
@@ -97,7 +97,7 @@ def test_a_target_whose_wheels_are_not_locked_says_so(folder: Path) -> None:
 def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, bool, Path, bool]] = []
 
-    def fetch(profile: profiles.Profile, supply: Supply, progress: Any, **options: bool) -> list[Path]:
+    def fetch(profile: profiles.Profile, supply: BuildContext, progress: Any, **options: bool) -> list[Path]:
         asked.append((profile.name, options["serve"], supply.wheel_cache, options["without_given"]))
         return [folder / "probe.json"]
 

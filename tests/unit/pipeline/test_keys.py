@@ -16,7 +16,7 @@ from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
 from edgepack.pipeline.workspace import Result, Workspace
 from edgepack.progress import SILENT
 from edgepack.recipe.loader import load_recipe
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 
 RECIPE = """\
 edgepack: 1
@@ -56,7 +56,7 @@ def keys(folder: Path, *settings: str, note: Note = lambda call, result: result)
     """
     recipe = load_recipe(folder / "recipe.yaml", {"linux-x86_64-cpu"}, settings)
     workspace, results, found = Workspace(folder.parent / "results"), Results(), {}
-    calls = StageCalls(recipe, Supply())
+    calls = StageCalls(recipe, BuildContext())
     for call in calls:
         if call.target is not None:
             break

@@ -33,7 +33,7 @@ from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Candidate, Recipe, Search
 from edgepack.recipe.training import Distill
 from edgepack.results import Build, Made, Part
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.local import Interpreter
 from edgepack.targets.profiles import load_profiles
 from edgepack.training import devices as gpus
@@ -46,7 +46,7 @@ TARGETS = {"linux-x86_64-cpu"}
 
 
 def stages_of(recipe: Recipe) -> list[str]:
-    return [call.stage for call in StageCalls(recipe, Supply())]
+    return [call.stage for call in StageCalls(recipe, BuildContext())]
 
 
 def function_of(stage: str) -> str:
@@ -98,7 +98,7 @@ class Stages:
     def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> Any:  # noqa: B008 (frozen)
         self.called.clear()
         profile = load_profiles()["linux-x86_64-cpu"]
-        supply = Supply(profiles=dict.fromkeys(recipe.targets, profile))
+        supply = BuildContext(profiles=dict.fromkeys(recipe.targets, profile))
         return runner.build(recipe, Workspace(self._folder / "w"), Console(), options, supply)
 
     def _stand_in(self, stage: str, make: Callable[..., Artifact]) -> Callable[..., Artifact]:
@@ -909,13 +909,13 @@ def test_a_wheel_by_path_is_looked_into_before_the_first_training_and_once(
 ) -> None:
     looked: list[str] = []
 
-    def look(target: str, supply: Supply, progress: Any) -> None:
+    def look(target: str, supply: BuildContext, progress: Any) -> None:
         looked.append(target)
         if len(looked) == 1:
             raise StageFailedError("it holds no code for this GPU")
 
     monkeypatch.setattr("edgepack.bundle.site_packages.require_fitting", look)
-    monkeypatch.setattr(runner, "Supply", lambda: Supply(given={"linux-x86_64-cpu": (tmp_path / "a.whl",)}))
+    monkeypatch.setattr(runner, "BuildContext", lambda: BuildContext(given={"linux-x86_64-cpu": (tmp_path / "a.whl",)}))
     with pytest.raises(StageFailedError, match="no code"):
         train({"teacher": "cpu", "student": "cpu"})
     assert not list((tmp_path / "w" / "teacher").glob("*/seal.json"))

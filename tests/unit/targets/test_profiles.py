@@ -10,7 +10,7 @@ import pytest
 from edgepack.bundle import wheels
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
 from edgepack.targets import facts, profiles
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Host, Profile
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 
@@ -115,12 +115,12 @@ def test_this_host_speaks_the_words_of_a_profile() -> None:
 def test_a_target_of_another_machine_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "this_host", lambda: replace(HOST, machine="aarch64"))
     with pytest.raises(TargetUnreachableError, match="linux-x86_64-cpu"):
-        Supply().profile("linux-x86_64-cpu")
+        BuildContext().profile("linux-x86_64-cpu")
 
 
 def test_an_unknown_target_names_the_known_ones() -> None:
     with pytest.raises(RecipeInvalidError) as caught:
-        Supply().profile("jetpack66")
+        BuildContext().profile("jetpack66")
     assert "did you mean jetpack6?" in caught.value.what
     assert "linux-x86_64-cpu" in caught.value.why
 

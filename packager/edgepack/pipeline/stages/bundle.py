@@ -27,7 +27,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.targets import facts
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
@@ -43,7 +43,7 @@ Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
 
 
-def inputs(profile: Profile, supply: Supply, *, serve: bool) -> list[str]:
+def inputs(profile: Profile, supply: BuildContext, *, serve: bool) -> list[str]:
     """Digests that decide a bundle besides recipe, data, model and runtime: of profile, wheels and README."""
     locks = [profile.lock, *([profile.serve_lock] if serve and profile.serve_lock else [])]
     texts = [wheels.lock_text(profile, lock) for lock in locks] if profile.locks is not None else []
@@ -58,7 +58,7 @@ def run(
     export: ExportArtifact,
     data: DataArtifact,
     ledger: tuple[LedgerRow, ...],
-    supply: Supply,
+    supply: BuildContext,
     out: Path,
     progress: Progress,
 ) -> BundleArtifact:

@@ -22,7 +22,7 @@ from edgepack.pipeline.stages import bundle
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Recipe
 from edgepack.targets import profiles
-from edgepack.targets.context import Supply
+from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Host, load_profiles
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.verify import verify_file
@@ -88,7 +88,7 @@ Build = Callable[[Path], BundleArtifact]
 def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
     def run(out: Path) -> BundleArtifact:
         out.mkdir(parents=True)
-        return bundle.run(recipe, TARGET, export, data, LEDGER, Supply(), out, SILENT)
+        return bundle.run(recipe, TARGET, export, data, LEDGER, BuildContext(), out, SILENT)
 
     return run
 
@@ -131,7 +131,7 @@ def test_a_server_travels_only_where_the_recipe_says_so(
     (tmp_path / "with").mkdir()
     serving = recipe.model_copy(update={"serve": True})
     with_it, _ = verify_file(
-        bundle.run(serving, TARGET, export, data, LEDGER, Supply(), tmp_path / "with", SILENT).path
+        bundle.run(serving, TARGET, export, data, LEDGER, BuildContext(), tmp_path / "with", SILENT).path
     )
     found = [{entry.path for entry in manifest.files} for manifest in (without, with_it)]
     assert {path.split("/")[1] for path in found[1] - found[0]} >= {"starlette"}
@@ -173,7 +173,9 @@ def test_the_launcher_starts_from_the_bundle(tmp_path: Path, build: Build) -> No
 def test_float_ships_with_the_float_tolerance(
     tmp_path: Path, recipe: Recipe, export: ExportArtifact, data: DataArtifact
 ) -> None:
-    made = bundle.run(recipe, TARGET, replace(export, shipped="float32"), data, LEDGER, Supply(), tmp_path, SILENT)
+    made = bundle.run(
+        recipe, TARGET, replace(export, shipped="float32"), data, LEDGER, BuildContext(), tmp_path, SILENT
+    )
     manifest, _ = verify_file(made.path)
     assert manifest.model["precision"] == "float32"
     assert 0 < manifest.model["golden_tolerance"] < 0.01
@@ -244,7 +246,7 @@ def test_the_readme_is_filled_in(tmp_path: Path, build: Build) -> None:
 
 
 def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bundle.inputs(load_profiles()[TARGET], Supply(), serve=False)
-    assert before == bundle.inputs(load_profiles()[TARGET], Supply(), serve=False)
+    before = bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False)
+    assert before == bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False)
     monkeypatch.setattr("edgepack.targets.facts.digest", lambda: "other")
-    assert bundle.inputs(load_profiles()[TARGET], Supply(), serve=False) != before
+    assert bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False) != before
