@@ -36,7 +36,7 @@ test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests
 
 test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
-	@$(MAKE) test-lane26 LANE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build"
+	@$(MAKE) test-lane26 LANE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build" LANE26_MARKS="not first_lane"
 
 coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches that `make test` runs, child processes included (twice its time)
 	@rm -f .coverage*
@@ -48,8 +48,9 @@ mutation: $(VENV)/.installed-dev $(MUTATION)/.installed ## changes to central mo
 	@scripts/mutate
 
 LANE26_TESTS ?= build
+LANE26_MARKS ?= not first_lane and not sweep
 test-lane26: $(LANE26)/.installed ## whole builds in the second lane of the Paddle stack
-	@OMP_NUM_THREADS=1 $(LANE26)/bin/python $(PYTEST) -m "not first_lane and not sweep" $(LANE26_TESTS:%=tests/integration/test_%.py)
+	@OMP_NUM_THREADS=1 $(LANE26)/bin/python $(PYTEST) -m "$(LANE26_MARKS)" $(LANE26_TESTS:%=tests/integration/test_%.py)
 
 ARM64_ROOT ?= .arm64-root
 test-arm64: $(VENV)/.installed-dev ## a real bundle for 64-bit ARM in an emulated Debian (root; debootstrap and qemu-user-static)

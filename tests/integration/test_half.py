@@ -53,6 +53,7 @@ def test_both_files_are_measured_and_what_ships_has_a_reason(project: Project) -
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.sweep
 def test_a_bundle_of_one_installs_and_answers(
     project: Project, device_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ search:
 """
 
 
+@pytest.mark.sweep
 def test_a_narrowed_student_of_fewer_tokens_goes_all_the_way_to_an_answer(
     copy_of_project: Project, tmp_path: Path, device_environment: dict[str, str]
 ) -> None:

@@ -18,7 +18,7 @@ from tests.integration.trainings import SETTINGS
 from edgepack.training.checkpoint import Arrays
 from edgepack.training.schedule import rate_scale
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.sweep]
 ROOT = Path(__file__).parents[2]
 
 

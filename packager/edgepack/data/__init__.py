@@ -1,1 +1,1 @@
-"""The labelled rows: reading, checks, statistics, samples; drafts of recipes and synthetic rows in folders below."""
+"""Labelled rows: reading, checks, statistics, samples; drafts of recipes and synthetic rows in subfolders."""

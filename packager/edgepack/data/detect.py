@@ -1,4 +1,4 @@
-"""Guesses about a table that says nothing about itself: its separator, and whether its first line is a header."""
+"""Detection of the form of a table: separator, header, columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SENTENCE: Final = frozenset("。！？，；!?")
 
 
 def likely_separator(lines: Sequence[str]) -> str | None:
-    """The separator that cuts these lines into equally many fields, two at least; None where none does."""
+    """The separator that splits these lines into equally many fields, at least two; None if none does."""
     filled = [line.rstrip("\r\n") for line in lines if line.strip()]
     for separator in SEPARATORS:
         widths = [len(fields) for fields in split_lines(filled, separator)]
@@ -44,21 +44,21 @@ def likely_separator(lines: Sequence[str]) -> str | None:
 
 
 def looks_tagged(lines: Sequence[str]) -> bool:
-    """Whether these are lines of a token and its tag (`B-place`, `O`), as token classification has them."""
+    """Whether these lines hold a token and its tag (`B-place`, `O`), for token classification."""
     filled = [line.strip() for line in lines if line.strip()]
     tags = [match[1] for line in filled if (match := _TAGGED.match(line))]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
 
 
 def are_measurements(values: Collection[str]) -> bool:
-    """Whether these different values of a column are numbers of which many have fractions, and too many for grades."""
+    """Whether these values of a column are measurements: many different numbers with fractions, too many for grades."""
     numbers = [value for value in values if _NUMBER.fullmatch(value.strip())]
     with_fraction = sum(not value.strip().isdecimal() and ("." in value or "," in value) for value in numbers)
     return len(values) > _GRADES and len(numbers) >= _AGREEMENT * len(values) and with_fraction * 2 > len(numbers)
 
 
 def json_object(line: str) -> dict[str, Any] | None:
-    """The JSON object on a line, as every line of a .jsonl file is one; None where there is none."""
+    """The JSON object on a line of a .jsonl file; None if there is none."""
     if not line.lstrip().startswith("{"):
         return None
     try:
@@ -74,7 +74,7 @@ def is_json_object(line: str) -> bool:
 
 
 def split_lines(lines: Sequence[str], separator: str) -> Iterator[list[str]]:
-    """Fields of each line; those between commas and semicolons may be quoted, as in CSV."""
+    """The fields of each line. Fields between commas or semicolons may be quoted, as in CSV."""
     if separator not in ",;":
         yield from (line.split(separator) for line in lines)
         return
@@ -85,10 +85,10 @@ def split_lines(lines: Sequence[str], separator: str) -> Iterator[list[str]]:
 
 
 def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
-    """Whether the first line of a table is one row like those below it, and no header.
+    """Whether the first line of a table is a row and not a header.
 
-    It is one when a cell of it is a value that keeps coming below, as labels do, when a cell is a number or a sentence,
-    or when two cells are the same. Known names of columns speak for a header whatever else holds.
+    It is a row if one of its cells repeats below (as labels do), is a number or a sentence, or if two cells are equal.
+    Known names of columns always make a header.
     """
     cells = [cell.strip() for cell in first]
     if {cell.lower() for cell in cells} & {*TEXT_NAMES, *LABEL_NAMES}:
@@ -100,9 +100,9 @@ def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bo
 
 
 def likely_columns(rows: Sequence[Sequence[str]], texts: int = 1) -> tuple[int, ...]:
-    """Positions, from 0, of as many longest columns as there are `texts`, in their order, and of the labels.
+    """Positions (from 0) of the text columns, which are the `texts` longest ones, and of the label column.
 
-    Labels are in that of the others which has the fewest values. Empty when there are fewer columns than wanted.
+    Labels are in the other column with the fewest values. Empty if there are too few columns.
     """
     width = Counter(len(row) for row in rows if len(row) > 1).most_common(1)[0][0]
     columns = list(zip(*(row for row in rows if len(row) == width), strict=True))

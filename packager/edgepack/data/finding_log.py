@@ -1,4 +1,4 @@
-"""Findings of one file while it is read: a few of each kind, and how many more there are."""
+"""Log of the findings of one file: a few of each kind, and the number of others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LISTED: Final[Mapping[Severity, int]] = {"error": 20, "warning": 5}
 
 @dataclass
 class FindingLog:
-    """Findings of one file, MAX_LISTED at most of each kind and then how many more there are."""
+    """Findings of one file: at most MAX_LISTED of each kind, then the number of others."""
 
     file: Path
     ended: bool = False  # whether the rest of the file could not be read
@@ -23,24 +23,24 @@ class FindingLog:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, severity: Severity, line: int | None, reason: str, fix: str) -> None:
-        """Note one finding; `kind` says in few words what the findings beyond the limit are."""
+        """Add one finding. `kind` describes the findings beyond the limit."""
         self._counts[kind] = self._counts.get(kind, 0) + 1
         kept = self._kept.setdefault(kind, [])
         if len(kept) < MAX_LISTED[severity]:
             kept.append(Finding(severity, self.file, line, reason, fix))
 
     def end(self, kind: str, line: int | None, reason: str, fix: str) -> None:
-        """Note the error after which nothing of the file could be read."""
+        """Add the error after which the file could not be read."""
         self.add(kind, "error", line, reason, fix)
         self.ended = True
 
     def count_more(self, kind: str, more: int) -> None:
-        """Note `more` findings of a kind of which enough have been added, without a word on each."""
+        """Count `more` findings of a kind beyond the limit."""
         if more > 0:
             self._counts[kind] += more
 
     def findings(self) -> tuple[Finding, ...]:
-        """All that was noted, kind by kind, in the order in which the kinds came up."""
+        """All findings by kind, in the order of the first of each kind."""
         result: list[Finding] = []
         for kind, kept in self._kept.items():
             result += kept

@@ -1,4 +1,4 @@
-"""What accuracy gates can show with the test rows there are: how wide intervals are, and labels that no row has."""
+"""Widths of the intervals that accuracy gates get from the test rows, and labels without test rows."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _SHOWN: Final = 3
 
 
 def half_width(rows: int, confidence: float) -> float:
-    """Half the width, in points, of the interval that so many rows give an accuracy of 90 %."""
+    """Half width, in points, of the interval of an accuracy of 90 % on so many rows."""
     known = intervals.proportion(_RIGHT * rows, rows, confidence)
     return 50 * (known.high - known.low)
 
 
 def drop_half_width(rows: int, confidence: float) -> float:
-    """Half the width, in points, of the interval of a drop, where 1 % of so many answers change (two at least)."""
+    """Half width, in points, of the interval of a drop if 1 % of so many answers change (at least two)."""
     one_way = max(1.0, _CHANGED / 2 * rows)
     return 100 * intervals.paired_drop(one_way, one_way, max(rows, 2), confidence).high
 
 
 def suggested_drop(rows: int, confidence: float) -> float | None:
-    """The tightest of DROPS, in points, that is wider than `drop_half_width`; None of none."""
+    """The smallest of DROPS, in points, above `drop_half_width`; None if there is none."""
     known = drop_half_width(rows, confidence)
     return next((points for points in DROPS if known <= points), None)
 
 
 def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int = MOST_GATED_ROWS) -> str:
-    """How wide the intervals of a gate are, in a line.
+    """The widths of a gate's intervals, as one line.
 
     Args:
-        total: how many test rows there are, at least one.
-        test: those rows; read only where classes count.
-        most: how many of them a gate is measured on, at most.
+        total: number of test rows, at least 1.
+        test: the test rows; read only for gates on classes.
+        most: maximum number of golden rows.
     """
     rows = min(total, most)
     told = (
@@ -62,7 +62,7 @@ def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int
 
 
 def check_gate(gate: AccuracyGate, test: Iterable[Row], labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Reason and fix where no test row has a label that the gate is about: nothing is known of its figures."""
+    """Reason and fix if no test row has a label of the gate, so that its figures are unknown."""
     answers = [row.label for row in test]
     seen = {name for answer in answers for name in _names(answer)}
     asked: set[str] = set()
@@ -82,14 +82,14 @@ def check_gate(gate: AccuracyGate, test: Iterable[Row], labels: Sequence[str]) -
 
 
 def floors(gate: ClassGate) -> Iterator[tuple[str, float | None, Mapping[str, float]]]:
-    """The recipe's key of each figure of a class, what every class must reach, and named ones instead."""
+    """The recipe's key of each figure of a class, with the limit of all classes and limits by name."""
     yield "recall", gate.recall, gate.recall_of
     yield "precision", gate.precision, gate.precision_of
     yield "f1", gate.f1, gate.f1_of
 
 
 def _names(answer: str | Sequence[str | Span]) -> list[str]:
-    """The class of each label or span of an answer."""
+    """The classes of the labels or spans of an answer."""
     if isinstance(answer, str):
         return [answer]
     return [one.label if isinstance(one, Span) else one for one in answer]

@@ -1,4 +1,4 @@
-"""Where the columns asked for stand in a table; when they cannot be found, what the file looks like instead."""
+"""Positions of the named columns in a table; findings about tables without them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _USUAL_NAMES: Final = {"text": TEXT_NAMES, "text_pair": PAIR_NAMES, "label": LAB
 
 
 def positions_by_number(wanted: Wanted) -> Positions | None:
-    """Where `data.columns` gives numbers, counted from 1, the file has no header; None where it gives names."""
+    """Positions of columns that `data.columns` gives by number, for files without a header; None for names."""
     if all(is_number(name) for name in wanted.values()):
         return tuple(int(name) - 1 for name in wanted.values())
     return None
@@ -57,9 +57,9 @@ def check_numbers(first: Cells, wanted: Wanted, positions: Positions, log: Findi
 
 
 def find_columns(header: Cells, below: Iterator[Cells], wanted: Wanted, log: FindingLog) -> Positions | None:
-    """Where the named columns stand; None when they do not, with a finding that says what the file seems to be.
+    """Positions of the named columns; None and a finding with the probable form of the file if one is missing.
 
-    `below` are the rows after the header; some are read when a column is missing, none otherwise.
+    `below` are the rows after the header, of which some are read if a column is missing.
     """
     line, fields = header
     names = [name.strip() for name in fields]
@@ -97,7 +97,7 @@ def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, file
 
 
 def names_separator(first: Sequence[str], file: Path) -> tuple[str, str] | None:
-    """Reason and fix of a first row that only tells Excel what stands between fields, as `sep=;`; None of others."""
+    """Reason and fix of a first row that only tells Excel the separator (`sep=;`); None for other rows."""
     said = "".join(first).strip().lower()
     if not said.startswith("sep=") or len(said) > len("sep=;"):
         return None
@@ -106,7 +106,7 @@ def names_separator(first: Sequence[str], file: Path) -> tuple[str, str] | None:
 
 
 def not_json_lines(first: str, file: Path) -> tuple[str, str] | None:
-    """What a .jsonl file that starts with the line `first` is instead, and the fix; None if it may be what it says."""
+    """Reason and fix of a .jsonl file whose `first` line is not JSON lines; None if it may be."""
     if first.startswith("["):
         fix = f"write one object a line: jq -c '.[]' {file.name} > lines-{file.name}"
         return "this is one JSON list, and not one object a line", fix

@@ -1,4 +1,4 @@
-"""How long texts are in tokens, before there is a model: an estimate, its percentiles, and what a limit would cut.
+"""Estimated lengths of texts in tokens, without a model: percentiles, and the texts that a limit would truncate.
 
 The rule: one token for each CJK ideograph, punctuation mark or symbol; one for every four characters begun of any
 other run of letters and digits; two more for [CLS] and [SEP], three around a pair. Its measured error:
@@ -27,7 +27,7 @@ _RUN: Final = re.compile(rf"[^\W_{_IDEOGRAPHS}]{{2,}}|\s+")  # what takes fewer 
 
 
 def estimate_tokens(text: str, text_pair: str | None = None) -> int:
-    """About as many tokens as an ERNIE tokenizer makes of `text`, [CLS] and [SEP] included; of a pair, of both."""
+    """Estimated number of tokens of a text or a pair, with [CLS] and [SEP]."""
     if text_pair is not None:
         return estimate_tokens(text) + estimate_tokens(text_pair) - 1  # [CLS] stands once
     tokens = len(text) + _SPECIAL_TOKENS
@@ -39,7 +39,7 @@ def estimate_tokens(text: str, text_pair: str | None = None) -> int:
 
 
 class Lengths:
-    """How many texts have how many tokens; at most COUNTED_TOKENS figures, however many texts there are."""
+    """Histogram of the lengths of texts, with at most COUNTED_TOKENS entries."""
 
     def __init__(self, rows_by_tokens: Mapping[int, int] | None = None) -> None:
         self._rows = Counter(dict(rows_by_tokens or {}))
@@ -53,7 +53,7 @@ class Lengths:
         return made
 
     def add(self, text: str, text_pair: str | None = None) -> None:
-        """Count one text, or pair of texts, in."""
+        """Count one text or pair of texts."""
         self._rows[min(estimate_tokens(text, text_pair), COUNTED_TOKENS)] += 1
 
     @property
@@ -63,7 +63,7 @@ class Lengths:
 
     @property
     def texts(self) -> int:
-        """How many there are."""
+        """The number of texts."""
         return self._rows.total()
 
     def percentile(self, share: float) -> int:

@@ -1,1 +1,1 @@
-"""`edgepack init`: a data file of unknown form becomes a commented recipe and three splits."""
+"""Drafts of recipes (`edgepack init`) from data files of unknown form."""

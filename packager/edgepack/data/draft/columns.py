@@ -1,4 +1,4 @@
-"""Which columns of a data file are texts, labels, spans or tags; their task follows from that."""
+"""Detection of the columns of a data file (texts, labels, spans, tags) and of its task."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _RECURRENCE: Final = 1.5  # how often, on average, what stands between separator
 
 
 def choose_columns(found: Profile) -> Columns:
-    """The columns of texts and labels, by their names where they tell, else by what the cells hold.
+    """The columns of texts and labels, by known names, else by their cells.
 
     Raises:
-        RecipeInvalidError: when there are none.
+        RecipeInvalidError: there are none.
     """
     tokens = _tokens(found)
     if tokens is not None:
@@ -59,7 +59,7 @@ def choose_columns(found: Profile) -> Columns:
 
 
 def separator_between_labels(column: Column) -> str | None:
-    """What stands between the labels of a cell; None where each cell is one label, or a JSON list of them."""
+    """The separator of labels in a cell; None if a cell is one label or a JSON list."""
     if column.lists:
         return None
     for separator in _LABEL_SEPARATORS:
@@ -80,7 +80,7 @@ def measurements(column: str, values: Collection[str]) -> tuple[str, str]:
 
 
 def _tokens(found: Profile) -> Columns | None:
-    """The columns of spans, or of tokens and their tags; None where there are neither."""
+    """The columns of spans, or of tokens and tags; None if there are neither."""
     if found.form.tagged:
         return Columns(spans="spans")
     spans = next((column for column in found.columns if column.of_spans), None)
@@ -136,7 +136,7 @@ def _text(found: Profile, label: Column | None) -> Column | None:
 
 
 def _ordered(found: Profile, text: Column, label: Column) -> tuple[Column, Column | None]:
-    """The first and the second text of pairs; of single texts there is no second."""
+    """The columns of first and second texts; None for the second of single texts."""
     others = [column for column in found.columns if column is not text and column is not label]
     by_name = found.column(PAIR_NAMES)
     if by_name is not None and by_name in others and text.name.lower() not in PAIR_NAMES:

@@ -1,4 +1,4 @@
-"""Data files -> a commented recipe, and where they need it three files beside it that the recipe can name."""
+"""Writer of a commented recipe for data files, and of three splits beside it if they are needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "
 
 @dataclass(frozen=True)
 class Drafted:
-    """What was written, what was found on the way (warnings), and in lines what the data are."""
+    """The written files, warnings, and a description of the data in lines."""
 
     files: tuple[Path, ...]
     findings: tuple[Finding, ...]
@@ -41,16 +41,15 @@ class Drafted:
 
 
 def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, force: bool = False) -> Drafted:
-    """Write a recipe for `given`: a file to train on, and if they exist those to select and to gate with.
+    """Write a recipe for `given`: training rows, and dev and test rows if they exist.
 
-    The files are named as they are if there are three that a recipe can read; otherwise train.tsv, dev.tsv and
-    test.tsv are written beside the recipe, with the rows that are missing split off the training file. Rows of several
-    labels or of spans are written as .jsonl.
+    The recipe names the files directly if there are three that it can read. Otherwise train.tsv, dev.tsv and test.tsv
+    are written beside it (.jsonl for several labels or spans), with missing splits taken from the training rows.
 
     Raises:
-        UsageError: when something would be overwritten and `force` is not set, or one of `given` would be.
-        RecipeInvalidError: when the data cannot be used, with every finding.
-        EnvironmentUnfitError: when the files cannot be written.
+        UsageError: a file would be overwritten without `force`, or one of `given` would be.
+        RecipeInvalidError: the data cannot be used; has every finding.
+        EnvironmentUnfitError: the files cannot be written.
     """
     _refuse_overwriting([recipe], given, force)
     sources = {name: look_at(name, given[name], progress) for name in SPLIT_NAMES if name in given}
@@ -102,7 +101,7 @@ def _refuse_other_tasks(sources: Mapping[SplitName, Source]) -> None:
 def _convert(
     sources: Mapping[SplitName, Source], files: Mapping[SplitName, Path], recipe: Path, progress: Progress
 ) -> tuple[list[Finding], list[str]]:
-    """Write `files` and `recipe`; what was found and what was done."""
+    """Write `files` and `recipe`; return warnings and a description."""
     held = [name for name in HELD_OUT if name not in sources]
     codes = assign(sources["train"].facts, held, [sources[name].facts for name in HELD_OUT if name in sources])
     columns = written_columns(sources["train"].columns)
@@ -123,7 +122,7 @@ def _convert(
 
 
 def _described(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
-    """What the data are, in lines, and why the recipe has no gate of accuracy where it has none."""
+    """A description of the data in lines, and the reason if the recipe has no accuracy gate."""
     ungated = too_few_to_gate(facts["test"])
     return [*describe(facts), *([] if ungated is None else [ungated])]
 
@@ -141,7 +140,7 @@ def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:
 
 
 def _checked(facts: Mapping[SplitName, SplitFacts], file: Path) -> list[Finding]:
-    """What `edgepack check` will report of three splits; only an empty one keeps a recipe from being drafted."""
+    """The findings of `edgepack check` for three splits. Only an empty split prevents a draft."""
     findings = check_splits(facts)
     if not all(map(len, facts.values())):
         raise RecipeInvalidError(f"no recipe was drafted for {file}: too few rows", findings=findings)
@@ -149,7 +148,7 @@ def _checked(facts: Mapping[SplitName, SplitFacts], file: Path) -> list[Finding]
 
 
 def _left_out(finding: Finding) -> Finding:
-    """An error in one row of a source is a warning, as the row is not written."""
+    """The finding as a warning, because a row with an error is not written."""
     if finding.severity == "warning":
         return finding
     return replace(finding, severity="warning", reason=f"{finding.reason}; left out")

@@ -1,4 +1,4 @@
-"""A data file of unknown making -> how it is written, and what its columns hold."""
+"""Profile of a data file: encoding, separator, header, and counts of the cells of each column."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
 
 @dataclass
 class Column:
-    """What the cells of one column are like; some counts, however many rows there are."""
+    """Counts of the cells of one column, in constant memory."""
 
     name: str
     filled: int = 0  # cells that are not empty
@@ -51,7 +51,7 @@ class Column:
     values: set[str] = field(default_factory=set)  # different ones, also of lists, MAX_VALUES and one at most
 
     def add(self, value: Any) -> None:
-        """Take one cell in."""
+        """Count one cell."""
         value = found if (found := json_list(value)) is not None else value
         if isinstance(value, (list, dict)):
             self.lists += 1
@@ -77,13 +77,13 @@ class Column:
 
     @property
     def mean_length(self) -> float:
-        """Characters of a cell that is not empty."""
+        """Mean number of characters of cells that are not empty."""
         return self.characters / max(1, self.filled)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a data file is. Without a header the columns are named by their numbers from 1."""
+    """Form and columns of a data file. Without a header, columns are named by number from 1."""
 
     file: Path
     form: Form
@@ -93,16 +93,16 @@ class Profile:
     sample: tuple[str, ...]  # its first lines
 
     def column(self, names: Iterable[str]) -> Column | None:
-        """The first of `names` that is a column's, whatever its case."""
+        """The first of `names` that is a column, ignoring case."""
         by_name = {column.name.lower(): column for column in self.columns}
         return next((by_name[name] for name in names if name in by_name), None)
 
 
 def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile:
-    """Read all of `file`, of any encoding and separator; `advance` is told of bytes read, as in `text_lines`.
+    """Read all of `file`, in any encoding and with any separator. `advance` gets the number of bytes read.
 
     Raises:
-        RecipeInvalidError: when it holds no table, with the finding that says why.
+        RecipeInvalidError: it holds no table; has the finding.
     """
     try:
         encoding = likely_encoding(file)
@@ -119,9 +119,9 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile
 
 
 def likely_encoding(file: Path) -> str:
-    """The encoding of a file, by its beginning; UTF-8 where it is certainly none that Chinese is written in.
+    """The encoding of a file, by its beginning; UTF-8 if it is not certainly an encoding of Chinese.
 
-    Then the reader says what the file may be, and nothing is converted that would turn into other characters.
+    The reader then reports the possible encodings, and nothing is converted wrongly.
     """
     try:
         with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""The commented recipe that `edgepack init` drafts."""
+"""Text of the commented recipe that `edgepack init` drafts."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _WIDTH: Final = 114
 
 @dataclass(frozen=True)
 class Draft:
-    """What a drafted recipe says about its data.
+    """Facts about the data of a drafted recipe.
 
-    Args:
-        source: the file it is drafted from.
-        recipe: where it will lie; the paths in it start there.
-        files: those that the recipe names.
-        facts: of their rows.
-        notes: what else is worth knowing about them, a comment each.
-        label_separator: between the labels of a cell, where a row may have several.
+    Attributes:
+        source: the file from which it is drafted.
+        recipe: path of the recipe, to which its paths are relative.
+        files: files that the recipe names.
+        facts: statistics of their rows.
+        notes: further comments.
+        label_separator: separator of labels in a cell, if a row may have several.
     """
 
     source: Path
@@ -59,7 +59,7 @@ class Draft:
 
 
 def recipe_text(draft: Draft) -> str:
-    """The recipe as YAML: `edgepack check` passes it where the data have no errors."""
+    """The recipe as YAML, which `edgepack check` accepts unless the data have errors."""
     max_length = suggest_max_length(draft.facts["train"].lengths)
     fields = {
         "source": _printable(draft.source.name),
@@ -80,7 +80,7 @@ def recipe_text(draft: Draft) -> str:
 
 
 def _columns(draft: Draft) -> str:
-    """Where the texts and labels stand, as lines of the section `data`."""
+    """Lines of the section `data` that name the columns of texts and labels."""
     if all(form_by_suffix(file).tagged for file in draft.files.values()):
         return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
     named = ", ".join(f"{key}: {_scalar(name)}" for key, name in draft.columns.wanted.items())
@@ -91,7 +91,7 @@ def _columns(draft: Draft) -> str:
 
 
 def _accuracy(test: SplitFacts) -> str:
-    """The gate of accuracy, as lines of the section `gates`: a limit that is wider than what so many rows show."""
+    """Lines of the accuracy gate, with a limit that is wider than the interval of so many rows."""
     metric, rows = _measure(test)
     points = suggested_drop(rows, _CONFIDENCE)
     of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
@@ -106,7 +106,7 @@ def _accuracy(test: SplitFacts) -> str:
 
 
 def _known(test: SplitFacts) -> list[str]:
-    """What to know before a `min` is set."""
+    """Comment for the choice of `min`."""
     if test.columns.answer != "label":
         return []
     majority, rows = max(test.label_rows.items(), key=lambda item: item[1])
@@ -121,7 +121,7 @@ def _known(test: SplitFacts) -> list[str]:
 
 
 def too_few_to_gate(test: SplitFacts) -> str | None:
-    """Why a draft has no gate of accuracy; None where it has one."""
+    """Why a draft has no accuracy gate; None if it has one."""
     return _too_few(test) if suggested_drop(_measure(test)[1], _CONFIDENCE) is None else None
 
 
@@ -132,7 +132,7 @@ def _too_few(test: SplitFacts) -> str:
 
 
 def _measure(test: SplitFacts) -> tuple[str, int]:
-    """The metric that a draft suggests, and how many test rows it is measured on."""
+    """The metric that a draft suggests, and the number of its test rows."""
     answer = test.columns.answer
     metric = metrics.usual(multi_label=answer == "labels", tokens=answer == "spans")
     return metric, min(len(test), MOST_GATED_ROWS) if answer == "label" or test.all_labels else 0
@@ -153,13 +153,13 @@ def _lengths(facts: Mapping[SplitName, SplitFacts]) -> str:
 
 
 def _latency(max_length: int) -> dict[str, int]:
-    """Limits that a small model keeps on a current x86 core; the work grows with the length of the texts."""
+    """Latency limits that a small model keeps on a current x86 core, by the length of the texts."""
     p95_ms = _P95_MS_AT_128 * max(1, -(-max_length // 128))
     return {"p50_ms": p95_ms // 3, "p95_ms": p95_ms}
 
 
 def _name(source: Path) -> str:
-    """A name for the bundle from that of the file, or of its folder where the file is only called `train` or so."""
+    """A bundle name from the file's name, or from its folder's if the file has a generic name such as `train`."""
     stem = source.resolve().parent.name if source.stem.lower() in _SPLIT_NAMES else source.stem
     name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:_NAME_CHARACTERS].strip("-")
     return _scalar(name) if name else "text-classifier"
@@ -172,7 +172,7 @@ def _relative(file: Path, recipe: Path) -> str:
 
 
 def _scalar(text: str) -> str:
-    """`text` as a YAML scalar. A dollar sign is doubled, as recipes fill in variables."""
+    """`text` as a YAML scalar. A dollar sign is doubled, because recipes expand variables."""
     text = text.replace("$", "$$")
     if _PLAIN.match(text) and text.lower() not in _WORDS_OF_YAML:
         return text
@@ -186,5 +186,5 @@ def _comment(lines: Iterable[str]) -> str:
 
 
 def _printable(text: str) -> str:
-    """`text` on one line, with nothing that moves a cursor."""
+    """`text` on one line, without control characters."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,4 +1,4 @@
-"""A data file that somebody drafts a recipe from: how it is written, its columns, and one pass over its rows."""
+"""Data file for a draft: its form, its columns, and statistics of its rows."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _CALLED: Final = {
 
 @dataclass(frozen=True)
 class Source:
-    """`columns` are names, or numbers where the file has no header; `facts` are of every row that can be used.
+    """A data file. `columns` are names, or numbers without a header; `facts` are statistics of usable rows.
 
-    `label_separator` stands between the labels of a cell, where there may be several.
+    `label_separator` separates labels in a cell, if there may be several.
     """
 
     file: Path
@@ -55,7 +55,7 @@ class Source:
 
     @property
     def plain(self) -> bool:
-        """Whether a recipe can name the file as it is."""
+        """Whether a recipe can read the file directly."""
         return (
             self.file.suffix.lower() in (*TABLE_SUFFIXES, *TAGGED_SUFFIXES)
             and self.form == form_by_suffix(self.file)
@@ -64,13 +64,13 @@ class Source:
         )
 
     def rows(self, progress: Progress) -> Iterator[tuple[int, Row]]:
-        """Every row that can be used, with its line, read once more."""
+        """Every usable row with its line, read again."""
         with counted_bytes(f"writing the rows of {self.file.name}", [self.file], progress) as advance:
             log = FindingLog(self.file)
             yield from read_rows(self.file, self.columns, log, advance, self.form, self.label_separator)
 
     def describe(self) -> str:
-        """How the file is written, where texts and labels stand, and what task they are for, in one line."""
+        """Form, columns and task of the file, in one line."""
         encoding = f"{self.file}: {_ENCODINGS[self.form.encoding]}"
         if self.form.tagged:
             return f"{encoding}, a token and its tag on each line; {self.columns.task}"
@@ -84,10 +84,10 @@ class Source:
 
 
 def look_at(name: SplitName, file: Path, progress: Progress) -> Source:
-    """Two passes over `file`: what it is, and what its rows are.
+    """Profile `file` in one pass, and read its rows in a second one.
 
     Raises:
-        RecipeInvalidError: when no row of it can be used.
+        RecipeInvalidError: no row can be used.
     """
     with counted_bytes(f"looking at {file.name}", [file], progress) as advance:
         found = profile(file, advance)

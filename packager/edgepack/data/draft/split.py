@@ -1,6 +1,6 @@
-"""Splits of one set of rows, stratified by label, with alike texts on the same side; and the files of the splits.
+"""Stratified splits of rows, with similar texts in the same split, and the files of the splits.
 
-Which rows go where depends on the texts and labels alone, not on their order, the machine or a random state.
+The split of a row depends on texts and labels only, not on their order, the machine or a random state.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _Keys = NDArray[np.uint64]
 def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
     """The split of each row, shape (rows,): TRAIN, DEV, TEST or LEFT_OUT.
 
-    Rows whose texts are alike (equal, or equal when normalised where that means something) stay together. Of the rows
-    of each label about HELD_OUT_SHARE go to each split in `held`, at least one text where the label has three or more
-    and none is a large part of it; the rest is for training.
+    Rows with similar texts (equal, or equal after normalisation) stay together. About HELD_OUT_SHARE of the rows of
+    each label go to each split in `held`: at least one text if the label has three or more and none is a large part of
+    it.
 
     Args:
-        facts: of all rows.
-        held: the splits to take rows for, beside train.
-        taken: splits that exist already; what is alike one of their texts is left out.
+        facts: statistics of all rows.
+        held: splits to fill, besides train.
+        taken: existing splits; rows that are similar to their texts are left out.
     """
     # A group for each text, in the order of their digests, which is as good as random.
     keys, first, group, sizes = np.unique(_keys(facts), return_index=True, return_inverse=True, return_counts=True)
@@ -59,7 +59,7 @@ def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFact
 
 
 def _divide(sizes: list[int], codes: list[int]) -> list[int]:
-    """The split of each group of one label, given the rows of each group."""
+    """The split of each group of one label, from the number of rows of each group."""
     if len(sizes) < _MIN_GROUPS:
         return [TRAIN] * len(sizes)
     needed = dict.fromkeys(codes, max(1, round(sum(sizes) * HELD_OUT_SHARE)))
@@ -76,7 +76,7 @@ def _divide(sizes: list[int], codes: list[int]) -> list[int]:
 
 
 def _keys(facts: SplitFacts) -> _Keys:
-    """What alike texts share, shape (rows,): the digest of the normalised text, or of the text where that is short."""
+    """A digest that similar texts share, shape (rows,): of the normalised text, or of the text if that is short."""
     return np.where(facts.normalised != 0, facts.normalised, facts.exact)
 
 
@@ -84,7 +84,7 @@ _BREAKS: Final = re.compile(r"[\t\r\n]+")
 
 
 def written_columns(columns: Columns) -> Columns:
-    """What columns of rows like those of `columns` are called in the files that are written."""
+    """The column names in written files, for rows of `columns`."""
     text_pair = None if columns.text_pair is None else "text_pair"
     if columns.answer == "spans":
         return Columns(spans="spans")
@@ -92,13 +92,13 @@ def written_columns(columns: Columns) -> Columns:
 
 
 def written_suffix(columns: Columns) -> str:
-    """How files of such rows are written: as tables, where each has one label, else as JSON lines."""
+    """The suffix of written files: tables for single labels, else JSON lines."""
     return ".tsv" if columns.answer == "label" else ".jsonl"
 
 
 @dataclass
 class Written:
-    """The files while they are written, under names of their own until all are complete."""
+    """The files during writing, under temporary names until all are complete."""
 
     facts: dict[SplitName, SplitFacts]
     columns: Columns
@@ -122,7 +122,7 @@ class Written:
 
 
 def _document(row: Row, columns: Columns) -> dict[str, Any]:
-    """A row of several labels or spans as a recipe reads it."""
+    """A row with several labels or spans, as JSON for a recipe."""
     if columns.answer == "spans":
         return {"text": row.text, "spans": [span._asdict() for span in row.label if isinstance(span, Span)]}
     return row.document(columns.answer)
