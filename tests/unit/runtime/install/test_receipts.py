@@ -65,8 +65,10 @@ def test_receipts_of_several_writers_have_numbers_of_their_own(tmp_path: Path) -
     assert sorted(int(path.name[:6]) for path in paths) == list(range(1, 41))
     assert [json.loads(path.read_text(encoding="utf-8"))["index"] for path in paths] == list(range(40))
     assert sorted(prefix.receipts.iterdir()) == sorted(paths)
-    (prefix.receipts / paths[-1].name).write_text("damaged")
-    assert last_receipt(prefix, "install") == {"index": 37}
+    *_, before, newest = sorted(path for path in paths if path.name.endswith("-install.json"))
+    expected = json.loads(before.read_text(encoding="utf-8"))
+    newest.write_text("damaged")
+    assert last_receipt(prefix, "install") == expected
 
 
 def _wall_clock_uses(file: Path) -> set[str]:
