@@ -67,6 +67,11 @@ class Project:
             timeout=900,
         )
 
+    def copy(self, folder: Path, *left_out: str) -> Project:
+        """A copy for another recipe, without dist/ and stages of the names `left_out`: the other stages are cached."""
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("dist*", *left_out))
+        return Project(folder)
+
     @property
     def bundle(self) -> Path:
         return self.folder / "dist" / "tiny-0.1.0-linux-x86_64-cpu.edgepack"
@@ -103,14 +108,6 @@ def project(built: tuple[Project, subprocess.CompletedProcess[str]]) -> Project:
     project, result = built
     assert result.returncode == 0, result.stderr[-4000:]
     return project
-
-
-@pytest.fixture
-def copy_of_project(project: Project, tmp_path: Path) -> Project:
-    """A copy of the built project for a test of another recipe: stages that both have in common are cached."""
-    folder = tmp_path / "copy"
-    shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("dist*"))
-    return Project(folder)
 
 
 @pytest.fixture(scope="session")

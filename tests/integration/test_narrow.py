@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -116,8 +115,7 @@ KILLED = RECIPE.replace("hidden: 312, heads: 12}}", "hidden: 64, heads: 4}}\n  w
 def test_a_build_that_is_killed_while_it_narrows_ends_with_the_same_bytes(project: Project, tmp_path: Path) -> None:
     exported = []
     for name in ("killed", "left alone"):
-        folder = tmp_path / name
-        shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("dist*", "export"))
+        folder = project.copy(tmp_path / name, "export").folder
         (folder / "tiny.yaml").write_text(KILLED, encoding="utf-8")
         if name == "killed":
             kill_in_training(folder, "narrow")
@@ -143,10 +141,11 @@ search:
 
 @pytest.mark.sweep
 def test_a_narrowed_student_of_fewer_tokens_goes_all_the_way_to_an_answer(
-    copy_of_project: Project, tmp_path: Path, device_environment: dict[str, str]
+    project: Project, tmp_path: Path, device_environment: dict[str, str]
 ) -> None:
     """Of two candidates that share the training of the whole student, the one of half the width is built on."""
-    project, folder = copy_of_project, copy_of_project.folder
+    project = project.copy(tmp_path / "copy")
+    folder = project.folder
     whole = RECIPE.replace("heads: 12}}", "heads: 12}}\n  vocabulary: {prune: {min_count: 4}}")
     (folder / "tiny.yaml").write_text(whole + SEARCH, encoding="utf-8")
     done = project.edgepack("build", "tiny.yaml", "--until", "bundle", "--json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,10 @@ CHAIN = ["student", "quantize", "export", "quantize", "export"]
 
 @pytest.fixture(scope="module")
 def searched(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    folder = tmp_path_factory.mktemp("searched") / "project"
-    shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns("dist*"))
+    copy = project.copy(tmp_path_factory.mktemp("searched") / "project")
     assert STUDENT in RECIPE
-    (folder / "several.yaml").write_text(RECIPE.replace(STUDENT, "") + SEARCH, encoding="utf-8")
-    return Project(folder)
+    (copy.folder / "several.yaml").write_text(RECIPE.replace(STUDENT, "") + SEARCH, encoding="utf-8")
+    return copy
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
 
 
 def _raise_unless_passed(built: Build, undelivered: EdgepackError | None, console: Console) -> None:
-    """The error of a build whose gates did not pass: figure, distance and losing stage of the worst target."""
+    """Raise the error of the worst target: its figure, the distance from the limit, and the stage that lost it."""
     verdict = _not_passed(built)
     if undelivered is not None:
         if verdict is None:

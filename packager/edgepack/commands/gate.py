@@ -185,7 +185,7 @@ class _Out:
 
 
 def _show(results: Sequence[Result], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:
-    """Print the results to stdout. Return the error if stdout cannot be written."""
+    """Print the results to stdout. Return the errors if stdout cannot be written."""
     from edgepack.report import total
 
     try:
@@ -222,7 +222,7 @@ def _show_errors(
 
 
 def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
-    """The last line: a summary of several results."""
+    """Print a summary of several results as the last line."""
     from edgepack.report import total
 
     if len(found["results"]) > 1:

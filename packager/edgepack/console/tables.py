@@ -137,9 +137,7 @@ def score_head(metrics: Sequence[str]) -> str:
     return metric_name(metrics[0]) if len(metrics) == 1 else "score"
 
 
-_JOINTS = re.compile(
-    r"[^._]*[._]+|[^._]+"
-)  # `latency.max_tokens_32` splits into `latency.`, `max_`, `tokens_` and `32`
+_JOINTS = re.compile(r"[^._]*[._]+|[^._]+")  # `latency.p95_ms` splits into `latency.`, `p95_` and `ms`
 
 
 def widths(columns: Sequence[Sequence[str]], least: Sequence[int], order: Sequence[int], room: int) -> list[int] | None:

@@ -103,7 +103,7 @@ def _line(row: Row) -> str:
 
 
 def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tuple[ModelFile, str]:
-    """Whether the small model ships, and the reason: it must be at least `LEAST_GAIN` smaller and faster than float."""
+    """The model that ships, and the reason. The small one must be at least `LEAST_GAIN` smaller and faster."""
     size = small_model.onnx_bytes / float_model.onnx_bytes
     speed = _p50_ms(small_model) / _p50_ms(float_model)
     title = SHORT[small_model.precision]

@@ -69,9 +69,8 @@ class _Bundle(BaseModel):
 
 
 class _Check(BaseModel):
-    model_config = ConfigDict(
-        extra="ignore", strict=True
-    )  # strict, because the receipt itself is printed: "5" would stay a text
+    # Strict, because the receipt itself is printed: "5" would stay a text.
+    model_config = ConfigDict(extra="ignore", strict=True)
     gate: str
     verdict: Verdict
     value: FiniteFloat | None

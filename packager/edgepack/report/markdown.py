@@ -98,7 +98,7 @@ def _fitting(passed: Sequence[bool], versions: Sequence[Sequence[str]]) -> list[
 
 
 def _left_out(results: Sequence[Mapping[str, Any]], levels: Sequence[int]) -> Iterator[str]:
-    """A note on the details that are left out; "" if there are none."""
+    """A note on the details that are left out, if there are any."""
     counts = Counter(
         (level, "passed" if result["verdict"] == "pass" else "did not pass")
         for result, level in zip(results, levels, strict=True)

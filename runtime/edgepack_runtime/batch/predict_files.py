@@ -8,7 +8,7 @@ import io
 import itertools
 import json
 import sys
-from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Iterator, Optional, Sequence, Tuple
 
 from edgepack_runtime.batch.inputs import STDIN, Row, Source, no_text, opened
 from edgepack_runtime.batch.outputs import Form, answer_keys
@@ -16,7 +16,7 @@ from edgepack_runtime.batch.resume import Output
 from edgepack_runtime.bundle.model_config import TOKENS
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.progress import Progress
+from edgepack_runtime.util.progress import Log, Progress
 from edgepack_runtime.util.texts import Item
 
 
@@ -25,7 +25,7 @@ def answer(
     given: Sequence[Item],
     columns: Tuple[str, Optional[str]],
     predictor: Any,
-    say: Callable[[str], None],
+    log: Log,
 ) -> None:
     """Answer every row of `options.input`, or what is `given`, or every row of standard input, into `options.output`.
 
@@ -52,13 +52,13 @@ def answer(
         )
         run = _Run(options, predictor, form, source, output)
         try:
-            run.skip(say)
+            run.skip(log)
             run.answer()
         except (KeyboardInterrupt, SystemExit):
             if output.rows:
-                say(f"{options.output} is not finished: the same command with --resume continues it")
+                log(f"{options.output} is not finished: the same command with --resume continues it")
             raise
-        run.finish(say)
+        run.finish(log)
 
 
 def _lines(columns: Sequence[str], given: Sequence[Item]) -> Source:
@@ -78,7 +78,7 @@ class _Run:
         self._rows = self._read(source)
         self._first: Optional[UsageError] = None  # what was wrong with the first bad row
 
-    def skip(self, say: Callable[[str], None]) -> None:
+    def skip(self, log: Log) -> None:
         """Skip the rows of the input that an interrupted run has answered."""
         before, last, count = self._output.before, 0, 0
         for row in itertools.islice(self._rows, before):
@@ -90,7 +90,7 @@ class _Run:
             )
         self._output.cut_errors(last)
         if before and not self._options.quiet:
-            say(f"continuing after row {before}, where an earlier run was interrupted")
+            log(f"continuing after row {before}, where an earlier run was interrupted")
 
     def answer(self) -> None:
         """Write a line for each row that is left."""
@@ -107,14 +107,14 @@ class _Run:
         finally:
             progress.close()
 
-    def finish(self, say: Callable[[str], None]) -> None:
+    def finish(self, log: Log) -> None:
         """Rename what was written, and report the rows without an answer."""
         rows, bad = self._output.rows, self._output.bad
         if not rows:
             raise no_text(self._options.input or STDIN)
         self._output.finish()
         if not self._options.quiet:
-            say(f"{rows - bad} predictions in {self._options.output}")
+            log(f"{rows - bad} predictions in {self._options.output}")
         told = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
         if bad == rows:
             raise UsageError(
@@ -123,7 +123,7 @@ class _Run:
                 fix=f"see to the form of the file, or to its encoding; {self._output.errors_path} tells of each row",
             )
         if bad:
-            say(f"{told}: {self._output.errors_path} tells why")
+            log(f"{told}: {self._output.errors_path} tells why")
 
     def _read(self, source: Source) -> Iterator[Row]:
         with os_errors(f"{self._options.input or STDIN} cannot be read"):

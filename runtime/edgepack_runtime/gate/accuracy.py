@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
@@ -14,6 +14,7 @@ from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.checks import PER_CLASS, Check, sampled, shown, would_decide
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
 from edgepack_runtime.stats.scoring import Counts
+from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
 
 MOST_CLASSES = 50  # in a receipt; with more classes it holds the worst ones and no confusion matrix
@@ -68,7 +69,7 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
     return metric
 
 
-def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Callable[[str], None]) -> List[Answer]:
+def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Log) -> List[Answer]:
     """Predict row by row, as an application does."""
     answers: List[Answer] = []
     right = 0

@@ -24,6 +24,7 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import Check, sampled
+from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
 WINDOWS = 2
@@ -32,7 +33,6 @@ _SEED = 20240229  # the same texts on every device and in every process
 _BUDGET_MS = 5000.0  # for all windows together, unless the percentiles need more samples
 _MOST_TEXTS = 1000
 _FRACTIONS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)  # percentiles of `distribution`
-Progress = Callable[[str], None]
 
 
 class Kind(NamedTuple):
@@ -127,7 +127,7 @@ class Asked(NamedTuple):
         return kind.usual if self.budget is None else self.budget.holds(kind.tokens)
 
 
-def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Progress) -> Timing:
+def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Log) -> Timing:
     """Time `predictor` in two windows, on texts that `choose` selects from `texts`."""
     progress("latency: two windows")
     drawn = shuffled(texts)
@@ -201,7 +201,7 @@ def _needed(limits: Percentiles) -> int:
 
 
 def settle(
-    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Progress
+    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Log
 ) -> Timing:
     """`first` if it is stable and not disturbed; else the result of `again`, measured in a fresh process."""
     why = ""

@@ -11,7 +11,7 @@ import math
 import random
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.gate import interference, latency
 from edgepack_runtime.gate.interference import Interference
@@ -20,6 +20,7 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import Check, sampled
+from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item, counted
 
 # Above this utilisation the queue keeps growing: percentiles depend on the length of the run, not on the model.
@@ -28,7 +29,6 @@ _LEAST_S = 5.0
 _LEAD_S = 0.05  # before the first text
 _SEED = 20240229
 GATE = "latency.open_loop"
-Progress = Callable[[str], None]
 
 
 class Arrival(NamedTuple):
@@ -108,7 +108,7 @@ def summary(run: OpenLoopRun) -> Dict[str, Any]:
 
 
 def compare(
-    folders: Sequence[Path], texts: Sequence[Item], rate_per_s: float, *, threads: Optional[int], progress: Progress
+    folders: Sequence[Path], texts: Sequence[Item], rate_per_s: float, *, threads: Optional[int], progress: Log
 ) -> List[Dict[str, Any]]:
     """Measure the model `folders` one after the other, with enough texts for p99; return a `summary` of each.
 

@@ -10,7 +10,7 @@ import os
 import resource
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.errors import ExitCode
@@ -25,6 +25,7 @@ from edgepack_runtime.install import release_process
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import Check, read_once, sampled
 from edgepack_runtime.util import texts as wording
+from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
 # Fewest samples with which minimum and maximum bound the median at 99 % on each side: 2^-7 < 1 %.
@@ -50,7 +51,6 @@ except errors.EdgepackError as error:
     print(json.dumps({"error": errors.to_json(error)}))
     sys.exit(int(error.exit_code))
 """
-Progress = Callable[[str], None]
 
 
 def peak_rss_mib(release: Path, threads: int) -> float:
@@ -62,7 +62,7 @@ def peak_rss_mib(release: Path, threads: int) -> float:
     return float(_ask({"kind": "memory", "release": str(release), "threads": threads})["peak_rss_mib"])
 
 
-def peaks_mib(release: Path, threads: int, limit_mib: float, progress: Progress) -> List[float]:
+def peaks_mib(release: Path, threads: int, limit_mib: float, progress: Log) -> List[float]:
     """`peak_rss_mib` of one process, or of `RUNS` processes if the first is within `NEAR` of the limit."""
     peaks = [peak_rss_mib(release, threads)]
     progress(f"memory: {peaks[0]:.1f} MiB at most")
@@ -82,7 +82,7 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     return Timing([Window.from_json(window) for window in windows])
 
 
-def cold_starts(release: Path, texts: Sequence[Item], progress: Progress) -> List[Interference]:
+def cold_starts(release: Path, texts: Sequence[Item], progress: Log) -> List[Interference]:
     """Time `python -I -S RELEASE/__main__.py predict TEXT` seven times, with the interference during each run.
 
     A model of pairs gets both texts. A first run is not counted: it fills the page cache and writes the bytecode, so

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, verify
 from edgepack_runtime.bundle.manifest import Manifest
@@ -27,6 +27,7 @@ from edgepack_runtime.install import locate, receipts
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import NO_GATES, Check, at_least, figure, interval, read_once, shown
 from edgepack_runtime.util import texts as wording
+from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
 MIB = 1024 * 1024
@@ -35,7 +36,6 @@ _EXIT = {
     intervals.FAIL: ExitCode.GATE_FAILED,
     intervals.INCONCLUSIVE: ExitCode.GATE_INCONCLUSIVE,
 }
-Progress = Callable[[str], None]
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
     manifest: Manifest,
     *,
     bundle_bytes: Optional[int],
-    progress: Progress,
+    progress: Log,
     rows_file: Optional[Path] = None,
     without_rows: bool = False,
     without_gates: bool = False,
@@ -172,7 +172,7 @@ def render(receipt: Mapping[str, Any]) -> str:
 
 
 def _measure_loads(
-    predictor: Predictor, texts: Sequence[Item], limits: Limits, emulated_why: Optional[str], progress: Progress
+    predictor: Predictor, texts: Sequence[Item], limits: Limits, emulated_why: Optional[str], progress: Log
 ) -> Tuple[Optional[open_loop.OpenLoopRun], Optional[sustained.SustainedRun]]:
     """The open-loop run and the sustained run, if limited; neither on an emulated machine."""
     asked, drawn = limits.latency, gate_latency.shuffled(texts)
@@ -213,7 +213,7 @@ def _unmeasured(gate: str, limit: float, unit: str, why: str) -> Check:
 
 
 def _process_checks(
-    release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Progress
+    release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Log
 ) -> List[Check]:
     checks = []
     texts = [item.item for item in golden.read_golden(release, predictor.config)]

@@ -9,18 +9,18 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from edgepack_runtime.bundle.model_config import MODEL_NAME
 from edgepack_runtime.device import conditions
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
 WARM_UP_TEXTS = 20
 CONFIDENCE = 0.98  # two-sided: each end holds at 99 %, as in MLPerf Inference's early stopping
-Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Timed:
 
 
 def take_turns(
-    predictors: Sequence[Predictor], texts: Sequence[Item], rounds: int, progress: Say
+    predictors: Sequence[Predictor], texts: Sequence[Item], rounds: int, progress: Log
 ) -> List[List[List[Split]]]:
     """Time every predictor on every text in every round: `result[model][round][text]`.
 
@@ -66,7 +66,7 @@ def take_turns(
 
 
 def measure(
-    folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Say
+    folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Log
 ) -> List[Timed]:
     """Time the model `folders` on `texts`, `runs` rounds, taking turns. Errors as `Predictor`, which `threads` is for.
 
@@ -105,7 +105,7 @@ def summarize(samples: Sequence[Split]) -> Dict[str, Any]:
 
 
 def compare(
-    model_folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Say
+    model_folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Log
 ) -> Dict[str, Any]:
     """Time `model_folders` side by side; the first is the reference.
 

@@ -22,6 +22,7 @@ from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.inference import bench, selftest
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item, evenly
 
 ROUNDS = 9  # the smallest and largest of 7 bound the median at 99 % on each side; two more bear with an outlier
@@ -31,7 +32,6 @@ _GAIN_OF_REWRITES = 0.03
 _GAIN_OF_DOUBLING = 0.15  # of the time, for each doubling of the threads
 _GAIN_OF_SPINNING = 0.10
 _SLOW_REWRITE = "SkipLayerNormFusion"  # the one that was seen to cost time on CPUs
-Say = Callable[[str], None]
 Duel = Callable[[Tuning, Tuning], intervals.Interval]
 
 
@@ -58,7 +58,7 @@ class Trial(NamedTuple):
         return dict(self._asdict())
 
 
-def run(release: Path, *, most_threads: int, progress: Say) -> Dict[str, Any]:
+def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
     """Measure on the golden rows of an unpacked release what it runs best with.
 
     Args:
@@ -119,7 +119,7 @@ def walk(
     tried: Sequence[Step],
     duel: Duel,
     objection: Callable[[Tuning], Optional[str]],
-    progress: Say,
+    progress: Log,
 ) -> Tuple[Tuning, List[Trial]]:
     """The best tuning that the steps lead to, and what came of each.
 

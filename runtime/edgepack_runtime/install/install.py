@@ -20,10 +20,11 @@ from edgepack_runtime.device import doctor, tuning
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, GateFailedError, GateInconclusiveError
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, write_state
-from edgepack_runtime.install.receipts import Journal, Log
+from edgepack_runtime.install.receipts import Journal
 from edgepack_runtime.stats import checks as gate_checks
 from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors
+from edgepack_runtime.util.progress import Log
 
 
 @dataclasses.dataclass

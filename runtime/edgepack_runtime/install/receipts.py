@@ -15,20 +15,20 @@ import re
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional
+from typing import Any, Dict, Iterator, Mapping, Optional
 
 from edgepack_runtime.bundle.manifest import Manifest, release_id
 from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, write_atomic
+from edgepack_runtime.util.progress import Log
 
 NAMESPACE = "edgepack-receipt"
 KEY_NAME = "receipt_key"
 SUFFIX = ".sig"
 RECEIPT = re.compile(r"([0-9]{6})-.*\.json(?:\.sig)?\Z")  # file name of a receipt or of its signature
 CHANGES = ("install", "rollback", "uninstall")  # verbs that may change which release serves
-Log = Callable[[str], None]
 _TIMEOUT_S = 60.0
 
 

@@ -22,9 +22,10 @@ from edgepack_runtime.install import activate, receipts, recovery, release_proce
 from edgepack_runtime.install.prefix import Prefix, State, lock, require_install, write_state
 from edgepack_runtime.install.receipts import Journal, read_receipts
 from edgepack_runtime.util.fs import os_errors, switch_link
+from edgepack_runtime.util.progress import Log
 
 
-def rollback(root: Path, name: Optional[str], *, log: receipts.Log) -> Dict[str, Any]:
+def rollback(root: Path, name: Optional[str], *, log: Log) -> Dict[str, Any]:
     """Switch the install in the prefix `root` to the previous release; return the receipt, which is also stored there.
 
     Args:

@@ -37,11 +37,12 @@ from edgepack_runtime.install.prefix import (
 )
 from edgepack_runtime.install.receipts import RECEIPT, Journal
 from edgepack_runtime.util.fs import fsync_folder, os_errors, remove_tree
+from edgepack_runtime.util.progress import Log
 
 UNITS = Path("/etc/systemd/system")  # folder of the links that `systemctl link` and `enable` make
 
 
-def uninstall(root: Path, name: Optional[str], *, purge: bool, log: receipts.Log) -> Dict[str, Any]:
+def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict[str, Any]:
     """Remove the install in the prefix `root`; return the receipt, which is also stored there unless `purge`.
 
     Its `verdict` is `uninstalled`; its `notes` name the foreign files that stay.

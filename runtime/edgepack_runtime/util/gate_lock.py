@@ -7,10 +7,11 @@ import fcntl
 import os
 import tempfile
 import time
-from typing import Callable, Iterator
+from typing import Iterator
 
 from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.util.fs import FILE_MODE, os_errors, set_mode
+from edgepack_runtime.util.progress import Log
 
 FILE_NAME = "edgepack-gate.lock"
 VARIABLE = "EDGEPACK_GATE_LOCK"  # folder of the lock file; empty: the parent process holds the lock
@@ -18,7 +19,7 @@ WAIT_S, _POLL_S = 1800.0, 0.2
 
 
 @contextlib.contextmanager
-def hold(log: Callable[[str], None]) -> Iterator[None]:
+def hold(log: Log) -> Iterator[None]:
     """Hold this device's gate lock (flock); processes that start inside the block do not take it again.
 
     Raises:
@@ -51,7 +52,7 @@ def _open(path: str) -> int:
         return descriptor
 
 
-def _take(descriptor: int, folder: str, log: Callable[[str], None]) -> None:
+def _take(descriptor: int, folder: str, log: Log) -> None:
     for attempt in range(1 + int(WAIT_S / _POLL_S)):
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

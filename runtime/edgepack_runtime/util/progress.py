@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Optional, TextIO
+from typing import Callable, Optional, TextIO
 
+Log = Callable[[str], None]  # prints one line about a step
 _TERMINAL_S, _LOG_S = 0.2, 10.0  # between two lines
 _BAR = 20  # characters
 

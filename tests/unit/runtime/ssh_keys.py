@@ -1,8 +1,10 @@
-"""Real SSH keys and signatures for tests, made by the ssh-keygen of this machine; tests skip where there is none."""
+"""SSH keys and signatures for tests: real ones by this machine's ssh-keygen, and well-formed ones that no key made."""
 
 from __future__ import annotations
 
+import base64
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -50,3 +52,23 @@ def signed(bundle: Path, key: Path, out: Path) -> Path:
     with Archive(bundle) as archive:
         write_signed(archive, sign(key, archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES)), out)
     return out
+
+
+def string(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+BLOB = string(b"ssh-ed25519") + string(bytes(range(32)))
+
+
+def armored(body: bytes, *, columns: int = 70) -> bytes:
+    """`body` in the armor of a signature file."""
+    text = base64.b64encode(body).decode()
+    lines = [text[at : at + columns] for at in range(0, len(text), columns)]
+    return "\n".join(["-----BEGIN SSH SIGNATURE-----", *lines, "-----END SSH SIGNATURE-----", ""]).encode()
+
+
+def body(blob: bytes = BLOB, namespace: bytes = b"edgepack", *, version: int = 1, rest: bytes = b"") -> bytes:
+    """The binary form of an SSH signature."""
+    fields = (blob, namespace, b"", b"sha512", string(b"ssh-ed25519") + string(bytes(64)))
+    return b"SSHSIG" + struct.pack(">I", version) + b"".join(map(string, fields)) + rest

@@ -115,7 +115,7 @@ def _scales(name: str, layer: Any) -> LinearScales:
 
 
 def _save(classifier: Classifier, student: ModelArtifact, data: DataArtifact, out: Path) -> None:
-    """The trained weights in a PaddleNLP network without quanters."""
+    """Write the trained weights as a PaddleNLP network without quanters."""
     plain = reopen(student, data)
     trained = classifier.network.state_dict()
     plain.network.set_state_dict({name: trained[name] for name in plain.network.state_dict()})

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import base64
-import struct
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ssh_keys import make_key, needs_ssh_keygen, public, sign
+from ssh_keys import BLOB, armored, body, make_key, needs_ssh_keygen, public, sign, string
 
 from edgepack_runtime.bundle.sshsig import PublicKey, Signer, parse_signature, parse_signers
 
-
-def string(data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + data
-
-
-BLOB = string(b"ssh-ed25519") + string(bytes(range(32)))
 LINE = "ssh-ed25519 " + base64.b64encode(BLOB).decode()
-
-
-def armored(body: bytes, *, columns: int = 70) -> bytes:
-    text = base64.b64encode(body).decode()
-    lines = [text[at : at + columns] for at in range(0, len(text), columns)]
-    return "\n".join(["-----BEGIN SSH SIGNATURE-----", *lines, "-----END SSH SIGNATURE-----", ""]).encode()
-
-
-def body(blob: bytes = BLOB, namespace: bytes = b"edgepack", *, version: int = 1, rest: bytes = b"") -> bytes:
-    fields = (blob, namespace, b"", b"sha512", string(b"ssh-ed25519") + string(bytes(64)))
-    return b"SSHSIG" + struct.pack(">I", version) + b"".join(map(string, fields)) + rest
 
 
 @pytest.mark.parametrize("columns", [64, 70, 76, 10_000])

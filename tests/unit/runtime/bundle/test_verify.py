@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import struct
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ssh_keys import armored, body
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle.archive import Archive
@@ -159,23 +158,11 @@ def test_the_folders_name_guards_the_manifest(release: Path) -> None:
         verify_folder(other / "none")
 
 
-def signature_of(rest: bytes = b"") -> bytes:
-    """A well-formed SSH signature, which no key made."""
-
-    def string(data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + data
-
-    key = string(b"ssh-ed25519") + string(bytes(32))
-    fields = (key, b"edgepack", b"", b"sha512", string(b"ssh-ed25519") + string(bytes(64)))
-    body = base64.b64encode(b"SSHSIG" + struct.pack(">I", 1) + b"".join(map(string, fields)) + rest).decode()
-    return f"-----BEGIN SSH SIGNATURE-----\n{body}\n-----END SSH SIGNATURE-----\n".encode()
-
-
 def test_a_release_may_hold_a_well_formed_signature(release: Path, tmp_path: Path) -> None:
     file = release / SIGNATURE_NAME
-    file.write_bytes(signature_of())
+    file.write_bytes(armored(body()))
     verify_folder(release)
-    for content in (b"", signature_of(b"more"), signature_of() + b"\n" * MAX_SIGNATURE_BYTES):
+    for content in (b"", armored(body(rest=b"more")), armored(body()) + b"\n" * MAX_SIGNATURE_BYTES):
         file.write_bytes(content)
         with pytest.raises(BundleInvalidError, match="is not an SSH signature"):
             verify_folder(release)
@@ -188,11 +175,11 @@ def test_a_release_may_hold_a_well_formed_signature(release: Path, tmp_path: Pat
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_staged_release_is_compared_with_the_verified_bundle(release: Path, signed: bool) -> None:
     manifest, raw = verify_folder(release)
-    signature = signature_of() if signed else None
+    signature = armored(body()) if signed else None
     if signature is not None:
         (release / SIGNATURE_NAME).write_bytes(signature)
     verify_staged(release, manifest, raw, signature)
-    for held in ({None, signature_of()} - {signature}) | {signature_of() + b"\n"}:
+    for held in ({None, armored(body())} - {signature}) | {armored(body()) + b"\n"}:
         with pytest.raises(BundleInvalidError, match=f"{SIGNATURE_NAME}: its content has changed"):
             verify_staged(release, manifest, raw, held)
     for other in (raw + b"\n", raw[:-1], b""):
