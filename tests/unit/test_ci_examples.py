@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from edgepack.cli import main
-from edgepack.gating import ssh
+from edgepack.gating import address
 from edgepack.recipe import loader
 from edgepack.targets.profiles import load_profiles
 
@@ -78,7 +78,7 @@ def test_every_command_is_one(name: str) -> None:
         else:
             (bundle,) = given["bundles"]
             assert bundle == f"dist/{recipe.name}-{recipe.version}-{recipe.targets[0]}.edgepack"
-            assert all(ssh.parse(target) for target in given["targets"])
+            assert all(address.parse(target) for target in given["targets"])
 
 
 def test_what_devices_say_is_no_command_to_the_runner() -> None:

@@ -103,18 +103,18 @@ def command(
     Exits 0, 6 (failed) or 7 (inconclusive), and 9 if a target cannot be reached or does not fit. With several results,
     the exit code is the first of 8, 6, 1, 2, 5, 4, 9, 7, 0 that occurs.
     """
+    from edgepack.gating import address, runner, ssh
     from edgepack.gating import results as gates
-    from edgepack.gating import runner, ssh
-    from edgepack.gating.rows import Rows
+    from edgepack.gating.rows import GoldenRowsOption
 
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other", fix="name one of them")
     out = _Out(junit, markdown, as_json)
     files.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
     console = common.console(context)
-    asked = runner.Asked(
+    request = runner.GateRequest(
         bundles,
-        tuple(ssh.parse(target) for target in targets or (ssh.LOCAL,)),
+        tuple(address.parse(target) for target in targets or (address.LOCAL,)),
         ssh.Client(options, identity),
         installed,
         jobs or 0,
@@ -123,10 +123,10 @@ def command(
         remote_python,
         remote_dir,
         timeout_minutes,
-        Rows(rows, without_rows),
+        GoldenRowsOption(rows, without_rows),
     )
     out.clear()
-    results = runner.run(asked, console)
+    results = runner.run(request, console.line)
     found = gates.document(results)
     unwritten = out.write(found)  # before the tables, whose reader may close the pipe
     unwritten += _show(results, found, out, console)

@@ -19,8 +19,7 @@ from edgepack.errors import (
     TargetUnreachableError,
     UsageError,
 )
-from edgepack.gating.rows import Rows
-from edgepack.progress import Progress
+from edgepack.gating.rows import GoldenRowsOption
 from edgepack.results import NotRunHere
 from edgepack.targets import local
 from edgepack.targets.local import Interpreter
@@ -28,8 +27,9 @@ from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode, reported
 from edgepack_runtime.install import release_process
 from edgepack_runtime.util import gate_lock
+from edgepack_runtime.util.progress import Log
 
-NO_ROWS: Final = Rows()
+NO_ROWS: Final = GoldenRowsOption()
 DECIDED: Final[dict[int, Literal["pass", "fail", "inconclusive"]]] = {
     ExitCode.OK: "pass",
     ExitCode.GATE_FAILED: "fail",
@@ -43,16 +43,16 @@ _DEVICE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": 
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Result of a verb: exit code, standard output, and the last lines of progress."""
+class VerbOutput:
+    """Exit code and standard output of a verb, and the last lines of its standard error."""
 
     exit_code: int
     stdout: str
     stderr_tail: str
 
 
-def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progress, python: Path) -> Answer:
-    """Run `python -I -S BUNDLE VERB ...` and print its progress line by line.
+def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, python: Path) -> VerbOutput:
+    """Run `python -I -S BUNDLE VERB ...` and log its standard error line by line.
 
     The interpreter is isolated and has no site-packages.
 
@@ -77,21 +77,21 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], progress: Progre
     except (OSError, subprocess.SubprocessError) as error:
         raise TargetUnreachableError(f"{command[0]} cannot be started", why=str(error)) from error
     assert process.stdout is not None and process.stderr is not None
-    told: list[str] = []
+    tail: list[str] = []
     with process:
         try:
             for line in process.stderr:  # a verb prints its result at its end, so stdout cannot fill up before
-                told.append(line.rstrip())
-                progress.line(told[-1])
+                tail.append(line.rstrip())
+                log(tail[-1])
             stdout = process.stdout.read()
         except BaseException:
             process.terminate()
             raise
-    return Answer(process.returncode, stdout, "\n".join(told[-8:]))
+    return VerbOutput(process.returncode, stdout, "\n".join(tail[-8:]))
 
 
 def gate_here(
-    bundle: Path, progress: Progress, pythons: Sequence[Path] = (), rows: Rows = NO_ROWS
+    bundle: Path, log: Log, pythons: Sequence[Path] = (), rows: GoldenRowsOption = NO_ROWS
 ) -> tuple[int, dict[str, Any]]:
     """As `gate_file`, with the interpreter of the bundle's target; `pythons` are tried first.
 
@@ -108,11 +108,11 @@ def gate_here(
             why=found.why,
             fix=f"on a device of target {target.profile}: python3 {bundle.name} gate",
         )
-    return _gate(bundle, progress, found, rows)
+    return _gate(bundle, log, found, rows)
 
 
 def gate_file(
-    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows = NO_ROWS, *, without_gates: bool = False
+    bundle: Path, log: Log, interpreter: Interpreter, rows: GoldenRowsOption = NO_ROWS, *, without_gates: bool = False
 ) -> tuple[int, dict[str, Any]]:
     """Run the bundle's own gate on this machine; return its exit code (0, 6 or 7) and its receipt.
 
@@ -123,18 +123,18 @@ def gate_file(
         StageFailedError: it ended without a verdict in another way.
     """
     verify_file(bundle)  # only a verified bundle is run
-    return _gate(bundle, progress, interpreter, rows, without_gates=without_gates)
+    return _gate(bundle, log, interpreter, rows, without_gates=without_gates)
 
 
 def _gate(
-    bundle: Path, progress: Progress, interpreter: Interpreter, rows: Rows, *, without_gates: bool = False
+    bundle: Path, log: Log, interpreter: Interpreter, rows: GoldenRowsOption, *, without_gates: bool = False
 ) -> tuple[int, dict[str, Any]]:
     options = ["--json", *rows.arguments(), *(["--without-gates"] if without_gates else [])]
-    return judged(bundle.name, run_verb(bundle, "gate", options, progress, interpreter.path))
+    return judged(bundle.name, run_verb(bundle, "gate", options, log, interpreter.path))
 
 
-def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[int, dict[str, Any]]:
-    """The exit code (0, 6 or 7) and the receipt in the answer of the verb `gate`.
+def judged(name: str, output: VerbOutput, release_id: str | None = None) -> tuple[int, dict[str, Any]]:
+    """The exit code (0, 6 or 7) and the receipt in the output of the verb `gate`.
 
     Args:
         release_id: the release that the receipt must have, if known.
@@ -143,24 +143,25 @@ def judged(name: str, answer: Answer, release_id: str | None = None) -> tuple[in
         EnvironmentUnfitError, BundleInvalidError, UsageError: as reported by the bundle.
         StageFailedError: it ended without a verdict in another way.
     """
-    if answer.exit_code not in DECIDED:
-        raise failed(f"gate: {name}", answer)
+    if output.exit_code not in DECIDED:
+        raise failed(f"gate: {name}", output)
     try:
-        receipt = json.loads(answer.stdout)
-        told = receipt["verdict"], receipt["bundle"]["release_id"]
+        receipt = json.loads(output.stdout)
+        found = receipt["verdict"], receipt["bundle"]["release_id"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise StageFailedError(f"gate: {name} printed no receipt", why=answer.stderr_tail) from error
-    if told != (DECIDED[answer.exit_code], release_id or told[1]):
+        raise StageFailedError(f"gate: {name} printed no receipt", why=output.stderr_tail) from error
+    if found != (DECIDED[output.exit_code], release_id or found[1]):
         raise StageFailedError(
-            f"gate: {name} printed a receipt that is not its own",
-            why=f"it says {told[0]} of {told[1]}; exit code {answer.exit_code}, {release_id or 'any'} was gated",
+            f"gate: {name} printed the receipt of another gate",
+            why=f"the receipt: {found[0]}, release {found[1]}; the gate: exit code {output.exit_code}, "
+            f"release {release_id or 'unknown'}",
         )
-    return answer.exit_code, receipt
+    return output.exit_code, receipt
 
 
-def failed(what: str, answer: Answer) -> EdgepackError:
+def failed(what: str, output: VerbOutput) -> EdgepackError:
     """The error of a verb that ended without a result: the reported one, if there is one."""
-    kind, error = _ERRORS.get(answer.exit_code, StageFailedError), reported(answer.stdout)
+    kind, error = _ERRORS.get(output.exit_code, StageFailedError), reported(output.stdout)
     if error is not None:
         return kind(f"{what}: {error.what}", why=error.why, fix=error.fix)
-    return kind(f"{what} ended with exit code {answer.exit_code} before a verdict", why=answer.stderr_tail)
+    return kind(f"{what} ended with exit code {output.exit_code} before a verdict", why=output.stderr_tail)

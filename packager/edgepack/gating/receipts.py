@@ -24,8 +24,6 @@ from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder, set_m
 RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
 _TRIED_BYTES: Final = 256 * 1024  # larger than any receipt
 _LONGEST_NAME: Final = 200
-# Errors of file systems without hard links: FAT, some network file systems.
-_NO_LINKS: Final = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 class ReceiptStore:
@@ -47,7 +45,7 @@ class ReceiptStore:
         """
         try:
             if self.folder.is_symlink() and not self.folder.exists():
-                raise NotADirectoryError(errno.ENOTDIR, "it is a link to nowhere")
+                raise NotADirectoryError(errno.ENOTDIR, "it is a dangling link")
             with tempfile.TemporaryFile(dir=existing_parent(self.folder)) as file:
                 file.write(bytes(_TRIED_BYTES))
         except OSError as error:
@@ -86,12 +84,7 @@ class ReceiptStore:
             number = max(number, *there, 0) + 1
             path = self.folder / f"{number:06d}-gate.json"
             with contextlib.suppress(FileExistsError):
-                try:
-                    os.link(temporary, path)
-                except OSError as error:
-                    if error.errno not in _NO_LINKS:
-                        raise
-                    _rename_to_free(temporary, path)
+                _rename_to_free(temporary, path)
                 return path
 
     def _error(self, error: OSError) -> EnvironmentUnfitError:
@@ -116,7 +109,7 @@ def folder_name(target: str) -> str:
 
 
 def _rename_to_free(temporary: Path, path: Path) -> None:
-    """Rename to a free name on a file system without hard links, while a second file reserves the name.
+    """Rename to a free name, which a second file reserves: file systems of USB sticks have no hard links.
 
     Raises:
         FileExistsError: the name is not free.
@@ -125,7 +118,7 @@ def _rename_to_free(temporary: Path, path: Path) -> None:
     claim.touch(exist_ok=False)  # if it is left by a killed process, a number is lost
     try:
         if path.exists():
-            raise FileExistsError(errno.EEXIST, "somebody was quicker", str(path))
+            raise FileExistsError(errno.EEXIST, "another receipt has this number", str(path))
         temporary.rename(path)
     finally:
         claim.unlink()

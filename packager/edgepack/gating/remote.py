@@ -23,17 +23,17 @@ from edgepack.errors import (
     TargetUnreachableError,
     UsageError,
 )
-from edgepack.gating.local import Answer, failed, judged
-from edgepack.gating.rows import Rows
-from edgepack.gating.ssh import Connection, LostError
-from edgepack.progress import Progress
+from edgepack.gating.local import VerbOutput, failed, judged
+from edgepack.gating.rows import GoldenRowsOption
+from edgepack.gating.ssh import Connection, ConnectionLostError
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.util.progress import Log
 
 ATTEMPTS: Final = 4  # to copy the file
 PAUSE_S: Final = 1.0
-_LOOK_MINUTES: Final = 5.0  # for the device to respond
-_CLEAR_UP_MINUTES: Final = 0.5
+_INSPECT_MINUTES: Final = 5.0  # for the device to respond
+_CLEAN_UP_MINUTES: Final = 0.5
 _FACT_CHARACTERS: Final = 200
 _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
 # Checks of doctor that fail on another kind of device; the others concern its present state.
@@ -43,8 +43,8 @@ _MACHINE_SIGNERS: Final = "/etc/edgepack/trusted_signers"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Places on the device: prefix of an install, folder for temporary files, Python."""
+class RemotePaths:
+    """Paths on the device: prefix of an install, folder for temporary files, Python."""
 
     prefix: str | None = None
     folder: str | None = None
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass
 class Copied:
-    """A finished copy: size of the bundle, attempts, and seconds."""
+    """A finished copy; `links` is the number of connections that it took."""
 
     sent_bytes: int = 0
     links: int = 0
@@ -61,8 +61,8 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """A bundle that was verified."""
+class VerifiedBundle:
+    """A verified bundle with size and digest of its file."""
 
     path: Path
     manifest: Manifest
@@ -72,7 +72,7 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Gated:
+class RemoteGate:
     """Exit code, receipt, facts of the device, and the copy of the bundle."""
 
     exit_code: int
@@ -81,7 +81,9 @@ class Gated:
     copied: Copied | None = None
 
 
-def gate(parcel: Parcel, connection: Connection, place: Place, rows: Rows, progress: Progress) -> Gated:
+def gate(
+    bundle: VerifiedBundle, connection: Connection, paths: RemotePaths, rows: GoldenRowsOption, log: Log
+) -> RemoteGate:
     """Copy the bundle, check it there, and run its gate.
 
     Raises:
@@ -90,40 +92,40 @@ def gate(parcel: Parcel, connection: Connection, place: Place, rows: Rows, progr
         EnvironmentUnfitError, StageFailedError: as reported by the device.
     """
     name = connection.address.name
-    python = _look(parcel.manifest, connection, place)
-    needed = parcel.size + parcel.manifest.total_bytes
-    with _reported(), _folder(connection, place, needed, progress) as (folder, run_gate):
-        file = f"{folder}/{re.sub(r'[^A-Za-z0-9._-]', '_', parcel.path.name)}"
-        copied = _copy(parcel, file, connection, progress)
-        _require_trusted(parcel, file, connection, place)
+    python = _find_python(bundle.manifest, connection, paths)
+    needed = bundle.size + bundle.manifest.total_bytes
+    with _reported(), _folder(connection, paths, needed, log) as (folder, run_gate):
+        file = f"{folder}/{re.sub(r'[^A-Za-z0-9._-]', '_', bundle.path.name)}"
+        copied = _copy(bundle, file, connection, log)
+        _require_trusted(bundle, file, connection, paths)
         start = f"{shlex.quote(python)} -I -S {shlex.quote(file)}"  # how a bundle starts
-        device = _require_fit(parcel, f"{start} doctor --json --prefix {shlex.quote(folder)}", connection)
+        device = _require_fit(bundle, f"{start} doctor --json --prefix {shlex.quote(folder)}", connection)
         answer = run_gate(f"exec {start} gate --json {_options(rows, folder, connection)}")
-        code, receipt = judged(f"{parcel.path.name} on {name}", answer, parcel.release_id)
-        return Gated(code, receipt, device, copied)
+        code, receipt = judged(f"{bundle.path.name} on {name}", answer, bundle.release_id)
+        return RemoteGate(code, receipt, device, copied)
 
 
 def gate_installed(
-    parcel: Parcel | None, connection: Connection, place: Place, rows: Rows, progress: Progress
-) -> Gated:
+    bundle: VerifiedBundle | None, connection: Connection, paths: RemotePaths, rows: GoldenRowsOption, log: Log
+) -> RemoteGate:
     """Run the gate of the serving release of the device, by its own launcher.
 
     Args:
-        parcel: the bundle whose release must serve. Its name finds the prefix if none is named.
+        bundle: the bundle whose release must serve. Its name finds the prefix if none is named.
 
     Raises:
         As `gate`.
     """
     name = connection.address.name
-    if parcel is None and place.prefix is None:
+    if bundle is None and paths.prefix is None:
         raise UsageError("which install is meant?", fix="name it: ssh://HOST/PREFIX, or give its bundle")
     with _reported():
         found = connection.run(
-            f"{_prefix(parcel, place)}\n"
+            f"{_prefix(bundle, paths)}\n"
             'echo "$prefix"; readlink "$prefix/current"\n'
             'for file in "$prefix"/bin/*; do if [ -x "$file" ]; then echo "$file"; break; fi; done',
-            doing="it was looked at",
-            minutes=_LOOK_MINUTES,
+            during="it was inspected",
+            minutes=_INSPECT_MINUTES,
         )
         lines = found.stdout.splitlines()
         if len(lines) != 3:
@@ -133,18 +135,18 @@ def gate_installed(
                 fix="install it there, or name its folder: ssh://HOST/PREFIX",
             )
         serving, launcher = lines[1].rpartition("/")[2], shlex.quote(lines[2])
-        if parcel is not None and serving != parcel.release_id:
+        if bundle is not None and serving != bundle.release_id:
             raise TargetUnreachableError(
                 f"{serving} serves on {name}",
-                why=f"{parcel.release_id} was asked for",
+                why=f"{bundle.release_id} was asked for",
                 fix="install it first, or omit --installed to gate it beside the serving release",
             )
-        progress.line(f"{serving} serves")
-        doctor = connection.run(f"{launcher} doctor --json </dev/null", doing="it was looked at")
-        with _folder(connection, place, 0, progress) as (folder, run_gate):
+        log(f"{serving} serves")
+        doctor = connection.run(f"{launcher} doctor --json </dev/null", during="it was inspected")
+        with _folder(connection, paths, 0, log) as (folder, run_gate):
             answer = run_gate(f"exec {launcher} gate --json {_options(rows, folder, connection)}")
         code, receipt = judged(f"the installed release on {name}", answer, serving)
-        return Gated(code, receipt, _facts(_parsed(doctor)))
+        return RemoteGate(code, receipt, _facts(_parsed(doctor)))
 
 
 @contextlib.contextmanager
@@ -152,18 +154,18 @@ def _reported() -> Iterator[None]:
     """Convert a broken connection to an error with its reason."""
     try:
         yield
-    except LostError as lost:
-        raise lost.why from lost
+    except ConnectionLostError as lost:
+        raise lost.error from lost
 
 
-def _look(manifest: Manifest, connection: Connection, place: Place) -> str:
+def _find_python(manifest: Manifest, connection: Connection, paths: RemotePaths) -> str:
     """The Python on the device for the bundle; checks of the device that need no copy.
 
     Raises:
         TargetUnreachableError: there is none, or the device is another kind of machine.
     """
     name, target = connection.address.name, manifest.target
-    pythons = (place.python,) if place.python else (f"python{target.python}", "python3")
+    pythons = (paths.python,) if paths.python else (f"python{target.python}", "python3")
     version = target.python.replace(".", ", ")
     script = (
         "uname -s; uname -m\n"
@@ -172,7 +174,7 @@ def _look(manifest: Manifest, connection: Connection, place: Place) -> str:
         'echo "$python"; break; fi; done'
     )
     with _reported():
-        found = connection.run(script, doing="it was looked at", minutes=_LOOK_MINUTES)
+        found = connection.run(script, during="it was inspected", minutes=_INSPECT_MINUTES)
     system, machine, *python = (*found.stdout.splitlines(), "", "")[:3]
     if (system, machine) != (target.system, target.machine):
         raise TargetUnreachableError(
@@ -191,8 +193,8 @@ def _look(manifest: Manifest, connection: Connection, place: Place) -> str:
 
 @contextlib.contextmanager
 def _folder(
-    connection: Connection, place: Place, needed_bytes: int, progress: Progress
-) -> Iterator[tuple[str, Callable[[str], Answer]]]:
+    connection: Connection, paths: RemotePaths, needed_bytes: int, log: Log
+) -> Iterator[tuple[str, Callable[[str], VerbOutput]]]:
     """A private folder on the device, and the command prefix for gates in it.
 
     At the end it is removed, and its processes are ended.
@@ -200,7 +202,7 @@ def _folder(
     Raises:
         EnvironmentUnfitError: no folder has enough free space.
     """
-    bases = '"$TMPDIR" /var/tmp /tmp' if place.folder is None else _path(place.folder)
+    bases = '"$TMPDIR" /var/tmp /tmp' if paths.folder is None else _path(paths.folder)
     needed_kib = -(-needed_bytes // 1024)
     found = connection.run(
         f"umask 077\nfor base in {bases}; do\n"
@@ -210,8 +212,8 @@ def _folder(
         f'if [ "$free" -ge {needed_kib} ]; then echo "$folder"; exit 0; fi\n'
         f'echo "$base has $((free / 1024)) MiB of the {-(-needed_kib // 1024)} MiB that are needed" >&2\n'
         'rmdir "$folder"\ndone\nexit 1',
-        doing="it was looked at",
-        minutes=_LOOK_MINUTES,
+        during="it was inspected",
+        minutes=_INSPECT_MINUTES,
     )
     folder = found.stdout.strip()
     if found.exit_code or not _FOLDER.fullmatch(folder):
@@ -223,11 +225,11 @@ def _folder(
     quoted = shlex.quote(folder)
     running = False
 
-    def run_gate(command: str) -> Answer:
+    def run_gate(command: str) -> VerbOutput:
         nonlocal running
         running = True
         script = f"echo $$ > {quoted}/pid && export TMPDIR={quoted} && {command} </dev/null"
-        answer = connection.run(script, progress.line, doing="the gate ran")
+        answer = connection.run(script, log, during="the gate ran")
         running = False
         return answer
 
@@ -242,45 +244,45 @@ def _folder(
         try:
             removed = connection.run(
                 f"{end if running else ''}rm -rf {quoted}",
-                doing="it was cleared up",
-                minutes=_CLEAR_UP_MINUTES,
+                during="its files were removed",
+                minutes=_CLEAN_UP_MINUTES,
                 after_stop=True,
             ).exit_code
-        except (LostError, TargetUnreachableError, StageFailedError):
+        except (ConnectionLostError, TargetUnreachableError, StageFailedError):
             removed = 1
         if removed:
-            progress.line(
+            log(
                 f"note: {folder} was left on {connection.address.name}; to remove it: "
-                f"{connection.address.typed} rm -rf {quoted}"
+                f"{connection.address.ssh_command} rm -rf {quoted}"
             )
 
 
-def _copy(parcel: Parcel, file: str, connection: Connection, progress: Progress) -> Copied:
+def _copy(bundle: VerifiedBundle, file: str, connection: Connection, log: Log) -> Copied:
     """Copy the bundle. After a broken connection it reconnects and resumes the copy.
 
     Raises:
-        LostError: the connection broke repeatedly.
+        ConnectionLostError: the connection broke repeatedly.
         StageFailedError: the copy differs.
         EnvironmentUnfitError, TargetUnreachableError: as `Connection.put`.
     """
-    copied, begin = Copied(parcel.size), time.monotonic()
-    progress.line(f"copying {parcel.size / 2**20:.1f} MiB")
+    copied, begin = Copied(bundle.size), time.monotonic()
+    log(f"copying {bundle.size / 2**20:.1f} MiB")
     quoted = shlex.quote(file)
     while True:
         copied.links += 1
         try:
-            connection.run(f"umask 077; : >> {quoted}", doing="the bundle was copied")
-            connection.put(parcel.path, file, doing="the bundle was copied")
+            connection.run(f"umask 077; : >> {quoted}", during="the bundle was copied")
+            connection.put(bundle.path, file, during="the bundle was copied")
             break
-        except LostError as lost:
+        except ConnectionLostError as lost:
             if copied.links == ATTEMPTS:
                 raise
-            progress.line(f"{lost}; connecting again")
+            log(f"{lost}; connecting again")
             time.sleep(PAUSE_S * copied.links)
-    answer = connection.run(f"sha256sum < {quoted}", doing="the copy was compared")
-    if answer.stdout.split()[:1] != [parcel.sha256]:
+    answer = connection.run(f"sha256sum < {quoted}", during="the copy was compared")
+    if answer.stdout.split()[:1] != [bundle.sha256]:
         raise StageFailedError(
-            f"{parcel.path.name} did not arrive on {connection.address.name} as it was sent",
+            f"{bundle.path.name} did not arrive on {connection.address.name} as it was sent",
             why=answer.stderr_tail or "its sha256 differs",
             fix="run the command again; if it fails again, check the disk and the memory of the device",
         )
@@ -288,7 +290,7 @@ def _copy(parcel: Parcel, file: str, connection: Connection, progress: Progress)
     return copied
 
 
-def _require_trusted(parcel: Parcel, file: str, connection: Connection, place: Place) -> None:
+def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection, paths: RemotePaths) -> None:
     """Let the installed release verify the file with the keys that are pinned on the device.
 
     Raises:
@@ -296,15 +298,15 @@ def _require_trusted(parcel: Parcel, file: str, connection: Connection, place: P
         EnvironmentUnfitError: the device cannot check signatures.
     """
     answer = connection.run(
-        f"{_prefix(parcel, place)}\n"
+        f"{_prefix(bundle, paths)}\n"
         'for release in "$prefix"/bin/*; do\n'
         f'if [ -x "$release" ]; then exec "$release" verify --json {shlex.quote(file)} </dev/null; fi; done\n'
         f'for pins in {_MACHINE_SIGNERS} "$prefix/trusted_signers"; do\n'
         'case $(LC_ALL=C ls -d "$pins" 2>&1) in *"No such file or directory" | *"Not a directory") ;;\n'
         '*) echo "keys are pinned in $pins, and no release in $prefix can check them" >&2; exit 8;; esac; done',
-        doing="the signature was verified",
+        during="the signature was verified",
     )
-    what = f"{connection.address.name} does not take {parcel.path.name}"
+    what = f"{connection.address.name} does not take {bundle.path.name}"
     if answer.exit_code == ExitCode.BUNDLE_INVALID and not answer.stdout:
         fix = "check its signature, then install a first release there (docs/explanation/security.md)"
         raise BundleInvalidError(what, why=answer.stderr_tail, fix=fix)
@@ -312,18 +314,18 @@ def _require_trusted(parcel: Parcel, file: str, connection: Connection, place: P
         raise failed(what, answer)
 
 
-def _require_fit(parcel: Parcel, doctor: str, connection: Connection) -> Mapping[str, str | None]:
+def _require_fit(bundle: VerifiedBundle, doctor: str, connection: Connection) -> Mapping[str, str | None]:
     """Facts of the device, by the bundle's `doctor`.
 
     Raises:
         TargetUnreachableError: it is another kind of device.
         EnvironmentUnfitError: it lacks something that the bundle needs.
     """
-    answer = connection.run(f"{doctor} </dev/null", doing="it was looked at")
+    answer = connection.run(f"{doctor} </dev/null", during="it was inspected")
     document = _parsed(answer)
     checks = document.get("checks")
     if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
-        raise failed(f"doctor: {parcel.path.name} on {connection.address.name}", answer)
+        raise failed(f"doctor: {bundle.path.name} on {connection.address.name}", answer)
     wrong = [check for check in checks if not check.get("ok")]
     other = [check for check in wrong if check.get("check") in _OF_ANOTHER_KIND]
     if wrong:
@@ -333,7 +335,7 @@ def _require_fit(parcel: Parcel, doctor: str, connection: Connection) -> Mapping
             for key in ("what", "why", "fix")
         )
         if other:
-            profile = parcel.manifest.target.profile
+            profile = bundle.manifest.target.profile
             raise TargetUnreachableError(
                 f"{connection.address.name} is not of target {profile}: {what}", why=why, fix=fix
             )
@@ -341,7 +343,7 @@ def _require_fit(parcel: Parcel, doctor: str, connection: Connection) -> Mapping
     return _facts(document)
 
 
-def _parsed(answer: Answer) -> dict[str, Any]:
+def _parsed(answer: VerbOutput) -> dict[str, Any]:
     """The JSON object that a verb printed; empty if it printed none."""
     try:
         document = json.loads(answer.stdout)
@@ -361,22 +363,22 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str | None]:
     return {key: text[:_FACT_CHARACTERS] if isinstance(text, str) else None for key, text in found.items()}
 
 
-def _options(rows: Rows, folder: str, connection: Connection) -> str:
+def _options(rows: GoldenRowsOption, folder: str, connection: Connection) -> str:
     """Options of `gate` for golden rows that the bundle does not carry. A file of rows is copied."""
     if rows.file is None:
         return "--without-rows" if rows.without else ""
     file = f"{folder}/rows.jsonl"
-    connection.run(f"umask 077; : > {shlex.quote(file)}", doing="the rows were copied")
-    connection.put(rows.file, file, doing="the rows were copied")
+    connection.run(f"umask 077; : > {shlex.quote(file)}", during="the rows were copied")
+    connection.put(rows.file, file, during="the rows were copied")
     return f"--rows {shlex.quote(file)}"
 
 
-def _prefix(parcel: Parcel | None, place: Place) -> str:
+def _prefix(bundle: VerifiedBundle | None, paths: RemotePaths) -> str:
     """Shell lines that set `prefix`: the named folder, or the default of `install`."""
-    if place.prefix is not None:
-        return f"prefix={_path(place.prefix)}"
-    assert parcel is not None
-    name = parcel.manifest.name
+    if paths.prefix is not None:
+        return f"prefix={_path(paths.prefix)}"
+    assert bundle is not None
+    name = bundle.manifest.name
     return f'prefix=/opt/{name}\nif [ "$(id -u)" != 0 ]; then prefix=$HOME/.local/share/edgepack/{name}; fi'
 
 

@@ -1,4 +1,4 @@
-"""Golden rows that a bundle does not carry: options of a gate, and their file."""
+"""Options of a gate for golden rows that the bundle does not carry."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from edgepack_runtime.gate import limits, rows
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The file with the rows, or `--without-rows`; neither if the bundle carries its rows."""
+class GoldenRowsOption:
+    """The options `--rows FILE` and `--without-rows`; neither if the bundle carries its rows."""
 
     file: Path | None = None
     without: bool = False
@@ -34,11 +34,11 @@ class Rows:
         return rows.read_file(self.file)
 
     def require_of(self, bundle: str, manifest: Manifest) -> None:
-        """That the file holds the rows of that bundle: known before a device is asked, which looks again.
+        """Check, before a device is reached, that the file holds the rows of the bundle. The device checks again.
 
         Raises:
             UsageError: it does not, or the bundle carries its rows.
-            BundleInvalidError: the bundle's gates are none.
+            BundleInvalidError: the bundle's gates are invalid.
         """
         if self.file is None or self.data is None:
             return

@@ -82,7 +82,7 @@ def test_the_end_of_a_log_tells_what_several_gates_come_to(far: Far, bundle: Pat
         *_, table, first, second, last = [line for line in done.output.splitlines() if line and line[0] != " "]
         assert table.startswith("measured on ")
         assert first == "error: refused cannot be reached"
-        assert second == "error: nologin runs no program for this user"
+        assert second == "error: nologin runs no commands for this user"
         assert last == total
         assert done.output.endswith(f"\n{total}\n") and done.stdout.endswith(f"\n{total}\n")
         assert (tmp_path / "gate.md").read_text(encoding="utf-8").startswith(f"## ❌ {total}\n")
@@ -160,14 +160,14 @@ def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--target", "pi@line3"], 2, "'pi@line3' is no target"),
-        (["--target", "ssh://-x"], 2, "no name of a host"),
+        (["--target", "pi@line3"], 2, "'pi@line3' is not a target"),
+        (["--target", "ssh://-x"], 2, "not a host name"),
         (["--json", "--markdown", "-"], 2, "both go to stdout"),
         (["--junit", "out.xml", "--markdown", "./out.xml"], 2, "are both to be written to out.xml"),
         (["--target", "ssh://a", "--target", "ssh://a"], 2, "named twice"),
         (["--jobs", "0"], 2, "--jobs"),
         (["--junit", "/proc/none/junit.xml"], 4, "/proc/none/junit.xml cannot be written"),
-        (["--target", "ssh://line3", "-o", "-v"], 2, "no option of ssh"),
+        (["--target", "ssh://line3", "-o", "-v"], 2, "not an ssh option"),
     ],
 )
 def test_what_cannot_be(far: Far, bundle: Path, arguments: list[str], code: int, words: str) -> None:
@@ -177,10 +177,10 @@ def test_what_cannot_be(far: Far, bundle: Path, arguments: list[str], code: int,
     assert "  fix: " in done.stderr
 
 
-def test_a_bundle_is_needed_unless_what_is_installed_is_meant(far: Far) -> None:
+def test_a_bundle_is_needed_without_installed(far: Far) -> None:
     done = gate(far, "--target", "ssh://line3")
     assert done.exit_code == 2
-    assert "which bundle is to be gated?" in done.stderr
+    assert "no bundle is named" in done.stderr
     done = gate(far, "--target", "ssh://line3/opt/none", "--installed")
     assert done.exit_code == 9
     assert "nothing is installed in /opt/none" in done.stderr

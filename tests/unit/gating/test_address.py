@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.errors import UsageError
-from edgepack.gating import ssh
-from edgepack.gating.ssh import Address
+from edgepack.gating import address
+from edgepack.gating.address import Address
 
 
 @pytest.mark.parametrize(
@@ -22,40 +22,40 @@ from edgepack.gating.ssh import Address
     ],
 )
 def test_what_an_address_says(text: str, expected: Address, typed: str) -> None:
-    found = ssh.parse(text)
+    found = address.parse(text)
     assert found == expected
-    assert found.typed == typed
-    assert ssh.parse(found.url.replace(" ", "%20")) == expected
+    assert found.ssh_command == typed
+    assert address.parse(found.url.replace(" ", "%20")) == expected
 
 
 def test_this_machine() -> None:
-    assert ssh.parse("local") is None
+    assert address.parse("local") is None
 
 
 @pytest.mark.parametrize(
     ("text", "what", "why"),
     [
-        ("pi@line3", "'pi@line3' is no target", "a target is local"),
-        ("", "'' is no target", "a target is local"),
-        ("http://line3", "'http://line3' is no target", "a target is local"),
-        ("ssh://-oProxyCommand=x", "'-oProxyCommand=x' is no name of a host", "no `-` in front"),
-        ("ssh://", "'' is no name of a host", "letters"),
-        ("ssh://a;b", "'a;b' is no name of a host", "letters"),
-        ("ssh://$(x)", "'$(x)' is no name of a host", "letters"),
-        ("ssh://-l@line3", "'-l' is no name of a user", "letters"),
-        ("ssh://@line3", "'' is no name of a user", "letters"),
-        ("ssh://pi:secret@line3", "ssh://pi:...@line3: 'pi' is no name of a user", "a password never stands"),
-        ("ssh://line3:x", "'x' is no port", "1 to 65535"),
-        ("ssh://line3:0", "'0' is no port", "1 to 65535"),
-        ("ssh://line3:٣", "'٣' is no port", "1 to 65535"),
-        ("ssh://line3/opt/../etc", "'/opt/../etc' is no folder", "without `..`"),
-        ("ssh://line3/opt%0a", "no folder of an install", "without `..`"),
-        ("ssh://[x]", "'[x]' is no name of a host", "letters"),
+        ("pi@line3", "'pi@line3' is not a target", "a target is local"),
+        ("", "'' is not a target", "a target is local"),
+        ("http://line3", "'http://line3' is not a target", "a target is local"),
+        ("ssh://-oProxyCommand=x", "'-oProxyCommand=x' is not a host name", "no `-` at the start"),
+        ("ssh://", "'' is not a host name", "letters"),
+        ("ssh://a;b", "'a;b' is not a host name", "letters"),
+        ("ssh://$(x)", "'$(x)' is not a host name", "letters"),
+        ("ssh://-l@line3", "'-l' is not a user name", "letters"),
+        ("ssh://@line3", "'' is not a user name", "letters"),
+        ("ssh://pi:secret@line3", "ssh://pi:...@line3: 'pi' is not a user name", "cannot hold a password"),
+        ("ssh://line3:x", "'x' is not a port", "1 to 65535"),
+        ("ssh://line3:0", "'0' is not a port", "1 to 65535"),
+        ("ssh://line3:٣", "'٣' is not a port", "1 to 65535"),
+        ("ssh://line3/opt/../etc", "'/opt/../etc' is not a prefix", "without `..`"),
+        ("ssh://line3/opt%0a", "not a prefix of an install", "without `..`"),
+        ("ssh://[x]", "'[x]' is not a host name", "letters"),
     ],
 )
-def test_what_is_no_address(text: str, what: str, why: str) -> None:
+def test_an_invalid_address_is_refused(text: str, what: str, why: str) -> None:
     with pytest.raises(UsageError) as error:
-        ssh.parse(text)
+        address.parse(text)
     assert what in error.value.what
     assert why in error.value.why
     assert "--target " in error.value.fix
@@ -64,14 +64,14 @@ def test_what_is_no_address(text: str, what: str, why: str) -> None:
 
 def test_without_a_scheme_it_is_said_how_to_write_it() -> None:
     with pytest.raises(UsageError) as error:
-        ssh.parse("pi@line3")
+        address.parse("pi@line3")
     assert error.value.fix == "--target ssh://pi@line3"
 
 
 @given(st.one_of(st.text(), st.text().map("ssh://{}".format), st.from_regex(r"ssh://[^/]{0,9}(/.{0,9})?")))
 def test_no_part_of_any_address_is_an_option_or_more_than_one_word(text: str) -> None:
     try:
-        found = ssh.parse(text)
+        found = address.parse(text)
     except UsageError:
         return
     if found is not None:
@@ -79,4 +79,4 @@ def test_no_part_of_any_address_is_an_option_or_more_than_one_word(text: str) ->
             assert part
             assert not part.startswith("-")
             assert not set(part) & set(" \t\n;&|$`'\"\\<>(){}*?!#~@/")
-        assert ssh.parse(found.url.replace("%", "%25") if "%" not in found.host else found.url) is not None
+        assert address.parse(found.url.replace("%", "%25") if "%" not in found.host else found.url) is not None

@@ -8,7 +8,7 @@ import pytest
 
 from edgepack.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.gating import local as gate
-from edgepack.gating.local import Answer
+from edgepack.gating.local import VerbOutput
 from edgepack_runtime.errors import RolledBackError, to_json
 
 
@@ -23,7 +23,7 @@ from edgepack_runtime.errors import RolledBackError, to_json
     ],
 )
 def test_an_error_that_the_gate_reported_is_raised_as_it_was(sent: EdgepackError, kind: type[EdgepackError]) -> None:
-    answer = Answer(int(sent.exit_code), json.dumps({"error": to_json(sent)}), "progress\nerror: other words")
+    answer = VerbOutput(int(sent.exit_code), json.dumps({"error": to_json(sent)}), "progress\nerror: other words")
     with pytest.raises(EdgepackError) as caught:
         gate.judged("x.edgepack", answer)
     assert type(caught.value) is kind
@@ -34,5 +34,5 @@ def test_an_error_that_the_gate_reported_is_raised_as_it_was(sent: EdgepackError
 @pytest.mark.parametrize(("code", "kind"), [(4, EnvironmentUnfitError), (1, StageFailedError), (-9, StageFailedError)])
 def test_a_gate_that_reported_nothing_is_explained_by_its_last_lines(code: int, kind: type[EdgepackError]) -> None:
     with pytest.raises(kind, match=f"ended with exit code {code} before a verdict") as caught:
-        gate.judged("x.edgepack", Answer(code, "", "Traceback\nMemoryError"))
+        gate.judged("x.edgepack", VerbOutput(code, "", "Traceback\nMemoryError"))
     assert caught.value.why == "Traceback\nMemoryError"

@@ -29,16 +29,7 @@ def test_receipts_are_numbered_on(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 3
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_several_that_keep_at_once_have_a_number_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
-    if not links:
-
-        def none(*arguments: Any) -> None:
-            raise OSError(errno.EPERM, "Operation not permitted")
-
-        monkeypatch.setattr(os, "link", none)
+def test_concurrent_receipts_get_different_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together = threading.Barrier(8)
     real = ReceiptStore._numbered
 
@@ -57,18 +48,12 @@ def test_several_that_keep_at_once_have_a_number_each(
     assert sorted(json.loads(path.read_text())["of"] for path in found) == list(range(8))
 
 
-def test_a_number_that_is_being_taken_is_left_to_whoever_takes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*arguments: Any) -> None:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", none)
+def test_a_claimed_number_is_skipped(tmp_path: Path) -> None:
     (tmp_path / ".000001-gate.json.claim").touch()
     assert ReceiptStore(tmp_path).keep({}).name == "000002-gate.json"
 
 
-def test_what_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -27,10 +27,11 @@ from edgepack.errors import (
     UsageError,
 )
 from edgepack.gating import remote
+from edgepack.gating.address import Address
 from edgepack.gating.local import NO_ROWS
-from edgepack.gating.remote import Gated, Parcel, Place
-from edgepack.gating.rows import Rows
-from edgepack.gating.ssh import Address, Client, Connection
+from edgepack.gating.remote import RemoteGate, RemotePaths, VerifiedBundle
+from edgepack.gating.rows import GoldenRowsOption
+from edgepack.gating.ssh import Client, Connection
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.manifest import release_id
 from edgepack_runtime.bundle.verify import verify_file
@@ -50,9 +51,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return far_bundle(tmp_path_factory.mktemp("bundles") / "a.edgepack", model=b"a" * 200)
 
 
-def parcel(bundle: Path) -> Parcel:
+def parcel(bundle: Path) -> VerifiedBundle:
     manifest, raw = verify_file(bundle)
-    return Parcel(bundle, manifest, release_id(manifest, raw), bundle.stat().st_size, sha256_file(bundle))
+    return VerifiedBundle(bundle, manifest, release_id(manifest, raw), bundle.stat().st_size, sha256_file(bundle))
 
 
 def gate(
@@ -61,27 +62,27 @@ def gate(
     prefix: Path | None = None,
     progress: Heard | None = None,
     to: Address = LINE3,
-    rows: Rows = NO_ROWS,
+    rows: GoldenRowsOption = NO_ROWS,
     folder: Path | None = None,
     python: str | None = None,
-) -> Gated:
+) -> RemoteGate:
     """Gate a bundle there; nothing of it is left."""
-    place = Place(prefix and str(prefix), folder and str(folder), python or far.python)
+    place = RemotePaths(prefix and str(prefix), folder and str(folder), python or far.python)
     try:
         with Connection(Client(), to, 5.0) as connection:
-            return remote.gate(parcel(bundle), connection, place, rows, progress or Heard())
+            return remote.gate(parcel(bundle), connection, place, rows, (progress or Heard()).line)
     finally:
         if (far.root / to.host / "tmp").exists():
             assert far.left(to.host) == []
 
 
 def gate_installed(
-    far: Far, which: Path | None, prefix: Path | None, rows: Rows = NO_ROWS, progress: Heard | None = None
-) -> Gated:
+    far: Far, which: Path | None, prefix: Path | None, rows: GoldenRowsOption = NO_ROWS, progress: Heard | None = None
+) -> RemoteGate:
     with Connection(Client(), LINE3, 5.0) as connection:
         sent = None if which is None else parcel(which)
-        place = Place(prefix and str(prefix))
-        return remote.gate_installed(sent, connection, place, rows, progress or Heard())
+        place = RemotePaths(prefix and str(prefix))
+        return remote.gate_installed(sent, connection, place, rows, (progress or Heard()).line)
 
 
 def test_the_bundle_is_copied_gated_and_removed(far: Far, bundle: Path) -> None:
@@ -98,7 +99,7 @@ def test_the_bundle_is_copied_gated_and_removed(far: Far, bundle: Path) -> None:
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("fail", 6), ("inconclusive", 7)])
-def test_the_devices_verdict_is_the_result(far: Far, tmp_path: Path, verdict: str, code: int) -> None:
+def test_the_verdict_of_the_device_is_the_result(far: Far, tmp_path: Path, verdict: str, code: int) -> None:
     gated = gate(far, far_bundle(tmp_path / "x.edgepack", gate=verdict))
     assert (gated.exit_code, gated.receipt["verdict"]) == (code, verdict)
 
@@ -108,39 +109,39 @@ def test_the_devices_verdict_is_the_result(far: Far, tmp_path: Path, verdict: st
     [
         ("break", StageFailedError, "ended with exit code 3 before a verdict"),
         ("flood", StageFailedError, "printed more than"),
-        ("of another", StageFailedError, "a receipt that is not its own"),
+        ("of another", StageFailedError, "the receipt of another gate"),
     ],
 )
-def test_a_gate_that_gives_no_verdict_of_its_own(
+def test_a_gate_without_a_valid_verdict_is_an_error(
     far: Far, tmp_path: Path, behaviour: str, kind: type[EdgepackError], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
         gate(far, far_bundle(tmp_path / "x.edgepack", gate=behaviour))
 
 
-def test_a_link_that_breaks_while_it_is_copied_goes_on_where_it_was(far: Far, bundle: Path) -> None:
+def test_a_copy_resumes_after_a_broken_connection(far: Far, bundle: Path) -> None:
     far.breaks_after("line3", 50_000)
     heard = Heard()
     gated = gate(far, bundle, progress=heard)
     assert gated.exit_code == 0
     assert gated.copied is not None and gated.copied.links == 2
-    assert "the link to line3 broke while the bundle was copied; connecting again" in heard.lines
+    assert "the connection to line3 broke while the bundle was copied; connecting again" in heard.lines
     assert far.sent() == [bundle.stat().st_size - 50_000]
 
 
-def test_one_that_breaks_again_and_again_is_an_error(far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeatedly_broken_copies_are_an_error(far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "ATTEMPTS", 1)
     far.breaks_after("line3", 50_000)
     with pytest.raises(TargetUnreachableError, match="broke while the bundle was copied"):
         gate(far, bundle)
 
 
-def test_what_arrives_damaged_is_not_started(far: Far, bundle: Path) -> None:
+def test_a_damaged_copy_is_not_started(far: Far, bundle: Path) -> None:
     with pytest.raises(StageFailedError, match="did not arrive on damages as it was sent"):
         gate(far, bundle, to=Address("damages"))
 
 
-def test_a_disk_that_is_full(far: Far, tmp_path: Path) -> None:
+def test_a_full_disk_of_the_device_is_reported(far: Far, tmp_path: Path) -> None:
     bundle = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(3 << 20)})
     with pytest.raises(EnvironmentUnfitError, match=r"x\.edgepack cannot be written on small") as error:
         gate(far, bundle, to=Address("small"))
@@ -149,7 +150,7 @@ def test_a_disk_that_is_full(far: Far, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("free", [0, 10])
-def test_no_place_on_the_device(far: Far, bundle: Path, free: int) -> None:
+def test_a_device_without_free_space_is_unfit(far: Far, bundle: Path, free: int) -> None:
     if free:
         (commands := far.root / "line3" / "bin").mkdir(parents=True)
         (commands / "df").write_text(f"#!/bin/sh\necho head; echo /dev/x 100 90 {free} 90% /\n")
@@ -195,7 +196,7 @@ def test_a_device_without_memory_is_unfit(far: Far, tmp_path: Path) -> None:
         gate(far, bundle)
 
 
-def test_a_python_with_a_strange_name_runs_nothing(far: Far, bundle: Path) -> None:
+def test_the_name_of_the_remote_python_is_quoted(far: Far, bundle: Path) -> None:
     with pytest.raises(TargetUnreachableError, match="has no Python"):
         gate(far, bundle, python=f"x'; touch {far.root}/broken; '")
     assert not (far.root / "broken").exists()
@@ -211,27 +212,25 @@ def installed(far: Far, bundle: Path) -> Path:
     return prefix
 
 
-def test_rows_that_are_kept_out_of_the_bundle_are_on_the_device_for_one_gate(
-    far: Far, bundle: Path, tmp_path: Path
-) -> None:
+def test_golden_rows_are_removed_from_the_device_after_the_gate(far: Far, bundle: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("很好的秘密\n" * 20_000, encoding="utf-8")
-    gated = gate(far, bundle, rows=Rows(file))
+    gated = gate(far, bundle, rows=GoldenRowsOption(file))
     assert (gated.exit_code, gated.receipt["conditions"]["rows"]) == (0, file.read_text(encoding="utf-8"))
     kept = [path for path in far.root.rglob("*") if path.is_file() and "很好的秘密".encode() in path.read_bytes()]
     assert kept == []
 
 
-def test_that_the_rest_is_judged_alone_is_passed_on(far: Far, bundle: Path) -> None:
-    assert gate(far, bundle, rows=Rows(without=True)).receipt["unmeasured"][0]["waived"] is True
+def test_without_rows_is_passed_on(far: Far, bundle: Path) -> None:
+    assert gate(far, bundle, rows=GoldenRowsOption(without=True)).receipt["unmeasured"][0]["waived"] is True
     assert gate(far, bundle).receipt["unmeasured"] == []
 
 
-def test_the_installed_release_is_gated_where_it_serves(
+def test_the_installed_release_is_gated_by_its_launcher(
     far: Far, bundle: Path, installed: Path, tmp_path: Path
 ) -> None:
     (file := tmp_path / "rows.jsonl").write_text("很好\n", encoding="utf-8")
-    assert gate_installed(far, None, installed, Rows(file)).receipt["conditions"]["rows"] == "很好\n"
+    assert gate_installed(far, None, installed, GoldenRowsOption(file)).receipt["conditions"]["rows"] == "很好\n"
     for which in (bundle, None):
         gated = gate_installed(far, which, installed)
         assert (gated.exit_code, gated.receipt["bundle"]["version"], gated.copied) == (0, "1.2.0", None)
@@ -249,7 +248,7 @@ def test_the_installed_release_is_gated_where_it_serves(
         gate_installed(far, None, None)
 
 
-def test_where_a_key_is_pinned_it_must_have_signed_before_anything_of_the_bundle_runs(
+def test_pinned_keys_decide_before_anything_of_the_bundle_runs(
     far: Far, bundle: Path, installed: Path, tmp_path: Path
 ) -> None:
     right, wrong = make_key(tmp_path, "right"), make_key(tmp_path, "wrong")
@@ -288,7 +287,7 @@ def gone(process: int) -> bool:
     return False
 
 
-def test_a_gate_whose_link_breaks_is_ended_and_not_begun_again(far: Far, tmp_path: Path) -> None:
+def test_a_gate_ends_with_its_connection(far: Far, tmp_path: Path) -> None:
     bundle = far_bundle(tmp_path / "x.edgepack", gate="hang")
     found: list[int] = []
     running = threading.Event()
@@ -304,7 +303,7 @@ def test_a_gate_whose_link_breaks_is_ended_and_not_begun_again(far: Far, tmp_pat
 
     def run() -> None:
         with connection, pytest.raises(TargetUnreachableError, match="broke while the gate ran"):
-            remote.gate(parcel(bundle), connection, Place(python=far.python), NO_ROWS, ear)
+            remote.gate(parcel(bundle), connection, RemotePaths(python=far.python), NO_ROWS, ear.line)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -319,13 +318,13 @@ def test_a_gate_whose_link_breaks_is_ended_and_not_begun_again(far: Far, tmp_pat
     assert far.left("line3") == []
 
 
-def test_what_cannot_be_removed_is_reported(far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_removed_are_reported(far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (commands := far.root / "line3" / "bin").mkdir(parents=True)
     (commands / "rm").write_text("#!/bin/sh\nexit 1\n")
     (commands / "rm").chmod(0o755)
     heard = Heard()
     with Connection(Client(), LINE3, 5.0) as connection:
-        gated = remote.gate(parcel(bundle), connection, Place(python=far.python), NO_ROWS, heard)
+        gated = remote.gate(parcel(bundle), connection, RemotePaths(python=far.python), NO_ROWS, heard.line)
     (left,) = far.left("line3")
     assert gated.exit_code == 0
     assert heard.lines[-1] == f"note: {left} was left on line3; to remove it: ssh line3 rm -rf {left}"
@@ -366,7 +365,7 @@ def test_two_gates_on_one_device_take_turns(far: Far, bundle: Path, installed: P
 @pytest.mark.parametrize(
     "printed", ["", "[]", '{"checks": [1]}', '{"checks": [{"check": "libc", "what": ["x"]}]}', "[" * 9999]
 )
-def test_a_doctor_that_answers_nonsense(far: Far, tmp_path: Path, printed: str) -> None:
+def test_invalid_output_of_doctor_is_an_error(far: Far, tmp_path: Path, printed: str) -> None:
     main = f"import sys\nif 'doctor' in sys.argv: print({printed!r}); sys.exit()\n"
     bundle = far_bundle(tmp_path / "x.edgepack", more={"__main__.py": main.encode()})
     with pytest.raises(EdgepackError) as error:
@@ -375,6 +374,6 @@ def test_a_doctor_that_answers_nonsense(far: Far, tmp_path: Path, printed: str) 
 
 
 @pytest.mark.parametrize("device", ["x", {"board": []}, {"python": 3}, None])
-def test_a_device_that_answers_nonsense_about_itself(far: Far, tmp_path: Path, device: Any) -> None:
+def test_invalid_facts_of_a_device_become_none(far: Far, tmp_path: Path, device: Any) -> None:
     facts = remote._facts({"device": device})
     assert set(facts.values()) <= {None}

@@ -101,7 +101,7 @@ def test_a_link_is_not_followed(folder: Path) -> None:
 
 def test_a_gate_of_the_build_side_waits(bundle: Path, other: contextlib.ExitStack) -> None:
     log = Log(other)
-    assert run_verb(bundle, "gate", [], log, Path(base_python())).exit_code == 0
+    assert run_verb(bundle, "gate", [], log.line, Path(base_python())).exit_code == 0
     assert log.waits == 1
 
 
