@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -15,8 +14,11 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-from installing import Device, MakeBundle, id_of, silent
+from installing import Device, MakeBundle, full_disk, id_of, last_receipt, silent, state_of
 
+from edgepack_runtime.bundle import extract
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import TargetFacts
 from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.device import doctor, tuning
 from edgepack_runtime.errors import (
@@ -29,13 +31,13 @@ from edgepack_runtime.errors import (
     StageFailedError,
     UsageError,
 )
-from edgepack_runtime.install import activate, receipts, status
+from edgepack_runtime.install import activate, status
 from edgepack_runtime.install.install import install
-from edgepack_runtime.install.prefix import Prefix, read_state
+from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.install.rollback import rollback
 
 
-def test_install_and_update_as_a_device_does_it(bundle: Path, second: Path, prefix: Prefix, device: Device) -> None:
+def test_a_device_installs_and_updates(bundle: Path, second: Path, prefix: Prefix, device: Device) -> None:
     first = device(sys.executable, bundle, "install", "--prefix", prefix.root, env={"HOME": "/nonexistent"})
     assert first.returncode == 0, first.stderr
     assert f"installed: {id_of(bundle)} serves" in first.stdout
@@ -70,18 +72,14 @@ def test_everyone_may_read_what_was_installed_under_a_tight_umask(bundle: Path, 
         assert mode & 0o022 == 0 or path.is_symlink(), path
 
 
-@pytest.mark.usefixtures("proven")
-def test_installing_the_same_release_again_changes_nothing(small_bundle: Path, prefix: Prefix) -> None:
-    assert install(small_bundle, prefix.root, log=silent)["verdict"] == "installed"
-    before = {path: path.stat().st_mtime_ns for path in prefix.releases.rglob("*")}
-    again = install(small_bundle, prefix.root, log=silent)
-    assert again["verdict"] == "already installed"
-    assert again["gate"] is None
-    assert {path: path.stat().st_mtime_ns for path in prefix.releases.rglob("*")} == before
-    found = read_state(prefix)
-    assert found is not None
+def test_installing_the_same_release_again_changes_nothing(small_bundle: Path, installed: Prefix) -> None:
+    before = {path: path.stat().st_mtime_ns for path in installed.releases.rglob("*")}
+    again = install(small_bundle, installed.root, log=silent)
+    assert (again["verdict"], again["gate"]) == ("already installed", None)
+    assert {path: path.stat().st_mtime_ns for path in installed.releases.rglob("*")} == before
+    found = state_of(installed)
     assert (found.current, found.previous, found.pending) == (id_of(small_bundle), None, None)
-    assert len(list(prefix.receipts.iterdir())) == 2
+    assert len(list(installed.receipts.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_installing_the_same_release_again_changes_nothing(small_bundle: Path, p
         ("no gates", "gates: not measured: the recipe sets none"),
     ],
 )
-def test_gates_that_are_not_measured_are_noted(
+def test_install_notes_gates_that_are_not_measured(
     prefix: Prefix, make_bundle: Any, device: Device, gate: str, note: str
 ) -> None:
     done = device(sys.executable, make_bundle(gate=gate), "install", "--prefix", prefix.root, "--json")
@@ -103,22 +101,18 @@ def test_gates_that_are_not_measured_are_noted(
 
 
 @pytest.mark.parametrize("tune", [True, False])
-@pytest.mark.usefixtures("proven")
-def test_a_damaged_tuning_is_replaced_by_the_next_install(small_bundle: Path, prefix: Prefix, tune: bool) -> None:
-    install(small_bundle, prefix.root, log=silent)
-    file = prefix.tuning_file(prefix.releases / id_of(small_bundle))
+def test_install_replaces_a_damaged_tuning(small_bundle: Path, installed: Prefix, tune: bool) -> None:
+    file = installed.tuning_file(installed.releases / id_of(small_bundle))
     file.parent.mkdir(exist_ok=True)
     file.write_text('{"tuning_format": 1')
-    receipt = install(small_bundle, prefix.root, log=silent, tune=tune)
+    receipt = install(small_bundle, installed.root, log=silent, tune=tune)
     assert [note for note in receipt["notes"] if "is damaged" in note and file.name in note]
     assert (tuning.read(file) is not None) == tune
-    assert install(small_bundle, prefix.root, log=silent)["verdict"] == "already installed"
+    assert install(small_bundle, installed.root, log=silent)["verdict"] == "already installed"
 
 
-@pytest.mark.usefixtures("proven")
-def test_a_damaged_release_is_repaired_in_place(small_bundle: Path, prefix: Prefix) -> None:
-    install(small_bundle, prefix.root, log=silent)
-    release = prefix.releases / id_of(small_bundle)
+def test_install_repairs_a_damaged_release_in_place(small_bundle: Path, installed: Prefix) -> None:
+    release = installed.releases / id_of(small_bundle)
     intact = (release / "model/model.onnx").stat().st_ino, (release / "__main__.py").stat().st_ino
     (release / "__main__.py").write_bytes(b"damaged")
     (release / "site/extra").mkdir()
@@ -129,25 +123,21 @@ def test_a_damaged_release_is_repaired_in_place(small_bundle: Path, prefix: Pref
     (release / "edgepack_runtime").rmdir()
     (release / "edgepack_runtime").symlink_to("/tmp")
     (release / "manifest.json").write_bytes(b"{}")
-    receipt = install(small_bundle, prefix.root, log=silent)
-    assert receipt["verdict"] == "repaired"
+    assert install(small_bundle, installed.root, log=silent)["verdict"] == "repaired"
     verify_folder(release)
     assert (release / "model/model.onnx").stat().st_ino == intact[0]
     assert (release / "__main__.py").stat().st_ino != intact[1]
 
 
-def test_one_previous_release_is_kept(
-    make_bundle: MakeBundle, bundle: Path, second: Path, prefix: Prefix, proven: None
+def test_install_keeps_one_previous_release(
+    make_bundle: MakeBundle, bundle: Path, second: Path, installed: Prefix
 ) -> None:
     third = make_bundle(version="1.4.0", sequence=3)
-    fourth = make_bundle(version="1.5.0", sequence=4)
+    (installed.releases / "not-ours").mkdir()
     for item in (bundle, second, third):
-        install(item, prefix.root, log=silent)
-    assert {path.name for path in prefix.releases.iterdir()} == {id_of(second), id_of(third)}
-    assert {path.name for path in prefix.interpreters.iterdir()} == {id_of(second), id_of(third)}
-    (prefix.releases / "not-ours").mkdir()
-    install(fourth, prefix.root, log=silent)
-    assert {path.name for path in prefix.releases.iterdir()} == {id_of(third), id_of(fourth), "not-ours"}
+        install(item, installed.root, log=silent)
+    assert {path.name for path in installed.releases.iterdir()} == {id_of(second), id_of(third), "not-ours"}
+    assert {path.name for path in installed.interpreters.iterdir()} == {id_of(second), id_of(third)}
 
 
 @pytest.mark.parametrize(
@@ -162,10 +152,11 @@ def test_one_previous_release_is_kept(
 def test_a_release_that_fails_a_step_never_serves(
     make_bundle: MakeBundle, bundle: Path, prefix: Prefix, behaviour: dict[str, str], error: type, code: int
 ) -> None:
+    def contents() -> set[Path]:
+        return {path for path in prefix.root.rglob("*") if not {"receipts", "cache"} & set(path.parts)}
+
     install(bundle, prefix.root, log=silent)
-    untouched = sorted(
-        path for path in prefix.root.rglob("*") if "receipts" not in path.parts and "cache" not in path.parts
-    )
+    before = contents()
     with pytest.raises(error) as caught:
         install(make_bundle(version="2.0.0", **behaviour), prefix.root, log=silent)
     if "gate" in behaviour:
@@ -173,21 +164,14 @@ def test_a_release_that_fails_a_step_never_serves(
     if behaviour.get("selftest") == "signal":
         assert "SIGILL" in str(caught.value)
         assert "lacks an instruction" in str(caught.value)
-    assert prefix.current_id() == id_of(bundle)
-    assert untouched == sorted(
-        path for path in prefix.root.rglob("*") if "receipts" not in path.parts and "cache" not in path.parts
-    )
+    assert (prefix.current_id(), contents()) == (id_of(bundle), before)
     told = status.status(prefix)
-    assert told["ok"]
-    assert told["notes"] == []
-    assert told["last_install"]["verdict"] == "not installed"
-    receipt = receipts.last_receipt(prefix, "install")
-    assert receipt is not None
-    assert receipt["exit_code"] == code
-    assert (receipt["gate"] is not None) == ("gate" in behaviour)
+    assert (told["ok"], told["notes"], told["last_install"]["verdict"]) == (True, [], "not installed")
+    receipt = last_receipt(prefix, "install")
+    assert (receipt["exit_code"], receipt["gate"] is not None) == (code, "gate" in behaviour)
 
 
-def test_a_release_that_fails_after_the_switch_is_switched_back(
+def test_install_switches_back_from_a_release_that_fails_after_the_switch(
     make_bundle: MakeBundle, bundle: Path, prefix: Prefix
 ) -> None:
     bad = make_bundle(version="2.0.0", selftest="fail installed")
@@ -199,87 +183,72 @@ def test_a_release_that_fails_after_the_switch_is_switched_back(
     with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
         install(bad, prefix.root, log=silent)
     assert prefix.current_id() == id_of(bundle)
-    found = read_state(prefix)
-    assert found is not None
-    assert (found.current, found.pending) == (id_of(bundle), None)
+    assert (state_of(prefix).current, state_of(prefix).pending) == (id_of(bundle), None)
 
 
-def test_damage_at_the_switch_is_rolled_back_and_the_next_install_succeeds(
-    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, proven: None, monkeypatch: pytest.MonkeyPatch
+def test_install_succeeds_after_damage_at_the_switch_was_rolled_back(
+    small_bundle: Path, second: Path, installed: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(bundle, prefix.root, log=silent)
-    update = make_bundle(version="2.0.0", sequence=2)
     placed = activate.write_launcher
 
     def damage(*arguments: Any, **options: Any) -> None:
         placed(*arguments, **options)
-        (prefix.releases / id_of(update) / "manifest.json").write_bytes(b"{}")
+        (installed.releases / id_of(second) / "manifest.json").write_bytes(b"{}")
 
     with monkeypatch.context() as patch:
         patch.setattr(activate, "write_launcher", damage)
-        with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
-            install(update, prefix.root, log=silent)
-    assert prefix.current_id() == id_of(bundle)
-    receipt = install(update, prefix.root, log=silent)
+        with pytest.raises(RolledBackError, match=f"{id_of(small_bundle)} serves again"):
+            install(second, installed.root, log=silent)
+    assert installed.current_id() == id_of(small_bundle)
+    receipt = install(second, installed.root, log=silent)
     assert (receipt["verdict"], len(receipt["notes"])) == ("installed", 1)  # that it is not signed
-    assert verify_folder(prefix.current)
+    assert verify_folder(installed.current)
 
 
-@pytest.mark.usefixtures("proven")
-def test_an_unexpected_error_after_the_switch_is_switched_back(
-    bundle: Path, second: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+def test_install_switches_back_after_an_unexpected_error(
+    small_bundle: Path, second: Path, installed: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(bundle, prefix.root, log=silent)
-
     def read_back(*args: Any) -> NoReturn:
         raise RuntimeError("unexpected")
 
     monkeypatch.setattr(activate, "read_back", read_back)
     with pytest.raises(RuntimeError, match="unexpected"):
-        install(second, prefix.root, log=silent)
-    assert prefix.current_id() == id_of(bundle)
-    assert status.status(prefix)["ok"]
+        install(second, installed.root, log=silent)
+    assert installed.current_id() == id_of(small_bundle)
+    assert status.status(installed)["ok"]
 
 
-@pytest.mark.usefixtures("proven")
-def test_a_file_name_that_is_not_utf8_is_reported(bundle: Path, second: Path, prefix: Prefix, tmp_path: Path) -> None:
+def test_a_receipt_names_a_bundle_whose_file_name_is_not_utf8(
+    small_bundle: Path, second: Path, installed: Prefix, tmp_path: Path
+) -> None:
     odd = tmp_path / os.fsdecode(b"stick-\xb0\xa1.edgepack")
-    shutil.copy(bundle, odd)
-    install(second, prefix.root, log=silent)
+    shutil.copy(small_bundle, odd)
+    install(second, installed.root, log=silent)
     with pytest.raises(BundleInvalidError, match="older than"):
-        install(odd, prefix.root, log=silent)
-    receipt = receipts.last_receipt(prefix, "install")
-    assert receipt is not None
-    assert receipt["error"].startswith("stick-??.edgepack is older")
+        install(odd, installed.root, log=silent)
+    assert last_receipt(installed, "install")["error"].startswith("stick-??.edgepack is older")
 
 
-def test_a_damaged_bundle_touches_nothing(small_bundle: Path, prefix: Prefix, tmp_path: Path) -> None:
+def test_install_writes_nothing_from_a_damaged_bundle_or_on_an_unfit_device(
+    small_bundle: Path, make_bundle: MakeBundle, prefix: Prefix, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad.edgepack"
     raw = bytearray(small_bundle.read_bytes())
     raw[len(raw) // 2] ^= 1
     bad.write_bytes(raw)
     with pytest.raises(BundleInvalidError):
         install(bad, prefix.root, log=silent)
-    assert not prefix.root.exists()
-
-
-def test_an_unfit_device_touches_nothing(make_bundle: MakeBundle, prefix: Prefix) -> None:
     with pytest.raises(UsageError):
         install(Path("/none.edgepack"), prefix.root, log=silent)
-    from edgepack_runtime.bundle.manifest import TargetFacts
-
     facts = TargetFacts("other", "Linux", "riscv64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
     with pytest.raises(EnvironmentUnfitError, match="this is Linux"):
         install(make_bundle(target=facts), prefix.root, log=silent)
     assert not prefix.root.exists()
 
 
-def test_files_that_changed_on_the_disk_are_found(
+def test_install_finds_files_that_changed_on_the_disk(
     bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgepack_runtime.bundle import extract
-    from edgepack_runtime.bundle.archive import Archive
-
     real = extract.extract
 
     def lossy(opened: Archive, manifest: Any, folder: Path, **options: Any) -> None:
@@ -294,34 +263,32 @@ def test_files_that_changed_on_the_disk_are_found(
     assert not prefix.staging.exists()
 
 
-@pytest.mark.usefixtures("proven")
 def test_a_full_disk_at_any_write_keeps_the_old_release(
-    small_bundle: Path, second: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+    small_bundle: Path, second: Path, installed: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(small_bundle, prefix.root, log=silent)
     real, left = os.fsync, [0]
 
     def full(descriptor: int) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise OSError(28, "No space left on device")
+            full_disk()
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
     for budget in range(200):
         left[0] = budget
         try:
-            install(second, prefix.root, log=silent)
+            install(second, installed.root, log=silent)
         except EnvironmentUnfitError as error:
             assert "No space left on device" in error.why
-            assert prefix.current_id() in (id_of(small_bundle), id_of(second))
-            verify_folder(prefix.releases / str(prefix.current_id()))
+            assert installed.current_id() in (id_of(small_bundle), id_of(second))
+            verify_folder(installed.releases / str(installed.current_id()))
         else:
             break
     else:
         raise AssertionError("never got through")
     assert budget > 20
-    assert prefix.current_id() == id_of(second)
+    assert installed.current_id() == id_of(second)
 
 
 def killed_at(count: int, bundle: Path, root: Path) -> bool:
@@ -353,7 +320,7 @@ def killed_at(count: int, bundle: Path, root: Path) -> bool:
 
 @pytest.mark.usefixtures("proven")
 @pytest.mark.parametrize("begin", ["nothing installed", "an older release", "the same, damaged"])
-def test_killed_at_any_instruction(
+def test_install_survives_a_kill_at_any_change_to_the_disk(
     small_bundle: Path, make_bundle: MakeBundle, prefix: Prefix, tmp_path: Path, begin: str
 ) -> None:
     if begin == "an older release":
@@ -400,7 +367,7 @@ def test_the_next_command_reports_an_interrupted_install(small_bundle: Path, bun
 
 
 @pytest.mark.usefixtures("proven")
-def test_leftovers_of_a_killed_install_are_removed_before_the_check_of_space(
+def test_install_removes_leftovers_before_it_checks_the_space(
     small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(bundle, prefix.root, log=silent)
@@ -418,37 +385,21 @@ def test_leftovers_of_a_killed_install_are_removed_before_the_check_of_space(
     assert [check["ok"] for check in receipt["doctor"] if check["check"] == "disk"] == [True]
 
 
-@pytest.mark.usefixtures("proven")
 def test_a_release_that_was_never_switched_to_is_cleared(
-    small_bundle: Path, bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+    small_bundle: Path, second: Path, installed: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(bundle, prefix.root, log=silent)
-
-    def switch_link(link: Path, target: str) -> NoReturn:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(link))
-
-    monkeypatch.setattr(activate, "switch_link", switch_link)
+    monkeypatch.setattr(activate, "switch_link", full_disk)
     with pytest.raises(EnvironmentUnfitError, match="cannot be committed"):
-        install(small_bundle, prefix.root, log=silent)
+        install(second, installed.root, log=silent)
     with pytest.raises(EnvironmentUnfitError, match="no previous release to roll back to"):
-        rollback(prefix.root, None, log=silent)
-    assert {path.name for path in prefix.releases.iterdir()} == {id_of(bundle)}
-
-
-@pytest.mark.usefixtures("proven")
-def test_a_receipt_that_cannot_be_written_is_an_error(
-    small_bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*args: object) -> NoReturn:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(receipts, "write_receipt", full)
-    with pytest.raises(EnvironmentUnfitError, match="receipt cannot be written; the verdict is: installed"):
-        install(small_bundle, prefix.root, log=silent)
+        rollback(installed.root, None, log=silent)
+    assert {path.name for path in installed.releases.iterdir()} == {id_of(small_bundle)}
 
 
 @pytest.mark.parametrize(("place", "reason"), [("{file}/prefix", "Not a directory"), ("/proc/edgepack", "0 MiB free")])
-def test_a_prefix_that_cannot_be_written(bundle: Path, tmp_path: Path, device: Device, place: str, reason: str) -> None:
+def test_install_refuses_a_prefix_that_cannot_be_written(
+    bundle: Path, tmp_path: Path, device: Device, place: str, reason: str
+) -> None:
     (tmp_path / "file").touch()
     done = device(sys.executable, bundle, "install", "--prefix", place.format(file=tmp_path / "file"))
     assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
@@ -456,8 +407,7 @@ def test_a_prefix_that_cannot_be_written(bundle: Path, tmp_path: Path, device: D
     assert "fix:" in done.stderr
 
 
-def test_a_terminated_install_removes_its_staged_files(make_bundle: MakeBundle, prefix: Prefix, device: Device) -> None:
-    bundle = make_bundle()
+def test_a_terminated_install_removes_its_staged_files(bundle: Path, prefix: Prefix) -> None:
     process = subprocess.Popen(
         [sys.executable, str(bundle), "install", "--prefix", str(prefix.root)],
         stderr=subprocess.PIPE,
