@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from installing import Device, MakeBundle, id_of, silent
+from installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
 from ssh_keys import needs_ssh_keygen, pin, public, signed
 from tiny_model import TUNED
 
@@ -28,7 +28,7 @@ from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode
 from edgepack_runtime.install import prefix as state
 from edgepack_runtime.install import receipts, release_process, status
 from edgepack_runtime.install.install import install
-from edgepack_runtime.install.prefix import Prefix, read_state
+from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util import fs
 
 
@@ -44,8 +44,14 @@ def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -
     return out
 
 
+@pytest.fixture
+def good(small_bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> Path:
+    """The small bundle, signed with the first key."""
+    return signed(small_bundle, keys[0], tmp_path / "x.edgepack")
+
+
 @needs_ssh_keygen
-def test_signed_updates_on_a_device(
+def test_a_device_installs_only_updates_that_a_pinned_key_signed(
     make_bundle: MakeBundle, bundle: Path, keys: tuple[Path, Path], prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:
     pub = keys[0].with_name("release.pub")
@@ -97,31 +103,18 @@ def test_signed_updates_on_a_device(
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_an_unsigned_bundle_is_refused_before_anything_is_written(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix
-) -> None:
-    pin(prefix.root, keys[0])
-    before = sorted(prefix.root.iterdir())
-    with pytest.raises(BundleInvalidError, match="is not signed"):
-        install(small_bundle, prefix.root, log=silent)
-    assert sorted(prefix.root.iterdir()) == before
-
-
-@needs_ssh_keygen
-@pytest.mark.usefixtures("proven")
 def test_the_machines_keys_apply_to_a_new_prefix(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, machine: Path, tmp_path: Path
+    small_bundle: Path, good: Path, keys: tuple[Path, Path], prefix: Prefix, machine: Path
 ) -> None:
     pin(machine, keys[0])
     with pytest.raises(BundleInvalidError, match="is not signed"):
         install(small_bundle, prefix.root, log=silent)
     assert not prefix.root.exists()
-    receipt = install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
-    assert receipt["signature"]["pinned_in"] == str(machine / "trusted_signers")
+    assert install(good, prefix.root, log=silent)["signature"]["pinned_in"] == str(machine / "trusted_signers")
 
 
 @needs_ssh_keygen
-def test_a_bundle_run_by_edgert_is_checked(
+def test_edgert_checks_the_signature_of_a_bundle_it_runs(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path
 ) -> None:
     pin(machine, keys[0])
@@ -132,13 +125,13 @@ def test_a_bundle_run_by_edgert_is_checked(
         pass
     with release_process.unpacked(bundle, check_signature=False):
         pass
-    good = signed(bundle, keys[0], tmp_path / "x.edgepack")
-    with release_process.unpacked(good, check_signature=True) as release:
+    runs = signed(bundle, keys[0], tmp_path / "runs.edgepack")
+    with release_process.unpacked(runs, check_signature=True) as release:
         assert (release / SIGNATURE_NAME).is_file()
 
 
 @needs_ssh_keygen
-def test_a_folder_run_by_edgert_is_checked(
+def test_edgert_checks_the_signature_of_a_folder_it_runs(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Keys beside an unpacked release do not count."""
@@ -155,7 +148,7 @@ def test_a_folder_run_by_edgert_is_checked(
 
 
 @needs_ssh_keygen
-def test_bytecode_beside_a_folder_is_not_run(
+def test_edgert_runs_no_bytecode_beside_a_folder(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A release on a disk with the layout of a prefix may bring a bytecode cache, which no manifest lists."""
@@ -177,7 +170,7 @@ def test_bytecode_beside_a_folder_is_not_run(
 
 
 @pytest.mark.usefixtures("proven")
-def test_without_pins_the_origin_is_noted(small_bundle: Path, prefix: Prefix) -> None:
+def test_install_without_pins_notes_that_the_origin_is_not_verified(small_bundle: Path, prefix: Prefix) -> None:
     lines: list[str] = []
     receipt = install(small_bundle, prefix.root, log=lines.append)
     note = "origin not verified: not signed, and no key is pinned here (`trust add KEY.pub` pins one)"
@@ -192,32 +185,27 @@ def test_without_pins_the_origin_is_noted(small_bundle: Path, prefix: Prefix) ->
 
 
 @needs_ssh_keygen
-@pytest.mark.usefixtures("proven")
-def test_keys_pinned_after_an_install(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
+def test_keys_pinned_after_an_install_ask_for_a_signed_one(
+    small_bundle: Path, good: Path, keys: tuple[Path, Path], installed: Prefix
 ) -> None:
-    install(small_bundle, prefix.root, log=silent)
-    pin(prefix.root, keys[0])
-    found = status.status(prefix)
+    pin(installed.root, keys[0])
+    found = status.status(installed)
     assert found["ok"]
     assert "is not signed by a key that this device trusts" in found["notes"][0]
-    good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
-    assert install(good, prefix.root, log=silent)["verdict"] == "repaired"
-    assert status.status(prefix)["notes"] == []
-    assert install(good, prefix.root, log=silent)["verdict"] == "already installed"
-    pin(prefix.root, keys[1])
-    text = status.render(status.status(prefix))
+    assert install(good, installed.root, log=silent)["verdict"] == "repaired"
+    assert status.status(installed)["notes"] == []
+    assert install(good, installed.root, log=silent)["verdict"] == "already installed"
+    pin(installed.root, keys[1])
+    text = status.render(status.status(installed))
     assert f"signed   by {public(keys[0]).fingerprint}, not verified" in text
-    assert install(signed(small_bundle, keys[1], good), prefix.root, log=silent)["verdict"] == "repaired"
-    assert status.status(prefix)["signature"]["proven"]
+    assert install(signed(small_bundle, keys[1], good), installed.root, log=silent)["verdict"] == "repaired"
+    assert status.status(installed)["signature"]["proven"]
 
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_an_unsigned_copy_does_not_remove_the_signature(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
-) -> None:
-    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
+def test_an_unsigned_copy_does_not_remove_the_signature(small_bundle: Path, good: Path, prefix: Prefix) -> None:
+    install(good, prefix.root, log=silent)
     assert install(small_bundle, prefix.root, log=silent)["verdict"] == "already installed"
     assert (prefix.current / SIGNATURE_NAME).is_file()
     (prefix.current / "model/model.onnx").write_bytes(b"damaged")
@@ -233,13 +221,10 @@ def test_an_unsigned_copy_does_not_remove_the_signature(
 @needs_ssh_keygen
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_flipped_bit_of_a_signed_bundle_is_a_pass(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path, data: st.DataObject
+def test_install_refuses_a_signed_bundle_with_any_bit_flipped(
+    good: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path, data: st.DataObject
 ) -> None:
     pin(prefix.root, keys[0])
-    good = tmp_path / "x.edgepack"
-    if not good.exists():
-        signed(small_bundle, keys[0], good)
     raw = bytearray(good.read_bytes())
     at = data.draw(st.integers(0, len(raw) * 8 - 1))
     raw[at // 8] ^= 1 << at % 8
@@ -253,21 +238,15 @@ def test_no_flipped_bit_of_a_signed_bundle_is_a_pass(
 
 @needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
-def test_files_that_change_after_the_check_are_not_installed(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_install_refuses_files_that_change_after_the_check(
+    good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin(prefix.root, keys[0])
-    other = altered(small_bundle, tmp_path / "other.edgepack", "model/model.onnx", bytes(reversed(range(256))))
-    good = signed(small_bundle, keys[0], tmp_path / "x.edgepack")
-    real = state.lock
+    real, chunks, other = state.lock, Archive.chunks, bytes(reversed(range(256)))
 
     def swap(place: Prefix) -> Any:  # the first step after the check
-        with Archive(other) as archive:
-            swapped = {name: member for name, member in archive.members.items() if name == "model/model.onnx"}
-            content = archive.read("model/model.onnx", 256)
-        chunks = Archive.chunks
         monkeypatch.setattr(
-            Archive, "chunks", lambda self, m: iter([content]) if m.path in swapped else chunks(self, m)
+            Archive, "chunks", lambda self, m: iter([other]) if m.path == "model/model.onnx" else chunks(self, m)
         )
         return real(place)
 
@@ -287,42 +266,31 @@ def releases(small_bundle: Path, tmp_path: Path) -> list[Path]:
     ]
 
 
-def floor(prefix: Prefix) -> int | None:
-    found = read_state(prefix)
-    return found.floor if found else None
-
-
 @pytest.mark.usefixtures("proven")
 def test_the_floor_never_decreases(releases: list[Path], prefix: Prefix) -> None:
     install(releases[1], prefix.root, log=silent)
-    assert floor(prefix) == 1
+    assert state_of(prefix).floor == 1
     install(releases[3], prefix.root, log=silent)
     for older in releases[:3]:
         with pytest.raises(BundleInvalidError, match="is older than a bundle that was installed here before"):
             install(older, prefix.root, log=silent)
-        assert (floor(prefix), prefix.current_id()) == (3, id_of(releases[3]))
-    last = receipts.last_receipt(prefix, "install")
-    assert last is not None
+        assert (state_of(prefix).floor, prefix.current_id()) == (3, id_of(releases[3]))
+    last = last_receipt(prefix, "install")
     assert (last["verdict"], last["exit_code"]) == ("not installed", 8)
 
 
-@pytest.mark.usefixtures("proven")
-def test_the_serving_release_can_be_repaired_below_the_floor(releases: list[Path], prefix: Prefix) -> None:
-    install(releases[1], prefix.root, log=silent)
-    found = read_state(prefix)
-    assert found is not None
-    state.write_state(prefix, dataclasses.replace(found, floor=3))
-    (prefix.current / "golden/n").write_bytes(b"x")
-    assert install(releases[1], prefix.root, log=silent)["verdict"] == "repaired"
-    assert floor(prefix) == 3
+def test_install_repairs_the_serving_release_below_the_floor(small_bundle: Path, installed: Prefix) -> None:
+    state.write_state(installed, dataclasses.replace(state_of(installed), floor=3))
+    (installed.current / "site/词.txt").write_bytes(b"x")
+    assert install(small_bundle, installed.root, log=silent)["verdict"] == "repaired"
+    assert state_of(installed).floor == 3
 
 
-@pytest.mark.usefixtures("proven")
-def test_another_bundle_with_the_same_sequence_is_noted(releases: list[Path], prefix: Prefix, tmp_path: Path) -> None:
-    install(releases[1], prefix.root, log=silent)
-    other = altered(releases[1], tmp_path / "other.edgepack", "golden/n", b"other")
-    receipt = install(other, prefix.root, log=silent)
-    was = id_of(releases[1])
+def test_install_notes_another_bundle_with_the_same_sequence(
+    releases: list[Path], small_bundle: Path, installed: Prefix
+) -> None:
+    receipt = install(releases[1], installed.root, log=silent)
+    was = id_of(small_bundle)
     assert f"another bundle with the same sequence, 1, was installed before; {was} still serves" in receipt["notes"]
 
 
@@ -336,7 +304,7 @@ def test_a_rebuilt_state_keeps_the_floor(releases: list[Path], prefix: Prefix, d
     prefix.state_file.write_bytes(damage)
     with pytest.raises(BundleInvalidError, match="; 3 was installed"):
         install(releases[1], prefix.root, log=silent)
-    assert floor(prefix) == 3
+    assert state_of(prefix).floor == 3
     for receipt in prefix.receipts.iterdir():
         receipt.write_bytes(b"{" if receipt.name < "000002" else b'{"bundle": null}')
     prefix.state_file.write_bytes(damage)
@@ -354,6 +322,6 @@ def test_an_uncommitted_release_does_not_raise_the_floor(
     )
     with pytest.raises(EdgepackError):
         install(releases[3], prefix.root, log=silent)
-    assert floor(prefix) == 1
+    assert state_of(prefix).floor == 1
     prefix.state_file.write_bytes(b"")
     assert receipts.highest_installed(prefix) == 1

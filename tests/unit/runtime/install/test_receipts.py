@@ -6,11 +6,13 @@ import ast
 import json
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from installing import last_receipt
 from ssh_keys import make_key, needs_ssh_keygen
 
 import edgepack_runtime
@@ -20,7 +22,7 @@ from edgepack.gating import fleet
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import Prefix
-from edgepack_runtime.install.receipts import last_receipt, write_receipt
+from edgepack_runtime.install.receipts import write_receipt
 
 RUNTIME = Path(edgepack_runtime.__path__[0])
 _WALL_CLOCK = {"time", "time_ns", "ctime", "localtime", "gmtime", "asctime", "strftime"}
@@ -50,7 +52,6 @@ def test_a_failure_is_recorded(tmp_path: Path) -> None:
         raise StageFailedError("it broke", why="so")
     assert lines == [f"  receipt {run.prefix.receipts}/000001-rollback.json"]
     found = last_receipt(run.prefix, "rollback")
-    assert found is not None
     assert (found["verdict"], found["exit_code"], found["error"]) == ("not rolled back", 5, "it broke\n  why: so")
 
 
@@ -98,30 +99,19 @@ def test_nothing_depends_on_the_clock() -> None:
 
 
 @pytest.fixture
-def machine_folder(machine: Path) -> None:
+def key(machine: Path) -> Path:
+    """Where the machine has its key for receipts: none yet."""
     machine.mkdir()
-
-
-def gate_receipt(release: str) -> dict[str, object]:
-    bundle = {"name": "hotel", "release_id": release}
-    return {"receipt": 1, "verb": "install", "verdict": "installed", "bundle": bundle, "serving": release}
+    return machine / receipts.KEY_NAME
 
 
 @needs_ssh_keygen
-@pytest.mark.usefixtures("machine_folder")
-def test_without_a_key_nothing_is_signed_and_nothing_is_said(machine: Path, tmp_path: Path) -> None:
+def test_receipts_are_signed_where_the_machine_has_a_key(key: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    path = receipts.write_receipt(Prefix(tmp_path), "install", {"n": 1}, said.append)
-    assert [file.name for file in path.parent.iterdir()] == ["000001-install.json"]
-    assert said == []
-
-
-@needs_ssh_keygen
-@pytest.mark.usefixtures("machine_folder")
-def test_with_one_every_receipt_is(machine: Path, tmp_path: Path) -> None:
-    key = make_key(machine, receipts.KEY_NAME)
-    said: list[str] = []
-    paths = [receipts.write_receipt(Prefix(tmp_path), "install", {"n": n}, said.append) for n in (1, 2)]
+    unsigned = write_receipt(Prefix(tmp_path / "other"), "install", {"n": 1}, said.append)
+    assert [file.name for file in unsigned.parent.iterdir()] == ["000001-install.json"]
+    make_key(key.parent, key.name)
+    paths = [write_receipt(Prefix(tmp_path), "install", {"n": n}, said.append) for n in (1, 2)]
     assert [path.name for path in paths] == ["000001-install.json", "000002-install.json"]
     assert said == []
     signers = tmp_path / "signers"
@@ -131,73 +121,48 @@ def test_with_one_every_receipt_is(machine: Path, tmp_path: Path) -> None:
         assert signing.signer_of(path, path.read_bytes(), signers) == "gate-3"
     with pytest.raises(ValueError, match="wrong"):
         signing.signer_of(paths[0], paths[1].read_bytes(), signers)
-    assert receipts.last_receipt(Prefix(tmp_path), "install") == {"n": 2}
-
-
-@needs_ssh_keygen
-@pytest.mark.usefixtures("machine_folder")
-def test_its_signature_is_none_of_a_bundle(machine: Path, tmp_path: Path) -> None:
-    make_key(machine, receipts.KEY_NAME)
-    path = receipts.write_receipt(Prefix(tmp_path), "install", {"n": 1}, print)
-    signature = path.with_name(path.name + ".sig").read_bytes()
+    assert last_receipt(Prefix(tmp_path), "install") == {"n": 2}
     with pytest.raises(trust.BundleInvalidError, match="not for a bundle"):
-        trust.check_signature("hotel", path.read_bytes(), signature)
+        trust.check_signature("hotel", paths[0].read_bytes(), paths[0].with_name(f"{paths[0].name}.sig").read_bytes())
 
 
 @needs_ssh_keygen
-@pytest.mark.usefixtures("machine_folder")
 @pytest.mark.parametrize(
-    ("damage", "told"), [("passphrase", "passphrase"), ("no key", "receipt_key"), ("open to all", "permissions")]
+    ("place", "why"),
+    [
+        (lambda key: make_key(key.parent, key.name, passphrase="secret"), "passphrase"),
+        (lambda key: make_key(key.parent, key.name).chmod(0o644), "permissions"),
+        (lambda key: key.touch(0o600), "receipt_key"),
+        (Path.mkdir, f"receipt_key: {os.strerror(21).lower()}"),  # cannot be opened as a file, whoever runs this
+        (os.mkfifo, "receipt_key: it is not a regular file"),  # and is not waited for
+    ],
+    ids=["passphrase", "open to all", "empty", "folder", "pipe"],
 )
-def test_why_it_cannot_be_signed_is_said(machine: Path, tmp_path: Path, damage: str, told: str) -> None:
-    key = machine / receipts.KEY_NAME
-    if damage == "no key":
-        key.write_text("nothing\n")
-        key.chmod(0o600)
-    else:
-        make_key(machine, receipts.KEY_NAME, passphrase="secret" if damage == "passphrase" else "")
-    if damage == "open to all":
-        key.chmod(0o644)
+def test_a_receipt_that_cannot_be_signed_is_written_and_the_cause_noted(
+    key: Path, tmp_path: Path, place: Callable[[Path], object], why: str
+) -> None:
+    place(key)
     said: list[str] = []
-    path = receipts.write_receipt(Prefix(tmp_path / "prefix"), "gate", {"n": 1}, said.append)
+    path = write_receipt(Prefix(tmp_path / "prefix"), "gate", {"n": 1}, said.append)
     assert [file.name for file in path.parent.iterdir()] == ["000001-gate.json"]
     (line,) = said
     assert line.startswith("  note  000001-gate.json is not signed: ")
-    assert told in line.lower()
+    assert why in line.lower()
 
 
 @needs_ssh_keygen
-@pytest.mark.usefixtures("machine_folder")
-def test_a_key_that_others_may_read_only(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (machine / receipts.KEY_NAME).mkdir()  # what cannot be opened as a file, whoever runs this
-    said: list[str] = []
-    receipts.write_receipt(Prefix(tmp_path), "gate", {"n": 1}, said.append)
-    assert said == [f"  note  000001-gate.json is not signed: {machine / receipts.KEY_NAME}: {os.strerror(21)}"]
-
-
-@needs_ssh_keygen
-@pytest.mark.usefixtures("machine_folder")
-def test_a_pipe_is_no_key_and_is_not_waited_for(machine: Path, tmp_path: Path) -> None:
-    os.mkfifo(machine / receipts.KEY_NAME)
-    said: list[str] = []
-    receipts.write_receipt(Prefix(tmp_path), "gate", {"n": 1}, said.append)
-    assert said == [f"  note  000001-gate.json is not signed: {machine / receipts.KEY_NAME}: it is not a regular file"]
-
-
-@needs_ssh_keygen
-@pytest.mark.usefixtures("machine_folder")
-def test_what_no_listed_device_signed_is_left_out(machine: Path, tmp_path: Path) -> None:
+def test_a_fleet_leaves_out_receipts_that_no_listed_device_signed(key: Path, tmp_path: Path) -> None:
     stick, signers = tmp_path / "stick", tmp_path / "signers"
     lines = []
     for name in ("gate-3", "gate-7", "stranger"):
-        (machine / receipts.KEY_NAME).unlink(missing_ok=True)
-        key = make_key(machine, receipts.KEY_NAME)
-        (key.parent / "receipt_key.pub").rename(tmp_path / f"{name}.pub")
+        key.unlink(missing_ok=True)
+        public = make_key(key.parent, key.name).with_suffix(".pub").rename(tmp_path / f"{name}.pub")
         if name != "stranger":
-            lines.append(f"{name} {(tmp_path / f'{name}.pub').read_text()}")
-        prefix = Prefix(stick / name)
-        receipts.write_receipt(prefix, "install", gate_receipt("1.0.0-000000000001"), print)
-        receipts.write_receipt(prefix, "install", gate_receipt("1.1.0-000000000002"), print)
+            lines.append(f"{name} {public.read_text()}")
+        for release in ("1.0.0-000000000001", "1.1.0-000000000002"):
+            bundle = {"name": "hotel", "release_id": release}
+            receipt = {"receipt": 1, "verb": "install", "verdict": "installed", "bundle": bundle, "serving": release}
+            write_receipt(Prefix(stick / name), "install", receipt, print)
     signers.write_text("".join(lines))
     changed = stick / "gate-7" / "receipts" / "000002-install.json"
     changed.write_text(changed.read_text().replace("1.1.0", "1.2.0"))
