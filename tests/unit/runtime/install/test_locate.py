@@ -31,11 +31,10 @@ def prefix(tmp_path: Path) -> Prefix:
     return prefix
 
 
-def test_a_prefix_a_release_a_folder_and_a_file_mean_the_same_model(prefix: Prefix) -> None:
+def test_locate_finds_the_model_of_a_prefix_a_release_a_folder_and_a_file(prefix: Prefix) -> None:
     release = prefix.releases / RELEASE
     for path in (prefix.root, prefix.current, release, release / "model", prefix.current / "model" / "model.onnx"):
-        found = locate(path)
-        assert found == (release / "model", release, prefix)
+        assert locate(path) == (release / "model", release, prefix)
 
 
 def test_a_release_that_is_being_staged_has_its_own_tuning(prefix: Prefix) -> None:
@@ -47,24 +46,18 @@ def test_a_release_that_is_being_staged_has_its_own_tuning(prefix: Prefix) -> No
     assert locate(staged).tuning() == Tuning(threads=2)
 
 
-def test_a_model_folder_may_lie_anywhere(tmp_path: Path) -> None:
-    folder = write_model_folder(tmp_path / "onnx-int8")
+def test_a_model_outside_a_prefix_has_no_tuning(prefix: Prefix, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "unpacked"
+    (prefix.releases / RELEASE).rename(elsewhere)
+    assert locate(elsewhere) == (elsewhere / "model", elsewhere, None)
+    folder = (elsewhere / "model").rename(tmp_path / "onnx-int8")
     assert locate(folder) == (folder, None, None)
     assert locate(folder).tuning() is None
 
 
-def test_a_release_that_is_not_installed_has_no_tuning(prefix: Prefix, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "unpacked"
-    (prefix.releases / RELEASE).rename(elsewhere)
-    assert locate(elsewhere) == (elsewhere / "model", elsewhere, None)
-
-
-def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_locate_refuses_a_path_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no model"):
         locate(tmp_path)
-
-
-def test_this_checkout_is_no_release() -> None:
     with pytest.raises(UsageError, match="no model was given"):
         locate_own_release()
     with pytest.raises(UsageError, match="no model was given"):
