@@ -1,4 +1,4 @@
-"""Golden rows that stay at home: what a device gates without them, and with them."""
+"""Golden rows that the bundle does not carry: what a device gates without them, and with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACCURACY = {"metric": "accuracy", "min": 0.85, "per_class": {"recall_of": {"good
 
 
 @dataclasses.dataclass
-class AtHome:
+class Rowless:
     """A release without rows, and where they are."""
 
     release: Path
@@ -36,34 +36,31 @@ class AtHome:
 
 
 @pytest.fixture
-def at_home(tmp_path: Path) -> AtHome:
+def rowless(tmp_path: Path) -> Rowless:
     release, manifest = write_release(tmp_path / "release", rows=ROWS)
     rows = (release / golden.ROWS_FILE).rename(tmp_path / "tiny.rows.jsonl")
     write_lines(release / golden.TEXTS_FILE, [{"text": text} for text in TEXTS])
     about = {"rows": 2000, "carry": False, "sha256": hashlib.sha256(rows.read_bytes()).hexdigest()}
     manifest = dataclasses.replace(manifest, gates={"accuracy": ACCURACY, "golden": about})
     (release / "manifest.json").write_bytes(dump(manifest))
-    return AtHome(release, manifest, rows)
+    return Rowless(release, manifest, rows)
 
 
-def test_without_them_the_accuracy_is_not_measured_and_nothing_passes(at_home: AtHome) -> None:
-    receipt = at_home.gate()
+def test_the_gate_without_the_rows_measures_no_accuracy_and_passes_only_where_that_is_waived(rowless: Rowless) -> None:
+    receipt = rowless.gate()
     assert (receipt["verdict"], runner.exit_code(receipt)) == ("inconclusive", ExitCode.GATE_INCONCLUSIVE)
     assert (receipt["accuracy"], receipt["classes"], receipt["checks"]) == (None, None, [])
     assert [one["gate"] for one in receipt["unmeasured"]] == ["accuracy.min", "accuracy.per_class.recall"]
     assert receipt["latency"]["n"] >= 130  # of texts that stand in for theirs
     assert "accuracy.min: not measured: the labelled rows are not in the bundle" in runner.render(receipt)
-    assert any(line.startswith("accuracy: not measured: ") for line in at_home.heard)
-
-
-def test_the_rest_may_pass_alone_where_that_is_asked_for(at_home: AtHome) -> None:
-    receipt = at_home.gate(without_rows=True)
+    assert any(line.startswith("accuracy: not measured: ") for line in rowless.heard)
+    receipt = rowless.gate(without_rows=True)
     assert receipt["verdict"] == "pass"
     assert [one["waived"] for one in receipt["unmeasured"]] == [True, True]
 
 
-def test_with_them_it_is_measured(at_home: AtHome) -> None:
-    receipt = at_home.gate(rows_file=at_home.rows)
+def test_the_gate_with_the_rows_measures_the_accuracy(rowless: Rowless) -> None:
+    receipt = rowless.gate(rows_file=rowless.rows)
     assert {row["gate"]: row["verdict"] for row in receipt["checks"]} == {
         "accuracy.min": "pass",
         "accuracy.per_class.recall": "pass",
@@ -71,42 +68,38 @@ def test_with_them_it_is_measured(at_home: AtHome) -> None:
     assert (receipt["accuracy"]["n"], receipt["accuracy"]["value"], receipt["unmeasured"]) == (200, 0.95, [])
 
 
-def test_no_other_rows_pass_for_them(at_home: AtHome) -> None:
-    at_home.rows.write_bytes(at_home.rows.read_bytes().replace(b'"good", "float', b'"bad", "float', 1))
+def test_the_gate_refuses_other_rows(rowless: Rowless) -> None:
+    rowless.rows.write_bytes(rowless.rows.read_bytes().replace(b'"good", "float', b'"bad", "float', 1))
     with pytest.raises(UsageError, match="does not hold the rows of this bundle") as caught:
-        at_home.gate(rows_file=at_home.rows)
-    assert at_home.manifest.gates["golden"]["sha256"] in caught.value.why
+        rowless.gate(rows_file=rowless.rows)
+    assert rowless.manifest.gates["golden"]["sha256"] in caught.value.why
     with pytest.raises(UsageError, match="cannot be read"):
-        at_home.gate(rows_file=at_home.rows.with_name("none"))
+        rowless.gate(rows_file=rowless.rows.with_name("none"))
 
 
-def test_a_bundle_that_carries_them_takes_no_others(tmp_path: Path) -> None:
+def test_a_bundle_that_carries_its_rows_takes_no_others(tmp_path: Path) -> None:
     release, manifest = write_release(tmp_path / "release", rows=ROWS)
     with pytest.raises(UsageError, match="--rows is for bundles without their rows"):
         runner.run(release, manifest, bundle_bytes=None, progress=print, rows_file=release / golden.ROWS_FILE)
 
 
-def test_what_times_a_model_takes_the_texts_in_their_place(at_home: AtHome) -> None:
-    config = model_config.load(at_home.release / golden.MODEL_FOLDER)
-    assert golden.read_items(at_home.release, config) == TEXTS
-    assert tune.run(at_home.release, most_threads=1, progress=print)["measured"]["texts"] == len(TEXTS)
+def test_tuning_times_the_texts_that_stand_in_for_the_rows(rowless: Rowless) -> None:
+    config = model_config.load(rowless.release / golden.MODEL_FOLDER)
+    assert golden.read_items(rowless.release, config) == TEXTS
+    assert tune.run(rowless.release, most_threads=1, progress=print)["measured"]["texts"] == len(TEXTS)
     with pytest.raises(BundleInvalidError, match=r"golden/rows\.jsonl"):
-        golden.read_rows(at_home.release, config)
+        golden.read_rows(rowless.release, config)
 
 
 @pytest.mark.parametrize("line", [{"text": 5}, {"text": "一", "label": "good"}, {"text": "一", "text_pair": "二"}, {}])
-def test_texts_are_of_the_models_form(at_home: AtHome, line: dict[str, Any]) -> None:
-    write_lines(at_home.release / golden.TEXTS_FILE, [{"text": "一"}, line])
-    config = model_config.load(at_home.release / golden.MODEL_FOLDER)
+def test_texts_are_of_the_models_form(rowless: Rowless, line: dict[str, Any]) -> None:
+    write_lines(rowless.release / golden.TEXTS_FILE, [{"text": "一"}, line])
+    config = model_config.load(rowless.release / golden.MODEL_FOLDER)
     with pytest.raises(BundleInvalidError, match=r"line 2 of golden/texts\.jsonl"):
-        golden.read_items(at_home.release, config)
-
-
-def test_texts_of_pairs(tmp_path: Path) -> None:
-    (tmp_path / "golden").mkdir()
-    write_lines(tmp_path / golden.TEXTS_FILE, [{"text": "一", "text_pair": "二"}])
+        golden.read_items(rowless.release, config)
+    write_lines(rowless.release / golden.TEXTS_FILE, [{"text": "一", "text_pair": "二"}])
     pairs = model_config.ModelConfig(model_config.PAIR, ("bad", "good"), 16, "int8")
-    assert golden.read_items(tmp_path, pairs) == [("一", "二")]
+    assert golden.read_items(rowless.release, pairs) == [("一", "二")]
 
 
 DIGEST = "0123456789abcdef" * 4
@@ -125,7 +118,7 @@ DIGEST = "0123456789abcdef" * 4
         {"stay": True},
     ],
 )
-def test_which_rows_are_meant_is_said_in_one_way(about: dict[str, Any]) -> None:
+def test_the_limits_name_the_rows_in_one_way(about: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError):
         limits.parse({"golden": about})
     assert limits.parse({"golden": {"rows": 5, "carry": False, "sha256": DIGEST}}).rows_sha256 == DIGEST
